@@ -1,0 +1,115 @@
+r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from guides.base import Guide
+from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
+from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Family
+from latentheads.names import Block
+
+__all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]
+
+Form = Literal["cholesky", "inverse", "masked"]
+
+
+class MaskedMLP(nn.Module):
+    """Shift and log-scale of each head from the heads before it and from all scores (MADE).
+
+    Args:
+        heads: Number of heads H.
+        alpha: Hidden units a head.
+        scale: Every head's scale at the start.
+    """
+
+    before: Tensor
+    upto: Tensor
+
+    def __init__(self, heads: int, alpha: int, scale: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(heads, alpha * heads)
+        self.seen = nn.Linear(heads, alpha * heads, bias=False)
+        self.shift = nn.Linear(alpha * heads, heads)
+        self.log_scale = nn.Linear(alpha * heads, heads)
+        for layer in (self.shift, self.log_scale):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        nn.init.constant_(self.log_scale.bias, torch.tensor(scale).log().item())
+        head = torch.arange(heads)
+        owner = head.repeat_interleave(alpha)
+        self.register_buffer("before", (owner[:, None] > head).float(), persistent=False)
+        self.register_buffer("upto", (head[:, None] >= owner).float(), persistent=False)
+
+    def forward(
+        self,
+        scores: Float[Tensor, "*batch head query key"],
+        values: Float[Tensor, "*values head query key"],
+    ) -> tuple[Tensor, Tensor]:
+        """Reads values of the heads before, and the scores of every head."""
+        with torch.autocast(values.device.type, enabled=False):
+            read = torch.matmul(self.hidden.weight * self.before, values.flatten(-2))
+            read = read + torch.matmul(self.seen.weight, scores.flatten(-2))
+            hidden = F.leaky_relu(read + self.hidden.bias.unsqueeze(-1), LEAK)
+            return self._head(self.shift, hidden, values), self._head(
+                self.log_scale, hidden, values
+            )
+
+    def _head(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
+        out = torch.matmul(layer.weight * self.upto, hidden) + layer.bias.unsqueeze(-1)
+        return out.unflatten(-1, like.shape[-2:])
+
+
+class NonLinear(Family):
+    """Means and scales that are non-linear in the heads before, through a masked MLP."""
+
+    def __init__(self, heads: int, alpha: int, scale: float, form: Form) -> None:
+        super().__init__()
+        self.conditioner = MaskedMLP(heads, alpha, scale)
+        self.law = InverseHeads if form == "inverse" else MaskedHeads
+
+    def forward(self, context: HeadContext) -> HeadLogits:
+        """Builds the distribution around the scores."""
+        return self.law(context.scores, context, partial(self.conditioner, context.scores))
+
+
+class Autoregressive(Guide):
+    """Heads of a block depend on each other; blocks depend through the sampled scores alone.
+
+    Three forms, each with a density computed in parallel:
+
+    - ``cholesky``: linear; one matrix over the heads a block, drawn in one shot, exact KL.
+    - ``inverse``: non-linear in the *noise* of the heads before; drawn in one shot.
+    - ``masked``: non-linear in the *logits* of the heads before; drawn head after head.
+
+    Args:
+        model: The model to read.
+        form: One of the three.
+        alpha: Hidden units a head of the MLP that gives the location.
+        scale: Where the posterior's standard deviation starts.
+    """
+
+    tied_prior = "autoregressive"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        form: Form = "cholesky",
+        alpha: int = 4,
+        scale: float = 1.0,
+    ) -> None:
+        self.form, self.alpha, self.scale = form, alpha, scale
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        """Linear or not, around the corrected scores."""
+        if self.form == "cholesky":
+            factor = CholeskyFactor(block.heads, self.scale)
+            return Correlated(Corrected(block.heads, self.alpha), factor)
+        return NonLinear(block.heads, self.alpha, self.scale, self.form)

@@ -1,0 +1,109 @@
+"""The seam: a guide reads the model in the model's own pass."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from pyro.poutine.guide import GuideMessenger
+from torch import Tensor, nn
+
+from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
+from latentheads.families import Family
+from latentheads.handlers import tell_parameters
+from latentheads.names import Block
+
+__all__ = ["Guide", "Reader"]
+
+
+class Reader(GuideMessenger, nn.Module):
+    """A guide that asks for no pass of its own: the model runs once and is answered at each site.
+
+    At every latent site Pyro calls :meth:`get_posterior` with the site's prior, conditioned on all
+    that was drawn before. Unlike Pyro's ``AutoMessenger`` this is a plain module: its parameters
+    are told to ``SVI`` in each pass and never stand in the global parameter store.
+
+    Attributes:
+        passes: Passes of the network that one bound costs.
+        tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
+
+    Args:
+        model: The model to read.
+    """
+
+    passes = 1
+    tied_prior: str | None = None
+
+    def __init__(self, model: nn.Module) -> None:
+        nn.Module.__init__(self)
+        GuideMessenger.__init__(self, model)
+
+    @abstractmethod
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers at a latent site: a distribution, or the prior itself to leave it as it is."""
+
+    def prepare(self) -> None:
+        """Runs before the pass; does nothing unless overridden."""
+
+    @property
+    def batch(self) -> Any:
+        """The batch of this pass, the target included."""
+        return self.args_kwargs[0][0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Runs the model once, every latent drawn from its posterior; returns all values."""
+        self.args_kwargs = args, kwargs
+        try:
+            self.prepare()
+            with self:
+                tell_parameters("guide", self)
+                self.model(*args, **kwargs)
+        finally:
+            del self.args_kwargs
+        sites = self.trace.nodes.items()
+        return {name: site["value"] for name, site in sites if site["type"] == "sample"}
+
+
+class Guide(Reader):
+    """A posterior over the heads of a model: one family a block.
+
+    A subclass says which family stands at a block::
+
+        class Sharper(Guide):
+            def family(self, block):
+                return Gaussian(Scores(), HeadScale(block.heads, learned=True))
+
+    More freedom: override :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`.
+    A site that is not a block's logits, such as a gate, keeps its prior. Options are set before
+    ``super().__init__``, which asks for the families.
+
+    Args:
+        model: A model that lists its latent ``blocks``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
+        self._keys = {block.site(): block.key for block in model.blocks}
+
+    @abstractmethod
+    def family(self, block: Block) -> Family:
+        """Makes the posterior family of a block."""
+
+    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+        """Builds the posterior of a block's logits from what the block knows.
+
+        Args:
+            block: The block's key in ``self.families``.
+            context: Scores, logits below and mask, as the model sees them along this sample.
+        """
+        return self.families[block](context)
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers with the family of the block, and with the prior elsewhere."""
+        block = self._keys.get(name)
+        if block is None:
+            return prior
+        if isinstance(prior, DeltaHeads):
+            raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
+        return self.posterior(block, prior.context)

@@ -1,0 +1,46 @@
+"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from guides.base import Guide
+from latentheads.families import Family, Fused, Gaussian, HeadScale
+from latentheads.names import Block
+
+__all__ = ["Cascaded"]
+
+
+class Cascaded(Guide):
+    r""":math:`q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)` along each chain.
+
+    Against the prior N(c, 1) the KL of a block is
+    :math:`\tfrac12 \sum [\sigma(z^{l-1})^2 + s^2 - 1 - 2 \log s]`: the price of the cascade.
+
+    Args:
+        model: The model to read.
+        alpha: Hidden width of the fusion over the number of heads.
+        link: Give the fusion the residual link of the paper's App. A. Against an independent prior
+            the link alone costs half the squared logits below.
+        scale: Where the posterior's standard deviation starts.
+        learned_scale: Whether to learn it, one number a head.
+    """
+
+    tied_prior = "cascaded"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        alpha: int = 4,
+        link: bool = False,
+        scale: float = 1.0,
+        learned_scale: bool = True,
+    ) -> None:
+        self.alpha, self.link = alpha, link
+        self.scale, self.learned_scale = scale, learned_scale
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        """Scores plus fused logits below, with its own scale."""
+        location = Fused(block, self.alpha, self.link, zero=True)
+        return Gaussian(location, HeadScale(block.heads, self.scale, self.learned_scale))

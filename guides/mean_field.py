@@ -1,0 +1,64 @@
+r"""The strict product :math:`q(z \mid x) = \prod_l \prod_i q(z_i^l \mid x)`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyro import poutine
+from torch import nn
+
+from guides.base import Guide
+from latentheads.distributions import HeadContext, HeadLogits
+from latentheads.families import Corrected, Family, Gaussian, HeadScale
+from latentheads.handlers import PlugIn
+from latentheads.names import Block
+
+__all__ = ["MeanField"]
+
+
+class MeanField(Guide):
+    """Heads independent given x, in and across layers.
+
+    No location may depend on a sampled head, so the scores are those of a pass without noise and
+    without dropout, made before the sampled pass: this guide alone costs two passes.
+
+    Args:
+        model: The model to read; it must have ``states``.
+        alpha: Hidden width of the correction over the number of heads.
+        scale: Where the posterior's standard deviation starts.
+        learned_scale: Whether to learn it, one number a head.
+    """
+
+    passes = 2
+    tied_prior = "independent"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        alpha: int = 4,
+        scale: float = 1.0,
+        learned_scale: bool = True,
+    ) -> None:
+        self.alpha, self.scale, self.learned_scale = alpha, scale, learned_scale
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        """Corrected scores of the pass without noise, with its own scale."""
+        scale = HeadScale(block.heads, self.scale, self.learned_scale)
+        return Gaussian(Corrected(block.heads, self.alpha), scale)
+
+    def prepare(self) -> None:
+        """Computes every block's scores without noise and without dropout."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with poutine.block(), poutine.trace() as plain, PlugIn():
+                self.model.states(self.batch)
+        finally:
+            self.model.train(training)
+        nodes = plain.trace.nodes
+        self._plain = {key: nodes[site]["fn"].context.scores for site, key in self._keys.items()}
+
+    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+        """Replaces what the block knows by what it knows without noise."""
+        return super().posterior(block, replace(context, scores=self._plain[block], below=None))

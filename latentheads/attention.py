@@ -1,0 +1,185 @@
+"""Multi-head attention, cut where the heads become random: scores, drawn logits, read-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyro
+import torch
+from jaxtyping import Float
+from pyro.distributions import Distribution
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.distributions import HeadContext
+from latentheads.distributions.tokens import full_precision
+from latentheads.families import Family
+from latentheads.mask import Mask
+from latentheads.names import Block
+
+__all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention"]
+
+GatePrior = Callable[[HeadContext], Distribution]
+"""The second kind of latent: the law of a block's gates, event ``head``."""
+
+
+class MultiHeadAttention(nn.Module):
+    """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.
+
+    Args:
+        width: Model width d.
+        heads: Number of heads H; it must divide the width.
+        dropout: Dropout of the attention weights.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"heads must divide the width {width}, got {heads}")
+        self.heads = heads
+        self.dropout = dropout
+        self.in_weight = nn.Parameter(torch.empty(3 * width, width))
+        self.in_bias = nn.Parameter(torch.zeros(3 * width))
+        self.out = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.in_weight)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def project(
+        self, query: Float[Tensor, "*batch query dim"], memory: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Projects to queries, keys and values, each ``batch head position dim``.
+
+        Without a memory the queries attend to themselves, and one product gives all three.
+        """
+        if memory is None:
+            q, k, v = F.linear(query, self.in_weight, self.in_bias).chunk(3, -1)
+        else:
+            q = self.project_query(query)
+            k, v = self.project_memory(memory)
+            return q, k, v
+        return self._split(q), self._split(k), self._split(v)
+
+    def project_query(self, query: Tensor) -> Tensor:
+        """Projects queries alone."""
+        width = query.shape[-1]
+        return self._split(F.linear(query, self.in_weight[:width], self.in_bias[:width]))
+
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Projects keys and values alone."""
+        width = memory.shape[-1]
+        k, v = F.linear(memory, self.in_weight[width:], self.in_bias[width:]).chunk(2, -1)
+        return self._split(k), self._split(v)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+
+    def scores(
+        self,
+        q: Float[Tensor, "*batch head query dim"],
+        k: Float[Tensor, "*keys head key dim"],
+    ) -> Float[Tensor, "*out head query key"]:
+        """``Q K^T / sqrt(d_head)``, in float32 or wider."""
+        return full_precision(torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)))
+
+    def read_out(
+        self,
+        logits: Float[Tensor, "*batch head query key"],
+        v: Float[Tensor, "*values head key dim"],
+        mask: Mask,
+        gate: Float[Tensor, "*gates head"] | None = None,
+    ) -> Float[Tensor, "*out query width"]:
+        """Softmax over the readable keys, weighted sum of values, gates, output projection."""
+        weights = torch.softmax(logits + mask.bias, -1)
+        if self.dropout:
+            weights = F.dropout(weights, self.dropout, self.training)
+        heads = torch.matmul(weights.to(v.dtype), v)
+        if gate is not None:
+            heads = heads * gate[..., None, None].to(heads.dtype)
+        return self.out(heads.transpose(-2, -3).flatten(-2))
+
+
+@dataclass
+class Cache:
+    """Keys and values of a block seen so far, for decoding token by token."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends the keys and values of new positions and returns all of them."""
+        if self.keys is not None and self.values is not None:
+            keys = torch.cat([self.keys, keys], -2)
+            values = torch.cat([self.values, values], -2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+class LatentAttention(nn.Module):
+    """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
+
+    Args:
+        block: Its address.
+        width: Model width.
+        prior: The law of its logits; None makes the block deterministic, without a site.
+        gate: The law of its gates at ``<block>.gate``; None makes every head speak.
+        dropout: Dropout of the attention weights.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        width: int,
+        prior: Family | None,
+        gate: GatePrior | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.block = block
+        self.attention = MultiHeadAttention(width, block.heads, dropout)
+        self.prior = prior
+        self.gate = gate
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch query dim"],
+        memory: Float[Tensor, "*memory key dim"] | None,
+        mask: Mask,
+        below: Float[Tensor, "*below head query key"] | None = None,
+        cache: Cache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Attends, and also returns the logits for the block above.
+
+        Args:
+            query: What asks.
+            memory: What is read; None for self-attention.
+            mask: Validity of the pairs.
+            below: The logits drawn one block further down the chain.
+            cache: Keys and values of earlier positions; a memory is projected once.
+        """
+        q, k, v = self._project(query, memory, cache)
+        context = HeadContext(self.attention.scores(q, k), below, mask)
+        logits = self._draw_logits(context)
+        gate = None
+        if self.gate is not None:
+            gate = pyro.sample(self.block.site("gate"), self.gate(context))
+        return self.attention.read_out(logits, v, mask, gate), logits
+
+    def _draw_logits(self, context: HeadContext) -> Tensor:
+        if self.prior is None:
+            return context.scores
+        return pyro.sample(self.block.site("logits"), self.prior(context))
+
+    def _project(
+        self, query: Tensor, memory: Tensor | None, cache: Cache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if cache is None:
+            return self.attention.project(query, memory)
+        if memory is None:
+            q, k, v = self.attention.project(query, None)
+            return q, *cache.extend(k, v)
+        if cache.keys is None or cache.values is None:
+            cache.extend(*self.attention.project_memory(memory))
+        assert cache.keys is not None and cache.values is not None
+        return self.attention.project_query(query), cache.keys, cache.values

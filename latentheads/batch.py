@@ -1,0 +1,93 @@
+"""A batch of sentences, and the special tokens every vocabulary begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "pad"]
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+
+
+def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
+    """Stacks sequences of token ids, padded to the longest."""
+    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences a model is run on; the one argument of every model and guide.
+
+    Attributes:
+        target: Token ids, each sentence ended by EOS, padded.
+        source: The same for the source; None for a language model.
+        index: Each sentence's place in its corpus.
+        corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
+    """
+
+    target: Int[Tensor, "batch target"]
+    source: Int[Tensor, "batch source"] | None = None
+    index: Int[Tensor, "batch"] | None = None
+    corpus_size: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        targets: Sequence[Sequence[int]],
+        sources: Sequence[Sequence[int]] | None = None,
+        index: Sequence[int] | None = None,
+        corpus_size: int = 0,
+    ) -> Batch:
+        """Pads token ids into a batch."""
+        source = None if sources is None else pad(sources)
+        places = None if index is None else torch.tensor(index)
+        return cls(pad(targets), source, places, corpus_size)
+
+    def __len__(self) -> int:
+        return self.target.shape[0]
+
+    @property
+    def size(self) -> int:
+        """Sentences of the corpus this batch stands for."""
+        return self.corpus_size or len(self)
+
+    @property
+    def sentences(self) -> Int[Tensor, "batch"]:
+        """Each sentence's place in its corpus."""
+        if self.index is not None:
+            return self.index
+        return torch.arange(len(self), device=self.target.device)
+
+    @property
+    def fed(self) -> Int[Tensor, "batch target"]:
+        """What the decoder reads: the target shifted right behind BOS."""
+        begin = torch.full_like(self.target[:, :1], BOS)
+        return torch.cat([begin, self.target[:, :-1]], 1)
+
+    @property
+    def target_valid(self) -> Bool[Tensor, "batch target"]:
+        """True at the target's real tokens."""
+        return self.target != PAD
+
+    @property
+    def source_valid(self) -> Bool[Tensor, "batch source"]:
+        """True at the source's real tokens."""
+        if self.source is None:
+            raise ValueError("this batch has no source: a translation model needs one")
+        return self.source != PAD
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Moves every tensor."""
+        moved = {
+            field.name: getattr(self, field.name).to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)

@@ -1,0 +1,185 @@
+r"""The bound and its terms: one log-likelihood and one KL a site, each said how it was computed.
+
+For a model p and a guide q over the latents z of a sentence pair (x, y),
+
+.. math:: \mathcal L = \mathbb E_q[\log p(y \mid z, x)] - \sum_{\text{sites}} \mathbb E_q[
+          \mathrm{KL}(q(z_l \mid \cdot) \,\|\, p(z_l \mid \cdot))] \le \log p(y \mid x),
+
+both conditionals read on the same sampled lower blocks. Everything here is summed over heads, pairs
+and tokens and kept a sentence; a figure is divided by its tokens once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from jaxtyping import Float
+from pyro import poutine
+from pyro.poutine import Trace
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.util import prune_subsample_sites
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from latentheads.distributions import DeltaHeads
+from latentheads.names import TARGET
+
+__all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
+
+
+def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
+    """Runs model and guide and returns their traces, latents shared.
+
+    A guide that reads the model (a ``GuideMessenger``) takes one pass of it; any other Pyro guide
+    runs first and the model is replayed after it.
+    """
+    if isinstance(guide, GuideMessenger):
+        guide(*args, **kwargs)
+        return guide.get_traces()
+    guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+    replayed = poutine.replay(model, trace=guide_trace)
+    model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+
+
+def closed_form(q: Any, p: Any) -> Tensor | None:
+    """The KL from q to p a sentence, or None where no closed form is registered."""
+    try:
+        return kl_divergence(q, p)
+    except NotImplementedError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one batch's bound under one draw of the latents, in nats a sentence.
+
+    Attributes:
+        log_likelihood: ``log p(y | z, x)``.
+        kl: The KL of every latent site, in the order of the network.
+        how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0),
+            ``analytic`` or ``sampled``.
+        log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
+        tokens: Target tokens of every sentence.
+    """
+
+    log_likelihood: Float[Tensor, "batch"]
+    kl: dict[str, Float[Tensor, "batch"]]
+    how: dict[str, str]
+    log_ratio: Float[Tensor, "batch"]
+    tokens: Float[Tensor, "batch"]
+
+    @property
+    def total_kl(self) -> Float[Tensor, "batch"]:
+        """The sum over sites."""
+        return sum(self.kl.values(), torch.zeros_like(self.log_likelihood))
+
+    @property
+    def elbo(self) -> Float[Tensor, "batch"]:
+        """The bound of every sentence."""
+        return self.log_likelihood - self.total_kl
+
+    @property
+    def log_weight(self) -> Float[Tensor, "batch"]:
+        """``log p(y, z | x) - log q(z)`` of this draw."""
+        return self.log_likelihood + self.log_ratio
+
+
+@torch.no_grad()
+def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
+    """Computes the terms of the bound for one draw.
+
+    The bound is true only with dropout off: put model and guide in evaluation mode first.
+
+    Raises:
+        ValueError: The likelihood is smoothed, or a site has a point posterior under a density.
+    """
+    model_trace, guide_trace = traces(model, guide, *args, **kwargs)
+    target = model_trace.nodes[TARGET]
+    if getattr(target["fn"], "smoothing", 0.0):
+        raise ValueError("a smoothed likelihood has no bound: call model.eval() first")
+    log_likelihood = target["fn"].log_prob(target["value"]).double()
+    log_ratio = torch.zeros_like(log_likelihood)
+    kl: dict[str, Tensor] = {}
+    how: dict[str, str] = {}
+    for name, site in guide_trace.nodes.items():
+        if site["type"] != "sample":
+            continue
+        q, p, value = site["fn"], model_trace.nodes[name]["fn"], site["value"]
+        _check(name, q, p, log_likelihood)
+        ratio = _log_ratio(q, p, value)
+        kl[name], how[name] = _kl(q, p, ratio)
+        log_ratio = log_ratio + ratio
+    tokens = target["fn"].valid.sum(-1).double()
+    return Terms(log_likelihood, kl, how, log_ratio, tokens)
+
+
+def _check(name: str, q: Any, p: Any, log_likelihood: Tensor) -> None:
+    if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
+        raise ValueError(
+            f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
+        )
+    if q.batch_shape != log_likelihood.shape:
+        raise ValueError(
+            f"site {name!r} must have one latent a sentence, "
+            f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
+        )
+
+
+def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:
+    if q is p:
+        return torch.zeros(q.batch_shape, dtype=torch.float64, device=value.device)
+    return p.log_prob(value).double() - q.log_prob(value).double()
+
+
+def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
+    if q is p:
+        return torch.zeros_like(log_ratio), "tied"
+    exact = closed_form(q, p)
+    return (-log_ratio, "sampled") if exact is None else (exact.double(), "analytic")
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """Log importance weights of K draws a sentence, and what they say.
+
+    Attributes:
+        log_weights: ``log p(y, z_k | x) - log q(z_k)``.
+    """
+
+    log_weights: Float[Tensor, "sample batch"]
+
+    @property
+    def bound(self) -> Float[Tensor, "batch"]:
+        r"""IWAE_K of every sentence, :math:`\log \frac1K \sum_k w_k`, at most log p(y | x)."""
+        return self.log_weights.logsumexp(0) - math.log(self.log_weights.shape[0])
+
+    @property
+    def effective_sample_size(self) -> Float[Tensor, "batch"]:
+        r""":math:`(\sum w)^2 / \sum w^2`, between 1 and K."""
+        return torch.exp(2 * self.log_weights.logsumexp(0) - (2 * self.log_weights).logsumexp(0))
+
+    @property
+    def pareto_k(self) -> Float[Tensor, "batch"]:
+        """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
+
+        Needs 25 draws or more, else NaN. Equal weights have no tail: -inf.
+        """
+        if self.log_weights.shape[0] < 25:
+            return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)
+        from arviz_stats.base import array_stats
+
+        spread = self.log_weights.std(0)
+        _, k = array_stats.psislw(self.log_weights.cpu().numpy(), axis=0)
+        k = torch.as_tensor(k, device=spread.device, dtype=spread.dtype)
+        return torch.where(spread > 0, k, -torch.inf)
+
+
+def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
+    """Draws K samples, one pass each, and keeps the log-weight of each sentence."""
+    weights = [terms(model, guide, *args, **kwargs).log_weight for _ in range(samples)]
+    return Importance(torch.stack(weights))

@@ -1,0 +1,160 @@
+"""Heads that depend on each other: every head given the heads before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions.kl import register_kl
+
+from latentheads.distributions.heads import HeadContext, HeadLogits, per_pair
+from latentheads.distributions.normal import HALF_LOG_TWO_PI, NormalHeads, log, total
+
+__all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
+
+Conditioner = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Maps ``head query key`` to a shift and a log-scale; head h reads only the heads before it."""
+
+
+def _mix(
+    factor: Float[Tensor, "head head"], values: Float[Tensor, "*batch head query key"]
+) -> Float[Tensor, "*batch head query key"]:
+    """Multiplies a matrix over heads into every pair."""
+    flat = values.flatten(-2)
+    return torch.matmul(factor, flat).unflatten(-1, values.shape[-2:])
+
+
+class CholeskyHeads(HeadLogits):
+    r"""The linear case, drawn in one shot: ``z = location + L noise`` with L lower triangular.
+
+    Equal in law to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the covariance
+    over heads is :math:`L L^\top`, at every pair the same.
+
+    Args:
+        location: The mean logits.
+        context: What the block knew.
+        factor: L, lower triangular with a positive diagonal.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "*batch head query key"],
+        context: HeadContext,
+        factor: Float[Tensor, "head head"],
+    ) -> None:
+        self.factor = factor
+        super().__init__(location, context)
+
+    def _draw(self, noise: Tensor) -> Tensor:
+        return self.location + _mix(self.factor, noise)
+
+    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        if noise is None:
+            noise = self._whiten(value - self.location)
+        mask = self.context.mask
+        volume = self.factor.diagonal().log().sum() + self.event_shape[0] * HALF_LOG_TWO_PI
+        return -0.5 * per_pair(noise.square(), mask) - volume * mask.pairs
+
+    def _whiten(self, residual: Tensor) -> Tensor:
+        flat = torch.linalg.solve_triangular(self.factor, residual.flatten(-2), upper=False)
+        return flat.unflatten(-1, residual.shape[-2:])
+
+    def _relocated(self, location: Tensor) -> Self:
+        return type(self)(location, self.context, self.factor)
+
+    @property
+    def mean(self) -> Tensor:
+        """The location."""
+        return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        """The diagonal of ``L L^T``, at every pair."""
+        return self.factor.square().sum(-1)[:, None, None].expand(self.location.shape)
+
+
+class _ConditionedHeads(HeadLogits):
+    """The non-linear cases: a shift and a scale that read the heads before.
+
+    Args:
+        location: The logits at zero shift; not the mean.
+        context: What the block knew.
+        conditioner: Gives the shift m and the log-scale r.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "*batch head query key"],
+        context: HeadContext,
+        conditioner: Conditioner,
+    ) -> None:
+        self.conditioner = conditioner
+        super().__init__(location, context)
+
+    def _relocated(self, location: Tensor) -> Self:
+        return type(self)(location, self.context, self.conditioner)
+
+    def _summed(self, white: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:
+        return per_pair(-0.5 * white.square() - log_scale - HALF_LOG_TWO_PI, self.context.mask)
+
+
+class InverseHeads(_ConditionedHeads):
+    r"""The non-linear case, drawn in one shot from the noise of the heads before.
+
+    .. math:: z_h = \mu_h + m_h(\epsilon_{<h}) + e^{r_h(\epsilon_{<h})} \epsilon_h
+
+    Its own sample is scored in the same single sweep, since the noise is known; a foreign value is
+    inverted head after head.
+    """
+
+    def _draw(self, noise: Tensor) -> Tensor:
+        shift, self._log_scale = self.conditioner(noise)
+        return self.location + shift + self._log_scale.exp() * noise
+
+    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        if noise is not None:
+            return self._summed(noise, self._log_scale)
+        noise = torch.zeros_like(value)
+        for _ in range(self.event_shape[0]):
+            shift, log_scale = self.conditioner(noise)
+            noise = (value - self.location - shift) * (-log_scale).exp()
+        return self._summed(noise, self.conditioner(noise)[1])
+
+
+class MaskedHeads(_ConditionedHeads):
+    r"""The non-linear case, drawn head after head from the logits of the heads before.
+
+    .. math:: z_h = \mu_h + m_h(z_{<h} - \mu_{<h}) + e^{r_h(z_{<h} - \mu_{<h})} \epsilon_h
+
+    Any value is scored in a single sweep; drawing takes one sweep a head.
+    """
+
+    def _draw(self, noise: Tensor) -> Tensor:
+        residual = torch.zeros_like(noise)
+        for _ in range(self.event_shape[0]):
+            shift, log_scale = self.conditioner(residual)
+            residual = shift + log_scale.exp() * noise
+        return self.location + residual
+
+    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        residual = value - self.location
+        shift, log_scale = self.conditioner(residual)
+        return self._summed((residual - shift) * (-log_scale).exp(), log_scale)
+
+
+@register_kl(CholeskyHeads, NormalHeads)
+def _kl_cholesky_normal(q: CholeskyHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
+    r"""Sum over latent pairs of a full Gaussian against a diagonal one.
+
+    .. math:: \tfrac12 \sum_h \left[ \frac{(L L^\top)_{hh} + (m_h - \mu_h)^2}{\sigma_h^2} - 1
+              - 2 \log L_{hh} + 2 \log \sigma_h \right]
+    """
+    mask, shape = q.context.mask, q.location.shape
+    marginal = q.factor.square().sum(-1)[:, None, None]
+    log_diagonal = q.factor.diagonal().log()[:, None, None]
+    shift = (q.location - p.location) / p.scale
+    excess = 0.5 * (marginal / p.scale**2 - 1) - log_diagonal + log(p.scale)
+    return 0.5 * per_pair(shift.square(), mask) + total(excess, shape, mask)

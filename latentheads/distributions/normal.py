@@ -1,0 +1,128 @@
+"""Heads that are independent given their location: a Gaussian, and its limit without noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions.kl import register_kl
+
+from latentheads.distributions.heads import HeadContext, HeadLogits, per_pair
+from latentheads.mask import Mask
+
+__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+Scale = float | Tensor
+"""A positive number, or a tensor that broadcasts to ``head query key``."""
+
+
+def total(term: Scale, shape: torch.Size, mask: Mask) -> Float[Tensor, "*batch"]:
+    """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
+
+    A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
+    """
+    if not isinstance(term, Tensor):
+        return shape[-3] * term * mask.pairs
+    if term.ndim < 2 or term.shape[-2:] == (1, 1):
+        return term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
+    return per_pair(term.expand(shape), mask)
+
+
+def log(scale: Scale) -> Scale:
+    """The logarithm of a number or of a tensor."""
+    return scale.log() if isinstance(scale, Tensor) else math.log(scale)
+
+
+class NormalHeads(HeadLogits):
+    """``z ~ N(location, scale^2)``, every head and pair on its own.
+
+    Args:
+        location: The mean logits.
+        context: What the block knew.
+        scale: The standard deviation.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "*batch head query key"],
+        context: HeadContext,
+        scale: Scale = 1.0,
+    ) -> None:
+        self.scale = scale
+        super().__init__(location, context)
+
+    def _draw(self, noise: Tensor) -> Tensor:
+        if isinstance(self.scale, Tensor):
+            return torch.addcmul(self.location, self.scale, noise)
+        return torch.add(self.location, noise, alpha=self.scale)
+
+    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        residual = (value - self.location) / self.scale if noise is None else noise
+        mask = self.context.mask
+        constant = HALF_LOG_TWO_PI + log(self.scale)
+        return -0.5 * per_pair(residual.square(), mask) - total(constant, self.location.shape, mask)
+
+    def _relocated(self, location: Tensor) -> Self:
+        return type(self)(location, self.context, self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """The location."""
+        return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        """The square of the scale, at every pair."""
+        return (
+            torch.as_tensor(self.scale, device=self.location.device)
+            .square()
+            .expand(self.location.shape)
+        )
+
+
+class DeltaHeads(HeadLogits):
+    """Heads without noise: all mass at the location. Its only posterior is itself."""
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        """Returns the location."""
+        return self.location.expand(self._extended_shape(sample_shape))
+
+    def _draw(self, noise: Tensor) -> Tensor:
+        return self.location.expand(noise.shape)
+
+    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        misses = per_pair((value != self.location).to(self.location.dtype), self.context.mask)
+        return torch.where(misses == 0, 0.0, -torch.inf).to(self.location.dtype)
+
+    def _relocated(self, location: Tensor) -> Self:
+        return type(self)(location, self.context)
+
+    @property
+    def mean(self) -> Tensor:
+        """The location."""
+        return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        """Zero at every pair."""
+        return torch.zeros_like(self.location)
+
+
+@register_kl(NormalHeads, NormalHeads)
+def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
+    r"""Sum over heads and latent pairs of the elementwise divergence .
+
+    .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
+    """
+    mask = q.context.mask
+    shift = q.location - p.location
+    ratio = q.scale / p.scale
+    if isinstance(p.scale, Tensor) or p.scale != 1.0:
+        shift = shift / p.scale
+    excess = 0.5 * (ratio**2 - 1) - log(ratio)
+    return 0.5 * per_pair(shift.square(), mask) + total(excess, q.location.shape, mask)

@@ -1,0 +1,250 @@
+"""Families: a conditional distribution of a block's heads. A prior and a posterior are both one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.distributions import (
+    CholeskyHeads,
+    DeltaHeads,
+    HeadContext,
+    HeadLogits,
+    NormalHeads,
+)
+from latentheads.names import Block
+
+__all__ = [
+    "Below",
+    "CholeskyFactor",
+    "Corrected",
+    "Correlated",
+    "Family",
+    "Fused",
+    "Fusion",
+    "Gaussian",
+    "HeadScale",
+    "Location",
+    "Point",
+    "Released",
+    "Scores",
+]
+
+LEAK = 0.2
+
+
+class Family(nn.Module, ABC):
+    """A conditional distribution of a block's heads given what the block knows."""
+
+    @abstractmethod
+    def forward(self, context: HeadContext) -> HeadLogits:
+        """Builds the distribution of the logits of all heads."""
+
+
+class Location(nn.Module, ABC):
+    """The rule for the mean of a block's logits."""
+
+    @abstractmethod
+    def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
+        """Computes the mean."""
+
+
+class Scores(Location):
+    """``mu = c``: what a plain Transformer computes."""
+
+    def forward(self, context: HeadContext) -> Tensor:
+        """Returns the scores."""
+        return context.scores
+
+
+class Below(Location):
+    """``mu = c + below``: RealFormer's residual."""
+
+    def forward(self, context: HeadContext) -> Tensor:
+        """Adds the logits below, where there are any."""
+        return context.scores if context.below is None else context.scores + context.below
+
+
+class Fusion(nn.Module):
+    """A small MLP over the heads, the same at every (query, key) pair.
+
+    The paper's sigma (App. A): ``layers=2``, LeakyReLU, hidden width ``alpha * H``. The released
+    code: ``layers=3``, ``alpha=4``, ``24 H^2 + 9 H`` parameters.
+
+    Args:
+        heads: Number of heads H.
+        alpha: Hidden width over H.
+        layers: Number of linear layers.
+        zero: Start at zero, so that a posterior starts at its prior.
+    """
+
+    def __init__(self, heads: int, alpha: int = 4, layers: int = 2, zero: bool = False) -> None:
+        super().__init__()
+        widths = [heads, *[alpha * heads] * (layers - 1), heads]
+        self.layers = nn.ModuleList(
+            nn.Linear(inputs, outputs) for inputs, outputs in zip(widths, widths[1:])
+        )
+        for layer in self.layers:
+            nn.init.xavier_uniform_(layer.weight, gain=2**-0.5)
+            nn.init.zeros_(layer.bias)
+        if zero:
+            nn.init.zeros_(self.layers[-1].weight)
+
+    def forward(
+        self, logits: Float[Tensor, "*batch head query key"]
+    ) -> Float[Tensor, "*batch head query key"]:
+        """Mixes the heads at every pair, in full precision."""
+        with torch.autocast(logits.device.type, enabled=False):
+            x = logits.flatten(-2)
+            for layer in self.layers[:-1]:
+                x = F.leaky_relu(_over_heads(layer, x), LEAK)
+            return _over_heads(self.layers[-1], x).unflatten(-1, logits.shape[-2:])
+
+
+def _over_heads(layer: nn.Linear, x: Float[Tensor, "*batch inputs pair"]) -> Tensor:
+    """Applies a linear layer to the head dimension, without moving it."""
+    return torch.matmul(layer.weight, x) + layer.bias.unsqueeze(-1)
+
+
+class Fused(Location):
+    """``mu = c + sigma(below)``, eq. 4 of the paper.
+
+    Args:
+        block: The block; the first of a chain has nothing below and no parameters.
+        alpha: Hidden width of the fusion over H.
+        link: Whether sigma has the residual link of App. A, ``sigma(z) = z + MLP(z)``.
+        zero: Start the fusion at zero.
+    """
+
+    def __init__(self, block: Block, alpha: int = 4, link: bool = True, zero: bool = False) -> None:
+        super().__init__()
+        self.link = link
+        self.fusion = None if block.first else Fusion(block.heads, alpha, zero=zero)
+
+    def forward(self, context: HeadContext) -> Tensor:
+        """Adds the fused logits below, where there are any."""
+        if self.fusion is None or context.below is None:
+            return context.scores
+        location = context.scores + self.fusion(context.below)
+        return location + context.below if self.link else location
+
+
+class Released(Location):
+    """``mu = c + below + sigma(c + below)``: what the authors' code computes.
+
+    Args:
+        block: The block. The released code also gives the first block of a chain a fusion that is
+            never used; here it has none.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.fusion = None if block.first else Fusion(block.heads, alpha=4, layers=3)
+
+    def forward(self, context: HeadContext) -> Tensor:
+        """Adds the logits below and the fused sum."""
+        if self.fusion is None or context.below is None:
+            return context.scores
+        total = context.scores + context.below
+        return total + self.fusion(total)
+
+
+class Corrected(Location):
+    """``mu = c + MLP(c)`` over the heads of a pair; starts at the scores.
+
+    Args:
+        heads: Number of heads H.
+        alpha: Hidden width over H.
+    """
+
+    def __init__(self, heads: int, alpha: int) -> None:
+        super().__init__()
+        self.fusion = Fusion(heads, alpha, zero=True)
+
+    def forward(self, context: HeadContext) -> Tensor:
+        """Corrects the scores."""
+        return context.scores + self.fusion(context.scores)
+
+
+class HeadScale(nn.Module):
+    """The standard deviation of a block's logits: a constant, or one learned number a head.
+
+    Args:
+        heads: Number of heads H.
+        value: The constant, or where learning starts.
+        learned: Whether to learn it.
+    """
+
+    def __init__(self, heads: int, value: float = 1.0, learned: bool = False) -> None:
+        super().__init__()
+        if value <= 0:
+            raise ValueError(f"scale must be positive, got {value}")
+        self.value = value
+        self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None
+
+    def forward(self) -> float | Tensor:
+        """Returns a number, or a tensor ``head 1 1``."""
+        return self.value if self.log is None else self.log.exp()
+
+
+class Gaussian(Family):
+    """Heads around a location, with a scale of their own or a constant one."""
+
+    def __init__(self, location: Location, scale: HeadScale) -> None:
+        super().__init__()
+        self.location = location
+        self.scale = scale
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        """Builds ``N(location, scale^2)``."""
+        return NormalHeads(self.location(context), context, self.scale())
+
+
+class Point(Family):
+    """Heads without noise: exactly their location."""
+
+    def __init__(self, location: Location) -> None:
+        super().__init__()
+        self.location = location
+
+    def forward(self, context: HeadContext) -> DeltaHeads:
+        """Builds the point mass at the location."""
+        return DeltaHeads(self.location(context), context)
+
+
+class CholeskyFactor(nn.Module):
+    """A lower triangular matrix over heads with a positive diagonal.
+
+    Args:
+        heads: Number of heads H.
+        scale: The diagonal, where learning starts.
+        learned_scale: Whether to learn the diagonal too.
+    """
+
+    def __init__(self, heads: int, scale: float = 1.0, learned_scale: bool = True) -> None:
+        super().__init__()
+        self.below_diagonal = nn.Parameter(torch.zeros(heads, heads))
+        self.scale = HeadScale(heads, scale, learned_scale)
+
+    def forward(self) -> Float[Tensor, "head head"]:
+        """Assembles the matrix."""
+        strict = self.below_diagonal.tril(-1)
+        diagonal = torch.as_tensor(self.scale(), device=strict.device, dtype=strict.dtype)
+        return strict + diagonal.reshape(-1).expand(strict.shape[0]).diag()
+
+
+class Correlated(Family):
+    """Heads that are linear in the heads before them: ``z = mu + L noise``, in one shot."""
+
+    def __init__(self, location: Location, factor: CholeskyFactor) -> None:
+        super().__init__()
+        self.location = location
+        self.factor = factor
+
+    def forward(self, context: HeadContext) -> CholeskyHeads:
+        """Builds the full Gaussian over the heads of every pair."""
+        return CholeskyHeads(self.location(context), context, self.factor())

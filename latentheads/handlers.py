@@ -1,0 +1,68 @@
+"""Two small Pyro handlers: the plug-in network, and parameters told to whoever captures them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import _PYRO_STACK, effectful
+from pyro.poutine.trace_messenger import TraceMessenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from latentheads.distributions import HeadLogits
+
+__all__ = ["PlugIn", "plug_in_value", "tell_parameters"]
+
+
+def plug_in_value(law: Any) -> Tensor:
+    """The value a plug-in network uses: the location of logits, the likelier value of a gate."""
+    if isinstance(law, HeadLogits):
+        return law.location
+    if law.has_enumerate_support:
+        return (law.mean > 0.5).to(law.mean.dtype)
+    return law.mean
+
+
+class PlugIn(Messenger):
+    """Sets every latent site to its prior's plug-in value: a deterministic network.
+
+    Its likelihood is the exact one of *another* model, never a bound on this one.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not (msg["is_observed"] or site_is_subsample(msg)) and msg["value"] is None:
+            msg["value"] = plug_in_value(msg["fn"])
+
+
+def tell_parameters(name: str, module: nn.Module) -> None:
+    """Tells Pyro of a module's parameters, without its global parameter store.
+
+    ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` takes gradients
+    only where it meets one. So one statement is made always, and all of them when somebody
+    captures: a loop with a torch optimiser pays for one, and two models with the same names in
+    one process never share a tensor.
+    """
+    for parameter_name, parameter in _worth_telling(module):
+        parameter.unconstrained = weakref.ref(parameter)  # type: ignore[attr-defined]
+        _param(f"{name}.{parameter_name}", parameter)
+
+
+def _worth_telling(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    captured = any(isinstance(h, TraceMessenger) and h.param_only for h in _PYRO_STACK)
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            yield name, parameter
+            if not captured:
+                return
+
+
+def _param(name: str, parameter: nn.Parameter) -> None:
+    def value(*_: Any, **__: Any) -> Tensor:
+        return parameter
+
+    statement = effectful(value, type="param")
+    statement(name, parameter, constraint=constraints.real, name=name)

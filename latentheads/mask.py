@@ -1,0 +1,50 @@
+"""Which keys a query may read, and which (query, key) pairs carry a latent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+__all__ = ["Mask", "causal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The validity of a block's (query, key) pairs, made once a pass and shared by its chain.
+
+    Attributes:
+        bias: Added to the logits just before the softmax: 0 where a key may be read, -inf elsewhere.
+        latent: 1 where a pair carries a latent, 0 elsewhere. A padded query, a padded or future
+            key, and a row with a single readable key carry none.
+        pairs: How many pairs of each sentence carry a latent.
+    """
+
+    bias: Float[Tensor, "*batch 1 query key"]
+    latent: Float[Tensor, "*batch query key"]
+    pairs: Float[Tensor, "*batch"]
+
+    @classmethod
+    def build(
+        cls,
+        readable: Bool[Tensor, "*batch query key"],
+        queries: Bool[Tensor, "*batch query"],
+        dtype: torch.dtype = torch.float32,
+    ) -> Mask:
+        """Makes the mask of a block from the keys each query may read and the real queries.
+
+        A row without a readable key reads everything, so that its softmax stays finite; it is
+        padding and is never counted.
+        """
+        counts = readable.sum(-1, keepdim=True)
+        bias = torch.zeros(readable.shape, dtype=dtype, device=readable.device)
+        bias = bias.masked_fill(~readable & (counts > 0), -torch.inf)
+        latent = (readable & queries.unsqueeze(-1) & (counts > 1)).to(dtype)
+        return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
+
+
+def causal(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
+    """True where key s is not later than query t."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -1,0 +1,46 @@
+"""Names: which block a latent belongs to, and what its sites are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block"]
+
+SENTENCES = "sentences"
+TARGET = "target"
+CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The address of one attention module.
+
+    Args:
+        chain: One of ``CHAINS``; a cascade runs along a chain, bottom to top.
+        layer: Depth in the chain, from 0.
+        heads: Number of heads H of the block.
+    """
+
+    chain: str
+    layer: int
+    heads: int
+
+    @property
+    def name(self) -> str:
+        """For example ``encoder.2.self``."""
+        stack, kind = self.chain.split("-")
+        return f"{stack}.{self.layer}.{kind}"
+
+    @property
+    def key(self) -> str:
+        """The name as a key of a ``torch.nn.ModuleDict``, which allows no dots."""
+        return self.name.replace(".", "_")
+
+    @property
+    def first(self) -> bool:
+        """Whether nothing lies below this block in its chain."""
+        return self.layer == 0
+
+    def site(self, latent: str = "logits") -> str:
+        """Name of the block's sample site, for example ``encoder.2.self.logits``."""
+        return f"{self.name}.{latent}"

@@ -1,0 +1,135 @@
+"""The training objective: Pyro's Trace_ELBO for reparameterised guides, without host syncs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import Trace_ELBO
+from pyro.infer.util import is_validation_enabled
+from pyro.poutine import Trace
+from torch import Tensor
+
+from latentheads.bound import closed_form, traces
+from latentheads.names import TARGET
+
+__all__ = ["Head_ELBO"]
+
+
+class Head_ELBO(Trace_ELBO):
+    """``Trace_ELBO`` whose every latent site is reparameterised.
+
+    With its defaults the gradients are those of ``Trace_ELBO``, bit for bit. It is faster for two
+    reasons: nothing is copied to the host, and a site whose posterior is its prior is not scored
+    at all, since its log-ratio is exactly 0.
+
+    A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
+    bound; :func:`latentheads.bound.terms` computes the bound.
+
+    Args:
+        kl_weight: Factor of every KL term; may be changed between steps.
+        free_bits: Each site's KL is not pushed below this many nats per target token.
+        analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
+        **options: Those of ``Trace_ELBO``, such as ``num_particles``.
+    """
+
+    def __init__(
+        self,
+        kl_weight: float = 1.0,
+        free_bits: float = 0.0,
+        analytic: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.kl_weight = kl_weight
+        self.free_bits = free_bits
+        self.analytic = analytic
+
+    def _get_trace(
+        self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Trace, Trace]:
+        if is_validation_enabled():
+            return super()._get_trace(model, guide, args, kwargs)
+        return traces(model, guide, *args, **kwargs)
+
+    def _differentiable_loss_particle(
+        self, model_trace: Trace, guide_trace: Trace
+    ) -> tuple[Tensor, Tensor]:
+        latents = [
+            name
+            for name, site in guide_trace.nodes.items()
+            if site["type"] == "sample" and site["fn"] is not model_trace.nodes[name]["fn"]
+        ]
+        if self.analytic or self.kl_weight != 1.0 or self.free_bits:
+            elbo = self._weighted(model_trace, guide_trace, latents)
+        else:
+            elbo = self._plain(model_trace, guide_trace, latents)
+        return -elbo.detach(), -elbo
+
+    def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
+        """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
+        scored = [
+            _log_prob(site)
+            for name, site in model_trace.nodes.items()
+            if site["type"] == "sample" and (site["is_observed"] or name in latents)
+        ]
+        entropies = [_log_prob(guide_trace.nodes[name]) for name in latents]
+        elbo = torch.stack([term.sum() for term in scored]).sum()
+        return elbo - sum(term.sum() for term in entropies)
+
+    def _weighted(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
+        """Log-likelihood less the weighted, floored KL of each site."""
+        elbo = sum(
+            _log_prob(site).sum()
+            for site in model_trace.nodes.values()
+            if site["type"] == "sample" and site["is_observed"]
+        )
+        floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
+        for name in latents:
+            kl = self._kl(model_trace.nodes[name], guide_trace.nodes[name])
+            elbo = elbo - self.kl_weight * (kl if floor is None else torch.maximum(kl, floor))
+        return elbo
+
+    def _kl(self, prior: dict[str, Any], posterior: dict[str, Any]) -> Tensor:
+        if self.analytic:
+            kl = closed_form(posterior["fn"], prior["fn"])
+            if kl is not None:
+                return scale_and_mask(kl, prior["scale"], prior["mask"]).sum()
+        return (_log_prob(posterior) - _log_prob(prior)).sum()
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The negative objective, as a number."""
+        return float(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """The negative objective, as a tensor to take gradients of."""
+        particles = [
+            self._differentiable_loss_particle(*pair)[1]
+            for pair in self._get_traces(model, guide, args, kwargs)
+        ]
+        return torch.stack(particles).sum() / self.num_particles
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Takes the gradients and returns the loss as a tensor: nothing is copied to the host."""
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        if loss.requires_grad:
+            loss.backward(retain_graph=self.retain_graph)
+        return loss.detach()
+
+
+def _log_prob(site: dict[str, Any]) -> Tensor:
+    """The scaled log-density of a site, one value a sentence."""
+    if not site["is_observed"] and not site["fn"].has_rsample:
+        raise ValueError(
+            f"site {site['name']!r} is not reparameterised: "
+            "train it with pyro.infer.Trace_ELBO, which takes score-function gradients"
+        )
+    if "log_prob" in site:
+        return site["log_prob"]
+    return scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"], site["mask"])
+
+
+def _scaled_tokens(model_trace: Trace) -> Tensor:
+    site = model_trace.nodes[TARGET]
+    return site["fn"].valid.sum() * site["scale"]

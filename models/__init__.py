@@ -1,0 +1,18 @@
+"""Models: p(y, heads | x), each a network plus priors plus a likelihood."""
+
+from models.base import HeadModel
+from models.language_model import LanguageModel
+from models.network import Network
+from models.priors import PRIORS, Prior, PriorOptions, make_prior
+from models.translation import Translation
+
+__all__ = [
+    "PRIORS",
+    "HeadModel",
+    "LanguageModel",
+    "Network",
+    "Prior",
+    "PriorOptions",
+    "Translation",
+    "make_prior",
+]

@@ -1,0 +1,99 @@
+"""What every model is: a network whose blocks are drawn, and a likelihood, in one plate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any
+
+import pyro
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.attention import GatePrior, LatentAttention
+from latentheads.batch import Batch
+from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.handlers import tell_parameters
+from latentheads.names import CHAINS, SENTENCES, TARGET, Block
+from models.network import Network
+from models.priors import Prior
+
+__all__ = ["HeadModel", "attention"]
+
+
+def attention(
+    block: Block,
+    network: Network,
+    prior: Prior,
+    latent: Collection[str],
+    gate: GatePrior | None = None,
+) -> LatentAttention:
+    """Makes a block, latent where its chain is."""
+    family = prior(block) if block.chain in latent else None
+    return LatentAttention(block, network.width, family, gate, network.attention_dropout)
+
+
+class HeadModel(nn.Module, ABC):
+    """p(y, heads | x): run under Pyro it draws every head and observes the target.
+
+    Args:
+        chains: The chains of blocks this network has.
+        latent: Those whose heads are drawn; None for all.
+        label_smoothing: Of the likelihood while training; evaluation is always exact.
+    """
+
+    def __init__(
+        self,
+        chains: Collection[str],
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.latent = tuple(chains if latent is None else latent)
+        unknown = set(self.latent) - set(CHAINS)
+        if unknown:
+            raise ValueError(f"unknown chain {min(unknown)!r}: choose from {', '.join(chains)}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
+        self.label_smoothing = label_smoothing
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The latent blocks, in the order in which they are drawn."""
+        modules = (m for m in self.modules() if isinstance(m, LatentAttention))
+        return [module.block for module in modules if module.prior is not None]
+
+    @abstractmethod
+    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+        """Runs the network up to the states that predict each target token."""
+
+    @abstractmethod
+    def predict(
+        self, states: Float[Tensor, "*batch target dim"]
+    ) -> Float[Tensor, "*batch target vocab"]:
+        """Scores the vocabulary."""
+
+    def likelihood(self, logits: Float[Tensor, "*batch target vocab"], batch: Batch) -> Tokens:
+        """The law of the target: smoothed while training if asked, exact otherwise."""
+        if self.training and self.label_smoothing:
+            return SmoothedTokens(logits, batch.target_valid, self.label_smoothing)
+        return Tokens(logits, batch.target_valid)
+
+    def forward(self, batch: Batch, observe: bool = True) -> Any:
+        """Draws every head, then the target.
+
+        Args:
+            batch: The sentences.
+            observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
+        """
+        tell_parameters("model", self)
+        with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
+            logits = self.predict(self.states(batch))
+            seen = batch.target if observe else None
+            return pyro.sample(TARGET, self.likelihood(logits, batch), obs=seen)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device

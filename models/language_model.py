@@ -1,0 +1,73 @@
+"""Language model: a decoder whose one chain of heads is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.attention import GatePrior
+from latentheads.batch import Batch
+from latentheads.names import CHAINS, Block
+from models.base import attention
+from models.decoder import Decoder
+from models.layers import DecodingState, Layer, Stack
+from models.network import Embedding, Network
+from models.priors import Prior
+
+__all__ = ["LanguageModel"]
+
+
+class LanguageModel(Decoder):
+    """p(y, heads) of a causal stack.
+
+    Args:
+        vocabulary: Number of types, special tokens included.
+        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        network: Sizes.
+        latent: The chains whose heads are drawn: decoder-self, or none.
+        gate: The law of every block's gates; None: no gates.
+        label_smoothing: Of the likelihood while training.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        prior: Prior,
+        network: Network | None = None,
+        latent: Collection[str] | None = None,
+        gate: GatePrior | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        chain = CHAINS[1]
+        super().__init__((chain,), latent, label_smoothing)
+        sizes = network or Network(norm="pre")
+        table = Embedding.new_table(vocabulary, sizes.width)
+        untied = sizes.share == "none"
+        self.output = Embedding.new_table(vocabulary, sizes.width) if untied else table
+        self.embedding = Embedding(table, sizes.dropout)
+
+        def layer(depth: int) -> Layer:
+            block = Block(chain, depth, sizes.heads)
+            return Layer(sizes, attention(block, sizes, prior, self.latent, gate))
+
+        self.decoder = Stack(sizes, layer)
+
+    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+        """Runs the stack on whole sentences."""
+        return self.decoder(self.embedding(batch.fed), self.self_mask(batch.target_valid))
+
+    def begin(self, batch: Batch) -> DecodingState:
+        """Starts empty."""
+        return DecodingState()
+
+    def step(
+        self, tokens: Int[Tensor, "batch new"], state: DecodingState
+    ) -> Float[Tensor, "batch new vocab"]:
+        """Feeds further tokens and scores the vocabulary after each."""
+        mask = self.self_mask(tokens.new_ones(tokens.shape, dtype=torch.bool), state.position)
+        x = self.decoder(self.embedding(tokens, state.position), mask, state=state)
+        state.position += tokens.shape[-1]
+        return self.predict(x)

@@ -1,0 +1,117 @@
+"""Layers and stacks: attention blocks one above the other, each handing its logits up its chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.attention import Cache, LatentAttention
+from latentheads.mask import Mask
+from models.network import FeedForward, Network, Residual
+
+__all__ = ["DecodingState", "Layer", "Stack"]
+
+
+@dataclass
+class DecodingState:
+    """What a decoder keeps between two tokens: keys and values of every block, and a position.
+
+    A cascade needs nothing more: it runs up the layers within one row.
+    """
+
+    caches: dict[str, Cache] = field(default_factory=dict)
+    position: int = 0
+
+    def cache(self, attention: LatentAttention) -> Cache:
+        """The cache of a block, empty at first."""
+        return self.caches.setdefault(attention.block.name, Cache())
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps, repeats or reorders sentences of the batch, as a search asks for."""
+        for cache in self.caches.values():
+            if cache.keys is not None and cache.values is not None:
+                cache.keys, cache.values = cache.keys[rows], cache.values[rows]
+
+
+class Layer(nn.Module):
+    """Self-attention, cross-attention if there is a memory, feed-forward; residual steps.
+
+    Args:
+        network: Sizes.
+        inner: The self-attention block.
+        cross: The cross-attention block, or None.
+    """
+
+    def __init__(
+        self, network: Network, inner: LatentAttention, cross: LatentAttention | None = None
+    ) -> None:
+        super().__init__()
+        self.inner = inner
+        self.inner_step = Residual(network)
+        self.cross = cross
+        self.cross_step = None if cross is None else Residual(network)
+        self.feed_forward = FeedForward(network)
+        self.feed_forward_step = Residual(network)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch query dim"],
+        mask: Mask,
+        below: tuple[Tensor | None, Tensor | None],
+        memory: Float[Tensor, "*memory key dim"] | None = None,
+        memory_mask: Mask | None = None,
+        state: DecodingState | None = None,
+    ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
+        """Transforms the states and returns the logits drawn in both blocks.
+
+        Args:
+            x: States.
+            mask: Validity of the self-attention's pairs.
+            below: Logits of the blocks one layer down: self, cross.
+            memory: What cross-attention reads.
+            memory_mask: Validity of its pairs.
+            state: Caches, when decoding token by token.
+        """
+        update, inner = self.inner(
+            self.inner_step.enter(x), None, mask, below[0], state and state.cache(self.inner)
+        )
+        x = self.inner_step.leave(x, update)
+        cross = None
+        if self.cross is not None and self.cross_step is not None and memory_mask is not None:
+            cache = state and state.cache(self.cross)
+            entered = self.cross_step.enter(x)
+            update, cross = self.cross(entered, memory, memory_mask, below[1], cache)
+            x = self.cross_step.leave(x, update)
+        return self.feed_forward_step(x, self.feed_forward), (inner, cross)
+
+
+class Stack(nn.Module):
+    """Layers from bottom to top; the chains run through it.
+
+    Args:
+        network: Sizes.
+        make_layer: Makes the layer of a depth.
+    """
+
+    def __init__(self, network: Network, make_layer: Callable[[int], Layer]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make_layer(depth) for depth in range(network.layers))
+        self.norm = nn.LayerNorm(network.width) if network.norm == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch query dim"],
+        mask: Mask,
+        memory: Float[Tensor, "*memory key dim"] | None = None,
+        memory_mask: Mask | None = None,
+        state: DecodingState | None = None,
+    ) -> Float[Tensor, "*batch query dim"]:
+        """Runs all layers."""
+        below: tuple[Tensor | None, Tensor | None] = (None, None)
+        layers: Iterable[nn.Module] = self.layers
+        for layer in layers:
+            x, below = layer(x, mask, below, memory, memory_mask, state)
+        return self.norm(x)

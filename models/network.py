@@ -1,0 +1,150 @@
+"""The parts of a Transformer around its attention: embeddings, feed-forward, residual steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.batch import PAD
+
+__all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """The size of a network.
+
+    Attributes:
+        width: Model width d.
+        feed_forward: Hidden width of the feed-forward steps.
+        heads: Heads of every block; must divide the width.
+        layers: Layers of each stack.
+        norm: Layer norm after each residual sum (post) or before each step (pre).
+        dropout: Dropout of embeddings and of every residual step.
+        attention_dropout: Dropout of attention weights.
+        activation_dropout: Dropout inside the feed-forward step.
+        share: Which embeddings are one table: decoder input and output (decoder), the source's
+            too, for a joint vocabulary (all), or none.
+    """
+
+    width: int = 64
+    feed_forward: int = 128
+    heads: int = 4
+    layers: int = 2
+    norm: Literal["post", "pre"] = "post"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    share: Literal["decoder", "all", "none"] = "decoder"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "feed_forward", "heads", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
+        if self.width % 2:
+            raise ValueError(f"width must be even, got {self.width}")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+
+
+def positions(
+    length: int, width: int, device: torch.device, dtype: torch.dtype, start: int = 0
+) -> Float[Tensor, "length width"]:
+    """Sinusoidal positions: sines in the first half of the width, cosines in the second."""
+    half = width // 2
+    rate = torch.exp(torch.arange(half, device=device) * (-math.log(10_000.0) / max(half - 1, 1)))
+    angle = torch.arange(start, start + length, device=device)[:, None] * rate
+    return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)
+
+
+class Embedding(nn.Module):
+    """Token embeddings times sqrt(d), plus sinusoidal positions, with dropout.
+
+    Args:
+        table: The embedding table, possibly shared.
+        dropout: Dropout of the sum.
+    """
+
+    def __init__(self, table: nn.Embedding, dropout: float) -> None:
+        super().__init__()
+        self.table = table
+        self.dropout = dropout
+        self._positions: Tensor | None = None
+
+    @staticmethod
+    def new_table(vocabulary: int, width: int) -> nn.Embedding:
+        """Makes a table with the padding row at zero."""
+        table = nn.Embedding(vocabulary, width, padding_idx=PAD)
+        nn.init.normal_(table.weight, std=width**-0.5)
+        with torch.no_grad():
+            table.weight[PAD].zero_()
+        return table
+
+    def forward(
+        self, tokens: Int[Tensor, "*batch token"], start: int = 0
+    ) -> Float[Tensor, "*batch token dim"]:
+        """Embeds tokens that begin at a position."""
+        x = self.table(tokens) * self.table.embedding_dim**0.5
+        x = x + self._at(start, tokens.shape[-1], x)
+        return F.dropout(x, self.dropout, self.training)
+
+    def _at(self, start: int, length: int, like: Tensor) -> Tensor:
+        known = self._positions
+        end = start + length
+        if known is None or known.shape[0] < end or known.device != like.device:
+            known = positions(max(end, 128), like.shape[-1], like.device, like.dtype)
+        if known.dtype != like.dtype:
+            known = known.to(like.dtype)
+        self._positions = known
+        return known[start:end]
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with a ReLU between them."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.inner = nn.Linear(network.width, network.feed_forward)
+        self.outer = nn.Linear(network.feed_forward, network.width)
+        self.dropout = network.activation_dropout
+        for layer in (self.inner, self.outer):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token dim"]:
+        """Transforms every position."""
+        hidden = F.dropout(F.relu(self.inner(x)), self.dropout, self.training)
+        return self.outer(hidden)
+
+
+class Residual(nn.Module):
+    """A residual step around a sub-layer, with its layer norm after (post) or before (pre)."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(network.width)
+        self.pre = network.norm == "pre"
+        self.dropout = network.dropout
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return self.norm(x) if self.pre else x
+
+    def leave(self, x: Tensor, update: Tensor) -> Tensor:
+        """Adds what the sub-layer wrote."""
+        x = x + F.dropout(update, self.dropout, self.training)
+        return x if self.pre else self.norm(x)
+
+    def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
+        """Runs a sub-layer that returns only its update."""
+        return self.leave(x, step(self.enter(x)))

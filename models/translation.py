@@ -1,0 +1,123 @@
+"""Translation: an encoder-decoder whose three chains of heads are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from latentheads.attention import GatePrior
+from latentheads.batch import Batch
+from latentheads.mask import Mask
+from latentheads.names import CHAINS, Block
+from models.base import attention
+from models.decoder import Decoder
+from models.layers import DecodingState, Layer, Stack
+from models.network import Embedding, Network
+from models.priors import Prior
+
+__all__ = ["Translation"]
+
+
+@dataclass
+class _TranslationState(DecodingState):
+    memory: Tensor | None = None
+    source_valid: Tensor | None = None
+
+    def select(self, rows: Tensor) -> None:
+        super().select(rows)
+        assert self.memory is not None and self.source_valid is not None
+        self.memory, self.source_valid = self.memory[rows], self.source_valid[rows]
+
+
+class Translation(Decoder):
+    """p(y, heads | x) of an encoder-decoder.
+
+    Args:
+        source_vocabulary: Number of source types, special tokens included.
+        target_vocabulary: Number of target types.
+        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        network: Sizes.
+        latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
+        gate: The law of every block's gates; None: no gates.
+        label_smoothing: Of the likelihood while training.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        prior: Prior,
+        network: Network | None = None,
+        latent: Collection[str] | None = None,
+        gate: GatePrior | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(CHAINS, latent, label_smoothing)
+        sizes = network or Network()
+        width, heads = sizes.width, sizes.heads
+        joint = sizes.share == "all"
+        if joint and source_vocabulary != target_vocabulary:
+            raise ValueError(
+                "share='all' needs one joint vocabulary, "
+                f"got {source_vocabulary} source and {target_vocabulary} target types"
+            )
+        source = Embedding.new_table(source_vocabulary, width)
+        target = source if joint else Embedding.new_table(target_vocabulary, width)
+        untied = sizes.share == "none"
+        self.output = Embedding.new_table(target_vocabulary, width) if untied else target
+        self.source_embedding = Embedding(source, sizes.dropout)
+        self.target_embedding = Embedding(target, sizes.dropout)
+
+        def block(chain: str, layer: int) -> nn.Module:
+            return attention(Block(chain, layer, heads), sizes, prior, self.latent, gate)
+
+        self.encoder = Stack(sizes, lambda depth: Layer(sizes, block(CHAINS[0], depth)))
+        self.decoder = Stack(
+            sizes, lambda depth: Layer(sizes, block(CHAINS[1], depth), block(CHAINS[2], depth))
+        )
+
+    def encode(
+        self, source: Int[Tensor, "batch source"], valid: Bool[Tensor, "batch source"]
+    ) -> Float[Tensor, "*batch source dim"]:
+        """Runs the encoder."""
+        mask = Mask.build(
+            valid.unsqueeze(-2).expand(*valid.shape, valid.shape[-1]), valid, self.density_dtype
+        )
+        return self.encoder(self.source_embedding(source), mask)
+
+    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+        """Runs encoder and decoder on whole sentences."""
+        valid = batch.source_valid
+        assert batch.source is not None
+        memory = self.encode(batch.source, valid)
+        queries = batch.target_valid
+        cross = self._cross_mask(valid, queries)
+        x = self.target_embedding(batch.fed)
+        return self.decoder(x, self.self_mask(queries), memory, cross)
+
+    def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
+        readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
+        return Mask.build(readable, queries, self.density_dtype)
+
+    def begin(self, batch: Batch) -> DecodingState:
+        """Encodes the source."""
+        valid = batch.source_valid
+        assert batch.source is not None
+        return _TranslationState(memory=self.encode(batch.source, valid), source_valid=valid)
+
+    def step(
+        self, tokens: Int[Tensor, "batch new"], state: DecodingState
+    ) -> Float[Tensor, "batch new vocab"]:
+        """Feeds further target tokens and scores the vocabulary after each."""
+        assert isinstance(state, _TranslationState) and state.source_valid is not None
+        fed = tokens.new_ones(tokens.shape, dtype=torch.bool)
+        mask = self.self_mask(fed, state.position)
+        cross = self._cross_mask(state.source_valid, fed)
+        x = self.target_embedding(tokens, state.position)
+        x = self.decoder(x, mask, state.memory, cross, state)
+        state.position += tokens.shape[-1]
+        return self.predict(x)
