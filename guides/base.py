@@ -31,6 +31,7 @@ class Reader(GuideMessenger, nn.Module):
         model: The model to read.
     """
 
+    trace: Any
     passes = 1
     tied_prior: str | None = None
 
@@ -46,9 +47,15 @@ class Reader(GuideMessenger, nn.Module):
         """Runs before the pass; does nothing unless overridden."""
 
     @property
+    def model(self) -> Any:
+        """The model that is read; not a submodule."""
+        return self._model[0]
+
+    @property
     def batch(self) -> Any:
         """The batch of this pass, the target included."""
-        return self.args_kwargs[0][0]
+        args: Any = self.args_kwargs
+        return args[0][0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""
@@ -81,7 +88,7 @@ class Guide(Reader):
         model: A model that lists its latent ``blocks``.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
         self._keys = {block.site(): block.key for block in model.blocks}

@@ -181,5 +181,6 @@ class LatentAttention(nn.Module):
             return q, *cache.extend(k, v)
         if cache.keys is None or cache.values is None:
             cache.extend(*self.attention.project_memory(memory))
-        assert cache.keys is not None and cache.values is not None
+        assert cache.keys is not None
+        assert cache.values is not None
         return self.attention.project_query(query), cache.keys, cache.values

@@ -34,7 +34,7 @@ class Batch:
 
     target: Int[Tensor, "batch target"]
     source: Int[Tensor, "batch source"] | None = None
-    index: Int[Tensor, "batch"] | None = None
+    index: Int[Tensor, batch] | None = None
     corpus_size: int = 0
 
     @classmethod
@@ -59,7 +59,7 @@ class Batch:
         return self.corpus_size or len(self)
 
     @property
-    def sentences(self) -> Int[Tensor, "batch"]:
+    def sentences(self) -> Int[Tensor, batch]:
         """Each sentence's place in its corpus."""
         if self.index is not None:
             return self.index

@@ -67,24 +67,24 @@ class Terms:
         tokens: Target tokens of every sentence.
     """
 
-    log_likelihood: Float[Tensor, "batch"]
-    kl: dict[str, Float[Tensor, "batch"]]
+    log_likelihood: Float[Tensor, batch]
+    kl: dict[str, Float[Tensor, batch]]
     how: dict[str, str]
-    log_ratio: Float[Tensor, "batch"]
-    tokens: Float[Tensor, "batch"]
+    log_ratio: Float[Tensor, batch]
+    tokens: Float[Tensor, batch]
 
     @property
-    def total_kl(self) -> Float[Tensor, "batch"]:
+    def total_kl(self) -> Float[Tensor, batch]:
         """The sum over sites."""
         return sum(self.kl.values(), torch.zeros_like(self.log_likelihood))
 
     @property
-    def elbo(self) -> Float[Tensor, "batch"]:
+    def elbo(self) -> Float[Tensor, batch]:
         """The bound of every sentence."""
         return self.log_likelihood - self.total_kl
 
     @property
-    def log_weight(self) -> Float[Tensor, "batch"]:
+    def log_weight(self) -> Float[Tensor, batch]:
         """``log p(y, z | x) - log q(z)`` of this draw."""
         return self.log_likelihood + self.log_ratio
 
@@ -154,17 +154,17 @@ class Importance:
     log_weights: Float[Tensor, "sample batch"]
 
     @property
-    def bound(self) -> Float[Tensor, "batch"]:
+    def bound(self) -> Float[Tensor, batch]:
         r"""IWAE_K of every sentence, :math:`\log \frac1K \sum_k w_k`, at most log p(y | x)."""
         return self.log_weights.logsumexp(0) - math.log(self.log_weights.shape[0])
 
     @property
-    def effective_sample_size(self) -> Float[Tensor, "batch"]:
+    def effective_sample_size(self) -> Float[Tensor, batch]:
         r""":math:`(\sum w)^2 / \sum w^2`, between 1 and K."""
         return torch.exp(2 * self.log_weights.logsumexp(0) - (2 * self.log_weights).logsumexp(0))
 
     @property
-    def pareto_k(self) -> Float[Tensor, "batch"]:
+    def pareto_k(self) -> Float[Tensor, batch]:
         """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
 
         Needs 25 draws or more, else NaN. Equal weights have no tail: -inf.

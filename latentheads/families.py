@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -85,14 +86,13 @@ class Fusion(nn.Module):
     def __init__(self, heads: int, alpha: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
         widths = [heads, *[alpha * heads] * (layers - 1), heads]
-        self.layers = nn.ModuleList(
-            nn.Linear(inputs, outputs) for inputs, outputs in zip(widths, widths[1:])
-        )
-        for layer in self.layers:
+        linear = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
+        for layer in linear:
             nn.init.xavier_uniform_(layer.weight, gain=2**-0.5)
             nn.init.zeros_(layer.bias)
         if zero:
-            nn.init.zeros_(self.layers[-1].weight)
+            nn.init.zeros_(linear[-1].weight)
+        self.layers = nn.ModuleList(linear)
 
     def forward(
         self, logits: Float[Tensor, "*batch head query key"]
@@ -105,8 +105,9 @@ class Fusion(nn.Module):
             return _over_heads(self.layers[-1], x).unflatten(-1, logits.shape[-2:])
 
 
-def _over_heads(layer: nn.Linear, x: Float[Tensor, "*batch inputs pair"]) -> Tensor:
+def _over_heads(layer: nn.Module, x: Float[Tensor, "*batch inputs pair"]) -> Tensor:
     """Applies a linear layer to the head dimension, without moving it."""
+    assert isinstance(layer, nn.Linear)
     return torch.matmul(layer.weight, x) + layer.bias.unsqueeze(-1)
 
 

@@ -16,7 +16,7 @@ class Mask:
     """The validity of a block's (query, key) pairs, made once a pass and shared by its chain.
 
     Attributes:
-        bias: Added to the logits just before the softmax: 0 where a key may be read, -inf elsewhere.
+        bias: Added to the logits just before the softmax: 0 where a key may be read, else -inf.
         latent: 1 where a pair carries a latent, 0 elsewhere. A padded query, a padded or future
             key, and a row with a single readable key carry none.
         pairs: How many pairs of each sentence carry a latent.

@@ -80,11 +80,12 @@ class Head_ELBO(Trace_ELBO):
 
     def _weighted(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """Log-likelihood less the weighted, floored KL of each site."""
-        elbo = sum(
+        observed = (
             _log_prob(site).sum()
             for site in model_trace.nodes.values()
             if site["type"] == "sample" and site["is_observed"]
         )
+        elbo = torch.stack(list(observed)).sum()
         floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
         for name in latents:
             kl = self._kl(model_trace.nodes[name], guide_trace.nodes[name])

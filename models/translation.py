@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import GatePrior
+from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch
 from latentheads.mask import Mask
 from latentheads.names import CHAINS, Block
@@ -29,7 +29,8 @@ class _TranslationState(DecodingState):
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)
-        assert self.memory is not None and self.source_valid is not None
+        assert self.memory is not None
+        assert self.source_valid is not None
         self.memory, self.source_valid = self.memory[rows], self.source_valid[rows]
 
 
@@ -72,7 +73,7 @@ class Translation(Decoder):
         self.source_embedding = Embedding(source, sizes.dropout)
         self.target_embedding = Embedding(target, sizes.dropout)
 
-        def block(chain: str, layer: int) -> nn.Module:
+        def block(chain: str, layer: int) -> LatentAttention:
             return attention(Block(chain, layer, heads), sizes, prior, self.latent, gate)
 
         self.encoder = Stack(sizes, lambda depth: Layer(sizes, block(CHAINS[0], depth)))
@@ -113,7 +114,8 @@ class Translation(Decoder):
         self, tokens: Int[Tensor, "batch new"], state: DecodingState
     ) -> Float[Tensor, "batch new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
-        assert isinstance(state, _TranslationState) and state.source_valid is not None
+        assert isinstance(state, _TranslationState)
+        assert state.source_valid is not None
         fed = tokens.new_ones(tokens.shape, dtype=torch.bool)
         mask = self.self_mask(fed, state.position)
         cross = self._cross_mask(state.source_valid, fed)
