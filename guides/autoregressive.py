@@ -25,25 +25,25 @@ class MaskedMLP(nn.Module):
 
     Args:
         heads: Number of heads H.
-        alpha: Hidden units a head.
+        hidden: Hidden units a head.
         scale: Every head's scale at the start.
     """
 
     before: Tensor
     upto: Tensor
 
-    def __init__(self, heads: int, alpha: int, scale: float) -> None:
+    def __init__(self, heads: int, hidden: int, scale: float) -> None:
         super().__init__()
-        self.hidden = nn.Linear(heads, alpha * heads)
-        self.seen = nn.Linear(heads, alpha * heads, bias=False)
-        self.shift = nn.Linear(alpha * heads, heads)
-        self.log_scale = nn.Linear(alpha * heads, heads)
+        self.read = nn.Linear(heads, hidden * heads)
+        self.seen = nn.Linear(heads, hidden * heads, bias=False)
+        self.shift = nn.Linear(hidden * heads, heads)
+        self.log_scale = nn.Linear(hidden * heads, heads)
         for layer in (self.shift, self.log_scale):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
         nn.init.constant_(self.log_scale.bias, torch.tensor(scale).log().item())
         head = torch.arange(heads)
-        owner = head.repeat_interleave(alpha)
+        owner = head.repeat_interleave(hidden)
         self.register_buffer("before", (owner[:, None] > head).float(), persistent=False)
         self.register_buffer("upto", (head[:, None] >= owner).float(), persistent=False)
 
@@ -54,9 +54,9 @@ class MaskedMLP(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Reads values of the heads before, and the scores of every head."""
         with torch.autocast(values.device.type, enabled=False):
-            read = torch.matmul(self.hidden.weight * self.before, values.flatten(-2))
+            read = torch.matmul(self.read.weight * self.before, values.flatten(-2))
             read = read + torch.matmul(self.seen.weight, scores.flatten(-2))
-            hidden = F.leaky_relu(read + self.hidden.bias.unsqueeze(-1), LEAK)
+            hidden = F.leaky_relu(read + self.read.bias.unsqueeze(-1), LEAK)
             return self._head(self.shift, hidden, values), self._head(
                 self.log_scale, hidden, values
             )
@@ -69,9 +69,9 @@ class MaskedMLP(nn.Module):
 class NonLinear(Family):
     """Means and scales that are non-linear in the heads before, through a masked MLP."""
 
-    def __init__(self, heads: int, alpha: int, scale: float, form: Form) -> None:
+    def __init__(self, heads: int, hidden: int, scale: float, form: Form) -> None:
         super().__init__()
-        self.conditioner = MaskedMLP(heads, alpha, scale)
+        self.conditioner = MaskedMLP(heads, hidden, scale)
         self.law = InverseHeads if form == "inverse" else MaskedHeads
 
     def forward(self, context: HeadContext) -> HeadLogits:
@@ -91,7 +91,7 @@ class Autoregressive(Guide):
     Args:
         model: The model to read.
         form: One of the three.
-        alpha: Hidden units a head of the MLP that gives the location.
+        hidden: Hidden units a head of the MLP that gives the location.
         scale: Where the posterior's standard deviation starts.
     """
 
@@ -101,15 +101,15 @@ class Autoregressive(Guide):
         self,
         model: nn.Module,
         form: Form = "cholesky",
-        alpha: int = 4,
+        hidden: int = 4,
         scale: float = 1.0,
     ) -> None:
-        self.form, self.alpha, self.scale = form, alpha, scale
+        self.form, self.hidden, self.scale = form, hidden, scale
         super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Linear or not, around the corrected scores."""
         if self.form == "cholesky":
             factor = CholeskyFactor(block.heads, self.scale)
-            return Correlated(Corrected(block.heads, self.alpha), factor)
-        return NonLinear(block.heads, self.alpha, self.scale, self.form)
+            return Correlated(Corrected(block.heads, self.hidden), factor)
+        return NonLinear(block.heads, self.hidden, self.scale, self.form)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, cast
 
 from pyro.poutine.guide import GuideMessenger
 from torch import Tensor, nn
@@ -54,8 +54,8 @@ class Reader(GuideMessenger, nn.Module):
     @property
     def batch(self) -> Any:
         """The batch of this pass, the target included."""
-        args: Any = self.args_kwargs
-        return args[0][0]
+        args, _ = cast(tuple[Any, Any], self.args_kwargs)
+        return args[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""

@@ -19,7 +19,7 @@ class Cascaded(Guide):
 
     Args:
         model: The model to read.
-        alpha: Hidden width of the fusion over the number of heads.
+        hidden: Hidden width of the fusion over the number of heads.
         link: Give the fusion the residual link of the paper's App. A. Against an independent prior
             the link alone costs half the squared logits below.
         scale: Where the posterior's standard deviation starts.
@@ -31,16 +31,16 @@ class Cascaded(Guide):
     def __init__(
         self,
         model: nn.Module,
-        alpha: int = 4,
+        hidden: int = 4,
         link: bool = False,
         scale: float = 1.0,
         learned_scale: bool = True,
     ) -> None:
-        self.alpha, self.link = alpha, link
+        self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
         super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Scores plus fused logits below, with its own scale."""
-        location = Fused(block, self.alpha, self.link, zero=True)
+        location = Fused(block, self.hidden, self.link, zero=True)
         return Gaussian(location, HeadScale(block.heads, self.scale, self.learned_scale))

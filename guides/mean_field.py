@@ -24,7 +24,7 @@ class MeanField(Guide):
 
     Args:
         model: The model to read; it must have ``states``.
-        alpha: Hidden width of the correction over the number of heads.
+        hidden: Hidden width of the correction over the number of heads.
         scale: Where the posterior's standard deviation starts.
         learned_scale: Whether to learn it, one number a head.
     """
@@ -35,17 +35,17 @@ class MeanField(Guide):
     def __init__(
         self,
         model: nn.Module,
-        alpha: int = 4,
+        hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
     ) -> None:
-        self.alpha, self.scale, self.learned_scale = alpha, scale, learned_scale
+        self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Corrected scores of the pass without noise, with its own scale."""
         scale = HeadScale(block.heads, self.scale, self.learned_scale)
-        return Gaussian(Corrected(block.heads, self.alpha), scale)
+        return Gaussian(Corrected(block.heads, self.hidden), scale)
 
     def prepare(self) -> None:
         """Computes every block's scores without noise and without dropout."""

@@ -74,18 +74,18 @@ class Fusion(nn.Module):
     """A small MLP over the heads, the same at every (query, key) pair.
 
     The paper's sigma (App. A): ``layers=2``, LeakyReLU, hidden width ``alpha * H``. The released
-    code: ``layers=3``, ``alpha=4``, ``24 H^2 + 9 H`` parameters.
+    code: ``layers=3``, ``hidden=4``, ``24 H^2 + 9 H`` parameters.
 
     Args:
         heads: Number of heads H.
-        alpha: Hidden width over H.
+        hidden: Hidden units for each head, the paper's alpha.
         layers: Number of linear layers.
         zero: Start at zero, so that a posterior starts at its prior.
     """
 
-    def __init__(self, heads: int, alpha: int = 4, layers: int = 2, zero: bool = False) -> None:
+    def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
-        widths = [heads, *[alpha * heads] * (layers - 1), heads]
+        widths = [heads, *[hidden * heads] * (layers - 1), heads]
         linear = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
         for layer in linear:
             nn.init.xavier_uniform_(layer.weight, gain=2**-0.5)
@@ -116,15 +116,17 @@ class Fused(Location):
 
     Args:
         block: The block; the first of a chain has nothing below and no parameters.
-        alpha: Hidden width of the fusion over H.
+        hidden: Hidden units of the fusion for each head, the paper's alpha.
         link: Whether sigma has the residual link of App. A, ``sigma(z) = z + MLP(z)``.
         zero: Start the fusion at zero.
     """
 
-    def __init__(self, block: Block, alpha: int = 4, link: bool = True, zero: bool = False) -> None:
+    def __init__(
+        self, block: Block, hidden: int = 4, link: bool = True, zero: bool = False
+    ) -> None:
         super().__init__()
         self.link = link
-        self.fusion = None if block.first else Fusion(block.heads, alpha, zero=zero)
+        self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
 
     def forward(self, context: HeadContext) -> Tensor:
         """Adds the fused logits below, where there are any."""
@@ -144,7 +146,7 @@ class Released(Location):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.fusion = None if block.first else Fusion(block.heads, alpha=4, layers=3)
+        self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
 
     def forward(self, context: HeadContext) -> Tensor:
         """Adds the logits below and the fused sum."""
@@ -159,12 +161,12 @@ class Corrected(Location):
 
     Args:
         heads: Number of heads H.
-        alpha: Hidden width over H.
+        hidden: Hidden units for each head.
     """
 
-    def __init__(self, heads: int, alpha: int) -> None:
+    def __init__(self, heads: int, hidden: int) -> None:
         super().__init__()
-        self.fusion = Fusion(heads, alpha, zero=True)
+        self.fusion = Fusion(heads, hidden, zero=True)
 
     def forward(self, context: HeadContext) -> Tensor:
         """Corrects the scores."""

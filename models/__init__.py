@@ -3,7 +3,7 @@
 from models.base import HeadModel
 from models.language_model import LanguageModel
 from models.network import Network
-from models.priors import PRIORS, Prior, PriorOptions, make_prior
+from models.priors import PRIORS, Prior, make_prior
 from models.translation import Translation
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "LanguageModel",
     "Network",
     "Prior",
-    "PriorOptions",
     "Translation",
     "make_prior",
 ]

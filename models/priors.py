@@ -1,9 +1,9 @@
-"""Priors p(z_l | what lies below, x) by name: how a model draws a block's heads."""
+"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from typing import Any
 
 from latentheads.families import (
     Below,
@@ -19,57 +19,130 @@ from latentheads.families import (
 )
 from latentheads.names import Block
 
-__all__ = ["PRIORS", "Prior", "PriorOptions", "make_prior"]
+__all__ = [
+    "PRIORS",
+    "Autoregressive",
+    "Cascaded",
+    "Delta",
+    "Independent",
+    "Prior",
+    "ReleasedCascade",
+    "Residual",
+    "make_prior",
+]
 
-Prior = Callable[[Block], Family]
-"""Makes the prior family of each block."""
+
+class Prior(ABC):
+    """Makes the prior family of each block of a model."""
+
+    deterministic = False
+
+    @abstractmethod
+    def __call__(self, block: Block) -> Family:
+        """Makes the family of a block."""
 
 
-@dataclass(frozen=True)
-class PriorOptions:
-    """What the Gaussian priors take.
+class Delta(Prior):
+    """Scores without noise: the plain Transformer."""
 
-    Attributes:
-        scale: Standard deviation of the prior's noise; the papers fix it at 1.
+    deterministic = True
+
+    def __call__(self, block: Block) -> Family:
+        """Makes the point at the scores."""
+        return Point(Scores())
+
+
+class Residual(Prior):
+    """Scores plus logits below, without noise: RealFormer."""
+
+    deterministic = True
+
+    def __call__(self, block: Block) -> Family:
+        """Makes the point at the running sum."""
+        return Point(Below())
+
+
+class Independent(Prior):
+    """Scores plus noise: heads independent given what the network computed so far.
+
+    Args:
+        scale: Standard deviation of the noise; the papers fix it at 1.
         learned_scale: Learn the scale, one number a head.
-        alpha: Hidden width of the cascaded prior's fusion over the number of heads (the paper
-            chooses from 2, 4, 8); the released prior's is 4.
     """
 
-    scale: float = 1.0
-    learned_scale: bool = False
-    alpha: int = 4
+    def __init__(self, scale: float = 1.0, learned_scale: bool = False) -> None:
+        if scale <= 0:
+            raise ValueError(f"prior.scale must be positive, got {scale}")
+        self.scale, self.learned_scale = scale, learned_scale
 
-    def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise ValueError(f"prior scale must be positive, got {self.scale}")
-        if self.alpha < 1:
-            raise ValueError(f"prior alpha must be at least 1, got {self.alpha}")
+    def __call__(self, block: Block) -> Family:
+        """Makes a Gaussian at the scores."""
+        return Gaussian(Scores(), self.noise(block))
 
-    def head_scale(self, block: Block) -> HeadScale:
+    def noise(self, block: Block) -> HeadScale:
         """The scale of a block's noise."""
         return HeadScale(block.heads, self.scale, self.learned_scale)
 
 
-PRIORS: dict[str, Callable[[Block, PriorOptions], Family]] = {
-    "delta": lambda block, options: Point(Scores()),
-    "residual": lambda block, options: Point(Below()),
-    "independent": lambda block, options: Gaussian(Scores(), options.head_scale(block)),
-    "autoregressive": lambda block, options: Correlated(
-        Scores(), CholeskyFactor(block.heads, options.scale, options.learned_scale)
-    ),
-    "cascaded": lambda block, options: Gaussian(
-        Fused(block, options.alpha), options.head_scale(block)
-    ),
-    "released": lambda block, options: Gaussian(Released(block), options.head_scale(block)),
+class Autoregressive(Independent):
+    """Scores plus noise, each head linear in the heads before it (footnote 7 of the paper).
+
+    Args:
+        scale: Standard deviation of a head given the heads before it.
+        learned_scale: Learn the scale, one number a head.
+    """
+
+    def __call__(self, block: Block) -> Family:
+        """Makes a full Gaussian over heads at the scores."""
+        factor = CholeskyFactor(block.heads, self.scale, self.learned_scale)
+        return Correlated(Scores(), factor)
+
+
+class Cascaded(Independent):
+    """Scores plus fused logits below, plus noise: eq. 4 and App. A of the paper.
+
+    Args:
+        scale: Standard deviation of the noise; the papers fix it at 1.
+        learned_scale: Learn the scale, one number a head.
+        hidden: Hidden units of the fusion for each head, the paper's alpha (2, 4 or 8).
+    """
+
+    def __init__(self, scale: float = 1.0, learned_scale: bool = False, hidden: int = 4) -> None:
+        super().__init__(scale, learned_scale)
+        if hidden < 1:
+            raise ValueError(f"prior.hidden must be at least 1, got {hidden}")
+        self.hidden = hidden
+
+    def __call__(self, block: Block) -> Family:
+        """Makes a Gaussian at scores + below + MLP(below)."""
+        return Gaussian(Fused(block, self.hidden), self.noise(block))
+
+
+class ReleasedCascade(Independent):
+    """Scores plus below plus fusion of their sum, plus noise: what the authors' code computes.
+
+    Args:
+        scale: Standard deviation of the noise; the papers fix it at 1.
+        learned_scale: Learn the scale, one number a head.
+    """
+
+    def __call__(self, block: Block) -> Family:
+        """Makes a Gaussian at c + below + fusion(c + below)."""
+        return Gaussian(Released(block), self.noise(block))
+
+
+PRIORS: dict[str, type[Prior]] = {
+    "delta": Delta,
+    "residual": Residual,
+    "independent": Independent,
+    "autoregressive": Autoregressive,
+    "cascaded": Cascaded,
+    "released": ReleasedCascade,
 }
-"""Location and noise: scores without noise; scores + below without noise; scores; scores, each
-head linear in the heads before; scores + fusion(below); scores + below + fusion(scores + below)."""
 
 
-def make_prior(name: str, options: PriorOptions | None = None) -> Prior:
-    """Looks up a prior and binds its options."""
+def make_prior(name: str, **options: Any) -> Prior:
+    """Makes a prior by name."""
     if name not in PRIORS:
         raise ValueError(f"unknown prior {name!r}: choose from {', '.join(PRIORS)}")
-    chosen = options or PriorOptions()
-    return lambda block: PRIORS[name](block, chosen)
+    return PRIORS[name](**options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch

@@ -1,0 +1,167 @@
+"""A corpus as models see it: three parts of token ids, with what is known about each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from latentheads.corpora import grammar as synchronous
+from latentheads.corpora import pydoc
+from latentheads.corpora.vocabulary import Vocabulary
+
+__all__ = ["Corpus", "Part", "grammar", "grammar_sources", "pydoc_prose"]
+
+Words = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a corpus, for training, validation or test.
+
+    Attributes:
+        targets: Target token ids, each sentence ended by EOS.
+        sources: Source token ids, or None for a language model.
+        references: The target sentences as text.
+        truth: The exact log p(y | x) of every sentence in nats where it is known, else None.
+    """
+
+    targets: list[list[int]]
+    sources: list[list[int]] | None
+    references: list[str]
+    truth: list[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens, one EOS a sentence included."""
+        return sum(map(len, self.targets))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Train, valid and test, with their vocabularies.
+
+    Attributes:
+        name: What it is called.
+        train: What is learned from.
+        valid: What is watched.
+        test: What is reported.
+        target: Target vocabulary.
+        source: Source vocabulary, or None for a language model.
+    """
+
+    name: str
+    train: Part
+    valid: Part
+    test: Part
+    target: Vocabulary
+    source: Vocabulary | None = None
+
+
+def grammar(
+    sentences: int = 20_000,
+    held_out: int = 500,
+    language: str = next(iter(synchronous.LANGUAGES)),
+    domains: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> Corpus:
+    """Draws a parallel corpus from the synchronous grammar.
+
+    No held-out source sentence occurs in training.
+
+    Args:
+        sentences: Training sentences.
+        held_out: Sentences of valid, and of test.
+        language: Target language.
+        domains: Proportion of each domain; None mixes both equally.
+        seed: Seed of the draw; the same seed gives the same corpus everywhere.
+    """
+    drawn = _draw(sentences, 8 * held_out, language, domains, seed)
+    train, seen = drawn[:sentences], {sentence.source for sentence in drawn[:sentences]}
+    fresh = {s.source: s for s in reversed(drawn[sentences:]) if s.source not in seen}
+    rest = list(reversed(fresh.values()))[: 2 * held_out]
+    source = Vocabulary.count(sentence.source for sentence in train)
+    target = Vocabulary.count(sentence.target for sentence in train)
+    half = len(rest) // 2
+
+    def part(chosen: Sequence[synchronous.Sentence]) -> Part:
+        return Part(
+            targets=[target.encode(sentence.target) for sentence in chosen],
+            sources=[source.encode(sentence.source) for sentence in chosen],
+            references=[" ".join(sentence.target) for sentence in chosen],
+            truth=[sentence.log_p_mixture for sentence in chosen],
+        )
+
+    parts = part(train), part(rest[:half]), part(rest[half:])
+    return Corpus(f"grammar-{language}", *parts, target, source)
+
+
+def grammar_sources(
+    sentences: int = 20_000,
+    held_out: int = 500,
+    domains: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> Corpus:
+    """Draws the grammar's English-like side alone, for a language model.
+
+    The parts are independent draws, so that log p(x) is exact in expectation too; held-out
+    sentences may occur in training.
+
+    Args:
+        sentences: Training sentences.
+        held_out: Sentences of valid, and of test.
+        domains: Proportion of each domain; None mixes both equally.
+        seed: Seed of the draw.
+    """
+    language = next(iter(synchronous.LANGUAGES))
+    drawn = _draw(sentences, 2 * held_out, language, domains, seed)
+    words = Vocabulary.count(sentence.source for sentence in drawn[:sentences])
+    proportions = domains or dict.fromkeys(synchronous.DOMAINS, 1 / len(synchronous.DOMAINS))
+
+    def part(chosen: Sequence[synchronous.Sentence], known: bool = True) -> Part:
+        return Part(
+            targets=[words.encode(sentence.source) for sentence in chosen],
+            sources=None,
+            references=[" ".join(sentence.source) for sentence in chosen],
+            truth=[_log_p(sentence.source, proportions) for sentence in chosen] if known else None,
+        )
+
+    valid, test = drawn[sentences : sentences + held_out], drawn[sentences + held_out :]
+    parts = part(drawn[:sentences], known=False), part(valid), part(test)
+    return Corpus("grammar-sources", *parts, words)
+
+
+def _draw(
+    sentences: int, more: int, language: str, domains: Mapping[str, float] | None, seed: int
+) -> list[synchronous.Sentence]:
+    if sentences < 1 or more < 1:
+        raise ValueError("sentences and held_out must be positive")
+    return synchronous.sample(sentences + more, language=language, domains=domains, seed=seed)
+
+
+def _log_p(source: Words, proportions: Mapping[str, float]) -> float:
+    """Log sum_d p(d) p(x | d)."""
+    given = synchronous.log_p_sources(source)
+    total = sum(proportions.values())
+    return math.log(sum(p / total * math.exp(given[d]) for d, p in proportions.items()))
+
+
+def pydoc_prose(minimum: int = 3, maximum: int = 60) -> Corpus:
+    """The prose of the standard library's reference, for a language model.
+
+    Args:
+        minimum: A word seen less often in training is unknown.
+        maximum: Longest sentence; longer ones are cut in pieces.
+    """
+    train, valid, test = pydoc.split(maximum=maximum)
+    words = Vocabulary.count(train, minimum)
+    parts = _prose(train, words), _prose(valid, words), _prose(test, words)
+    return Corpus("pydoc", *parts, words)
+
+
+def _prose(sentences: Sequence[Words], words: Vocabulary) -> Part:
+    encoded = [words.encode(sentence) for sentence in sentences]
+    return Part(encoded, None, [" ".join(sentence) for sentence in sentences])

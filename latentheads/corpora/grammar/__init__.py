@@ -1,0 +1,30 @@
+"""Probabilistic synchronous grammar: English-like sources, four invented target languages.
+
+Every sentence comes with its exact probabilities, word alignment and dependencies, so that a
+model of the translations can be compared with the truth.
+"""
+
+from latentheads.corpora.grammar.choice import DOMAINS
+from latentheads.corpora.grammar.corpus import (
+    Sentence,
+    mixed_targets,
+    posterior,
+    sample,
+    targets,
+    translation,
+)
+from latentheads.corpora.grammar.languages import LANGUAGES
+from latentheads.corpora.grammar.syntax import Arc, log_p_sources
+
+__all__ = [
+    "DOMAINS",
+    "LANGUAGES",
+    "Arc",
+    "Sentence",
+    "log_p_sources",
+    "mixed_targets",
+    "posterior",
+    "sample",
+    "targets",
+    "translation",
+]

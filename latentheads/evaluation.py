@@ -1,0 +1,161 @@
+"""Evaluation: the true bound and everything printed beside it.
+
+Dropout off, label smoothing off, every KL with weight 1, noise on; summed over a part of the corpus
+in float64 and divided by its target tokens once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.bound import Importance, Terms, terms
+from latentheads.handlers import PlugIn
+
+__all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+
+
+@dataclass
+class Report:
+    """The bound of a part of a corpus and its company, in nats a target token.
+
+    Attributes:
+        elbo: The bound, a mean over the draws.
+        log_likelihood: Its first term, E log p(y | z, x).
+        kl: Its second term, the sum over sites.
+        iwae: The tighter bound IWAE_K.
+        iwae_k: K.
+        plug_in: Exact log-likelihood of the deterministic network: another model, no bound.
+        tokens: Target tokens.
+        effective_sample_size: Of the K importance weights, mean over sentences.
+        pareto_k: Share of sentences whose weights have a tail too heavy to trust (k > 0.7); None
+            for fewer than 25 draws.
+        kl_by_site: The KL of every site.
+        how: How each site's KL was computed: tied (exactly 0), analytic or sampled.
+        truth: The exact log p(y | x) where the corpus knows it.
+    """
+
+    elbo: float
+    log_likelihood: float
+    kl: float
+    iwae: float
+    iwae_k: int
+    plug_in: float
+    tokens: int
+    effective_sample_size: float
+    pareto_k: float | None
+    kl_by_site: dict[str, float] = field(default_factory=dict)
+    how: dict[str, str] = field(default_factory=dict)
+    truth: float | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Everything but the sites, ready for JSON."""
+        return {k: v for k, v in asdict(self).items() if k not in ("kl_by_site", "how")}
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Puts modules in evaluation mode, gradients off, and back again."""
+    modes = [module.training for module in modules]
+    for module in modules:
+        module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.train(mode)
+
+
+@contextmanager
+def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws from a seed of its own and leaves the surrounding stream of noise untouched."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def plug_in_log_likelihood(model: Any, batch: Batch) -> Tensor:
+    """Log-likelihood of every sentence under the plug-in network."""
+    with PlugIn():
+        law = model.likelihood(model.predict(model.states(batch)), batch)
+    return law.log_prob(batch.target).double()
+
+
+def evaluate(
+    model: Any,
+    guide: Any,
+    parts: Iterable[Batch],
+    samples: int = 1,
+    seed: int = 0,
+    truth: float | None = None,
+) -> Report:
+    """Computes the true bound, IWAE_K and the plug-in likelihood.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        parts: Batches, each sentence once.
+        samples: Draws K of the latents for every sentence.
+        seed: Of the noise; the same seed gives the same noise for the same batches.
+        truth: Exact log p(y | x) of these sentences in nats, if known.
+    """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    device = next(model.parameters()).device
+    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+    how: dict[str, str] = {}
+    tails: list[Tensor] = []
+    with evaluating(model, guide), fixed_noise(seed, device):
+        for batch in parts:
+            here = batch.to(device)
+            draws = [terms(model, guide, here) for _ in range(samples)]
+            weights = Importance(torch.stack([draw.log_weight for draw in draws]))
+            how.update(draws[0].how)
+            tails.append(weights.pareto_k.cpu())
+            for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here)):
+                sums[name] = sums[name] + value.cpu()
+    return _report(sums, how, torch.cat(tails), samples, truth)
+
+
+def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Everything that adds up over sentences."""
+    yield "sentences", torch.tensor(float(len(plug_in)), dtype=torch.float64)
+    yield "tokens", draws[0].tokens.sum()
+    yield "log_likelihood", torch.stack([draw.log_likelihood for draw in draws]).mean(0).sum()
+    yield "iwae", weights.bound.sum()
+    yield "effective_sample_size", weights.effective_sample_size.sum()
+    yield "plug_in", plug_in.sum()
+    for site in draws[0].kl:
+        yield f"kl {site}", torch.stack([draw.kl[site] for draw in draws]).mean(0).sum()
+
+
+def _report(
+    sums: dict[str, Tensor], how: dict[str, str], tails: Tensor, samples: int, truth: float | None
+) -> Report:
+    tokens = sums["tokens"]
+    kl_by_site = {site: float(sums[f"kl {site}"] / tokens) for site in how}
+    kl = sum(kl_by_site.values())
+    log_likelihood = float(sums["log_likelihood"] / tokens)
+    return Report(
+        elbo=log_likelihood - kl,
+        log_likelihood=log_likelihood,
+        kl=kl,
+        iwae=float(sums["iwae"] / tokens),
+        iwae_k=samples,
+        plug_in=float(sums["plug_in"] / tokens),
+        tokens=int(tokens),
+        effective_sample_size=float(sums["effective_sample_size"] / sums["sentences"]),
+        pareto_k=None if samples < 25 else float((tails > 0.7).double().mean()),
+        kl_by_site=kl_by_site,
+        how=how,
+        truth=None if truth is None else truth / float(tokens),
+    )

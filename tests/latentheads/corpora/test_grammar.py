@@ -1,0 +1,451 @@
+"""The grammar: unique trees, exact probabilities, agreement, order, reproducibility."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cache
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+
+from latentheads.corpora.grammar import (
+    DOMAINS,
+    LANGUAGES,
+    Sentence,
+    log_p_sources,
+    mixed_targets,
+    posterior,
+    sample,
+    targets,
+    translation,
+)
+from latentheads.corpora.grammar.choice import Choice, Replay
+from latentheads.corpora.grammar.languages import SPECIFICATIONS
+from latentheads.corpora.grammar.languages import language as make
+from latentheads.corpora.grammar.lexicon import ALTERNATIVES, LEXICON, Word
+from latentheads.corpora.grammar.rules import LONGEST, RULES, lengths
+from latentheads.corpora.grammar.syntax import Arc, arcs, parse, parses
+
+every_language = pytest.mark.parametrize("language", LANGUAGES)
+
+
+@cache
+def corpus(language: str = "velu", size: int = 500) -> tuple[Sentence, ...]:
+    return tuple(sample(size, language=language, seed=3))
+
+
+@cache
+def words() -> dict[str, list[Word]]:
+    found: dict[str, list[Word]] = {}
+    for choice in LEXICON.values():
+        for word in choice.options:
+            found.setdefault(word.form, []).append(word)
+    return found
+
+
+def numbers(form: str) -> set[str]:
+    return {word.number for word in words()[form]}
+
+
+def split(source: str) -> tuple[str, ...]:
+    return tuple(source.split())
+
+
+def plain(source: tuple[str, ...]) -> list[str]:
+    return ["a" if form == "an" else form for form in source]
+
+
+def rendered(source: str, language: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """Target and alignment where every choice takes its first option."""
+    return make(language).render(parse(split(source))[0], Replay())
+
+
+def order(source: str, language: str) -> str:
+    """The source words in the order of their usual translation."""
+    _, alignment = rendered(source, language)
+    places = sorted(alignment, key=lambda pair: pair[1])
+    return " ".join(split(source)[place] for place, _ in places)
+
+
+# The law of the sources
+
+
+@pytest.mark.parametrize("choice", [*RULES.values(), *LEXICON.values()])
+def test_the_probabilities_of_every_choice_sum_to_one(choice: Choice[Any]) -> None:
+    for row in choice.probabilities:
+        assert math.fsum(row) == pytest.approx(1, abs=1e-12)
+
+
+def test_every_source_has_exactly_one_tree() -> None:
+    assert all(len(parses(sentence.source)) == 1 for sentence in corpus()[:100])
+
+
+def test_the_tree_of_a_source_gives_back_its_probability() -> None:
+    for sentence in corpus()[:100]:
+        again = log_p_sources(sentence.source)[sentence.domain]
+        assert sentence.log_p_source == pytest.approx(again, abs=1e-9)
+
+
+def test_p_of_a_short_source_is_its_product_by_hand() -> None:
+    clause, verb = RULES["clause.0"], LEXICON["intransitive.pl"]
+    pronoun = LEXICON["pronoun.subject.pl"]
+    for row, domain in enumerate(DOMAINS):
+        expected = sum(
+            p
+            for rule, p in zip(clause.options, clause.probabilities[row], strict=True)
+            if rule.parts[0] == "subject.pl.0" and rule.parts[2] == "intransitive.pl"
+        )
+        expected *= RULES["subject.pl.0"].probabilities[row][0] * pronoun.probabilities[row][0]
+        expected *= verb.probabilities[row][[word.form for word in verb.options].index("sing")]
+        expected *= RULES["adverb?"].probabilities[row][0] * RULES["manner?"].probabilities[row][0]
+        expected /= sum(lengths("clause.0", row))
+        assert log_p_sources(("they", "sing"))[domain] == pytest.approx(math.log(expected))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_sampled_lengths_follow_their_generating_function(domain: str) -> None:
+    law = lengths("clause.0", DOMAINS.index(domain))
+    kept, size = sum(law), 600
+    counts = Counter(len(s.source) for s in sample(size, domains={domain: 1.0}, seed=5))
+    assert max(counts) <= LONGEST
+    for length, mass in enumerate(law):
+        p = mass / kept
+        assert abs(counts[length] / size - p) <= 4 * math.sqrt(p * (1 - p) / size) + 1 / size
+
+
+def test_sources_of_both_domains_are_told_apart_in_part() -> None:
+    right = [posterior(s.source)[s.domain] for s in corpus()[:100]]
+    assert 0.6 < sum(right) / len(right) < 0.95
+
+
+@pytest.mark.parametrize(
+    "source", ["", "the child see", "an child sees him", "he says that", "they sing " * 15, "qu x"]
+)
+def test_what_the_grammar_does_not_generate_is_refused(source: str) -> None:
+    with pytest.raises(ValueError, match="source must be a sentence of the grammar"):
+        parse(split(source))
+
+
+# Lexicon
+
+
+def test_the_source_vocabulary_has_between_150_and_300_forms() -> None:
+    assert 150 <= len(words()) + 1 <= 300
+
+
+def test_forms_belong_to_one_category_except_that_and_pronouns() -> None:
+    shared = {
+        form for form, found in words().items() if len({(w.category, w.number) for w in found}) > 1
+    }
+    assert shared == {"the", "that"}
+
+
+def test_noun_frequencies_are_zipfian() -> None:
+    for row in LEXICON["noun.sg"].probabilities:
+        inverse = sorted(1 / p for p in row)
+        steps = {round(later - earlier, 6) for earlier, later in pairwise(inverse)}
+        assert len(steps) == 1
+
+
+def test_domains_rank_nouns_differently() -> None:
+    news, talk = LEXICON["noun.sg"].probabilities
+    assert sum(abs(p - q) for p, q in zip(news, talk, strict=True)) > 0.5
+
+
+@every_language
+def test_forms_of_different_stems_differ(language: str) -> None:
+    owners: dict[str, set[int]] = {}
+    for choice in make(language).paradigms.values():
+        for paradigm in choice.options:
+            for form in set(paradigm.values()) - {""}:
+                owners.setdefault(form, set()).add(id(paradigm))
+    assert all(len(found) == 1 for found in owners.values())
+
+
+@every_language
+def test_the_target_vocabulary_has_between_200_and_600_forms(language: str) -> None:
+    assert 200 <= len({word for s in corpus(language) for word in s.target}) <= 600
+
+
+# The law of the translations
+
+
+@every_language
+def test_targets_of_a_source_sum_to_one(language: str) -> None:
+    for sentence in corpus(language)[:20]:
+        for domain in DOMAINS:
+            law = targets(sentence.source, language=language, domain=domain)
+            assert math.fsum(law.values()) == pytest.approx(1, abs=1e-12)
+
+
+@every_language
+def test_log_p_target_equals_the_enumerated_probability(language: str) -> None:
+    for sentence in corpus(language)[:25]:
+        law = targets(sentence.source, language=language, domain=sentence.domain)
+        assert math.exp(sentence.log_p_target) == pytest.approx(law[sentence.target])
+
+
+@every_language
+def test_different_choices_give_different_targets(language: str) -> None:
+    renderer = make(language)
+    for sentence in corpus(language)[:25]:
+        tree, _ = parse(sentence.source)
+        found: list[tuple[str, ...]] = []
+        pending: list[tuple[int, ...]] = [()]
+        while pending:
+            replay = Replay(pending.pop())
+            found.append(renderer.render(tree, replay)[0])
+            pending.extend(replay.deviations())
+        assert len(set(found)) == len(found)
+
+
+@every_language
+def test_the_translation_is_the_likeliest_target(language: str) -> None:
+    for sentence in corpus(language)[:20]:
+        law = targets(sentence.source, language=language, domain=sentence.domain)
+        best = translation(sentence.source, language=language, domain=sentence.domain)
+        assert law[best] == pytest.approx(max(law.values()))
+
+
+@every_language
+def test_mixture_equals_bayes_by_hand(language: str) -> None:
+    domains = {"news": 0.3, "talk": 0.7}
+    for sentence in sample(20, language=language, domains=domains, seed=9):
+        source = log_p_sources(sentence.source)
+        joint = {d: domains[d] * math.exp(source[d]) for d in domains}
+        given = {d: targets(sentence.source, language=language, domain=d) for d in domains}
+        p = sum(joint[d] * given[d].get(sentence.target, 0.0) for d in domains)
+        p /= sum(joint.values())
+        law = mixed_targets(sentence.source, language=language, domains=domains)
+        assert math.exp(sentence.log_p_mixture) == pytest.approx(p)
+        assert law[sentence.target] == pytest.approx(p)
+        assert math.fsum(law.values()) == pytest.approx(1)
+
+
+def test_the_mixture_of_one_domain_is_that_domain() -> None:
+    for sentence in sample(100, domains={"talk": 2.0, "news": 0.0}):
+        assert sentence.domain == "talk"
+        assert sentence.log_p_mixture == pytest.approx(sentence.log_p_target, abs=1e-9)
+
+
+def test_frequencies_of_a_synonym_match_its_probability() -> None:
+    paradigms = make("tamir").paradigms["verb", "see"].options
+    firsts = set(paradigms[0].values())
+    for row, domain in enumerate(DOMAINS):
+        drawn = [
+            s.target[j] in firsts
+            for s in sample(800, language="tamir", domains={domain: 1.0}, seed=2)
+            for i, j in s.alignment
+            if s.source[i] in ("see", "sees")
+        ]
+        p = ALTERNATIVES["see"][row][0]
+        assert abs(sum(drawn) / len(drawn) - p) < 4 * math.sqrt(p * (1 - p) / len(drawn))
+
+
+def test_domain_words_are_translated_by_their_domain() -> None:
+    source = split("the fair party covers a star")
+    news, talk = (targets(source, language="velu", domain=domain) for domain in DOMAINS)
+    assert len(news) == len(talk) == 1
+    pairs = list(zip(*news, *talk, strict=True))
+    assert [left == right for left, right in pairs] == [True, False, False, False, True, False]
+
+
+@every_language
+def test_conditional_entropy_is_small_but_not_zero(language: str) -> None:
+    sentences = corpus(language)
+    tokens = sum(len(sentence.target) + 1 for sentence in sentences)
+    assert 0.03 < -sum(sentence.log_p_target for sentence in sentences) / tokens < 0.1
+
+
+# Agreement, order, alignment, arcs
+
+
+def test_subject_and_verb_agree_in_the_source() -> None:
+    distances = []
+    for sentence in corpus():
+        for relation, verb, subject in sentence.arcs:
+            if relation == "nsubj":
+                assert numbers(sentence.source[verb]) == numbers(sentence.source[subject])
+                distances.append(abs(verb - subject))
+    assert max(distances) > 8
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "the very old dog often sees him",
+            "amod 3 2, advmod 2 1, nsubj 5 3, advmod 5 4, dobj 5 6",
+        ),
+        (
+            "dogs that she sees sleep together",
+            "nsubj 3 2, dobj 3 0, nsubj 4 0, advmod 4 5",
+        ),
+        (
+            "he says that a man that always waits laughs",
+            "nsubj 1 0, nsubj 7 4, advmod 7 6, nsubj 8 4",
+        ),
+        (
+            "she loves good old songs near the shy man",
+            "nsubj 1 0, dobj 1 4, amod 4 2, amod 4 3, amod 8 7",
+        ),
+    ],
+)
+def test_arcs_of_a_source_are_those_by_hand(source: str, expected: str) -> None:
+    by_hand = [arc.split() for arc in expected.split(", ")]
+    found = arcs(parse(split(source))[0])
+    assert found == tuple(sorted(Arc(name, int(head), int(tail)) for name, head, tail in by_hand))
+
+
+def test_every_verb_has_one_subject_and_every_adjective_one_noun() -> None:
+    for sentence in corpus():
+        categories = [words()[form][0].category for form in plain(sentence.source)]
+        dependents = Counter((arc.relation, arc.dependent) for arc in sentence.arcs)
+        heads = Counter((arc.relation, arc.head) for arc in sentence.arcs)
+        for place, category in enumerate(categories):
+            if category == "verb":
+                assert heads["nsubj", place] == 1
+            if category == "adjective":
+                assert dependents["amod", place] == 1
+            if category in ("adverb", "degree"):
+                assert dependents["advmod", place] == 1
+
+
+@every_language
+def test_alignment_covers_every_word_of_both_sides(language: str) -> None:
+    for sentence in corpus(language):
+        left, right = zip(*sentence.alignment, strict=True)
+        assert set(left) == set(range(len(sentence.source)))
+        assert set(right) == set(range(len(sentence.target)))
+        assert list(sentence.alignment) == sorted(sentence.alignment)
+
+
+@pytest.mark.parametrize("language", [name for name in LANGUAGES if name != "korin"])
+def test_alignment_is_one_to_one_where_the_article_is_a_word(language: str) -> None:
+    for sentence in corpus(language):
+        assert len(sentence.alignment) == len(sentence.source) == len(sentence.target)
+
+
+def test_korin_writes_the_definite_article_into_its_noun() -> None:
+    definite, alignment = rendered("the road leaves", "korin")
+    indefinite, _ = rendered("a road leaves", "korin")
+    assert definite == (indefinite[0], indefinite[2] + "ta")
+    assert alignment == ((0, 1), (1, 1), (2, 0))
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("velu", "a man shy sees always this dog"),
+        ("tamir", "a shy man this dog always sees"),
+        ("ostan", "a shy man this dog always sees"),
+        ("korin", "sees a man shy this dog always"),
+    ],
+)
+def test_main_clauses_have_their_word_order(language: str, expected: str) -> None:
+    assert order("a shy man always sees this dog", language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("velu", "a man that sees this dog waits"),
+        ("tamir", "this dog sees that a man waits"),
+        ("ostan", "this dog sees that a man waits"),
+        ("korin", "waits a man that sees this dog"),
+    ],
+)
+def test_relative_clauses_stand_on_their_side_of_the_noun(language: str, expected: str) -> None:
+    assert order("a man that sees this dog waits", language) == expected
+
+
+def test_only_tamir_and_ostan_share_their_word_order() -> None:
+    pairs = combinations(SPECIFICATIONS, 2)
+    shared = [p for p in pairs if SPECIFICATIONS[p[0]].order == SPECIFICATIONS[p[1]].order]
+    assert shared == [("tamir", "ostan")]
+    vocabularies = [{word for s in corpus(name) for word in s.target} for name in shared[0]]
+    assert vocabularies[0].isdisjoint(vocabularies[1])
+
+
+@pytest.mark.parametrize("noun", ["dog", "mother", "man", "movie", "city", "kitchen"])
+def test_velu_determiners_and_adjectives_agree_with_their_noun(noun: str) -> None:
+    target, alignment = rendered(f"this shy {noun} leaves", "velu")
+    ending = {"m": "o", "f": "a"}[make("velu").genders[noun]]
+    places = dict(alignment)
+    assert target[places[0]][-1] == target[places[1]][-1] == ending
+
+
+def test_tamir_marks_objects_by_case() -> None:
+    target, _ = rendered("dogs love dogs", "tamir")
+    assert target[1] == target[0] + "ni"
+
+
+@pytest.mark.parametrize(("pronoun", "ending"), [("he", "a"), ("she", "u")])
+def test_ostan_verbs_agree_with_their_subject_across_a_clause(pronoun: str, ending: str) -> None:
+    target, _ = rendered(f"{pronoun} sees dogs that laugh", "ostan")
+    assert target[0] == rendered(f"{pronoun} sings", "ostan")[0][0]
+    assert target[-1].endswith(ending)
+
+
+# Sampling
+
+
+def test_same_seed_gives_the_same_corpus_and_another_seed_another() -> None:
+    assert sample(50, seed=1) == sample(50, seed=1) != sample(50, seed=2)
+
+
+def test_a_shorter_sample_is_a_prefix_of_a_longer_one() -> None:
+    assert sample(20, language="korin", seed=4) == sample(60, language="korin", seed=4)[:20]
+
+
+def test_sources_are_shared_across_languages() -> None:
+    first, *others = ([(s.source, s.domain) for s in corpus(name)] for name in LANGUAGES)
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("velu", "rimir morile vamopo pidot lepumo tipolo viteme"),
+        ("tamir", "huruh hirut husum sarutn tasab batakni kusar"),
+        ("ostan", "tevet todova seven kozanv gavas totev dasova"),
+        ("korin", "dokok kekid likof riwiw lowen difol rikeg"),
+    ],
+)
+def test_the_second_sentence_of_seed_zero_never_changes(language: str, expected: str) -> None:
+    sentence = sample(2, language=language)[1]
+    assert sentence.source == split("he knows a nice teacher that sleeps")
+    assert sentence.target == split(expected)
+    assert sentence.log_p_source == pytest.approx(-20.976518, abs=1e-6)
+
+
+def test_domains_are_drawn_in_their_proportions() -> None:
+    size, p = 600, 0.2
+    drawn = sum(s.domain == "news" for s in sample(size, domains={"news": 1.0, "talk": 4.0}))
+    assert abs(drawn / size - p) < 4 * math.sqrt(p * (1 - p) / size)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"language": "latin"}, "language must be one of velu, tamir, ostan, korin; got 'latin'"),
+        ({"domains": {"sport": 1.0}}, "domains must be one of news, talk; got 'sport'"),
+        ({"domains": {"news": -1.0, "talk": 2.0}}, "domains must be non-negative weights"),
+        ({"domains": {"news": 0.0}}, "domains must be non-negative weights"),
+        ({"domains": {}}, "domains must be non-negative weights"),
+        ({"size": 0}, "size must be a positive number of sentences; got 0"),
+    ],
+)
+def test_an_unknown_argument_is_refused_in_one_line(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        sample(**{"size": 3, **arguments})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_domain_is_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match="domain must be one of news, talk; got 'sport'"):
+        targets(("they", "sing"), language="velu", domain="sport")
