@@ -4,9 +4,20 @@ from guides.autoregressive import Autoregressive
 from guides.base import Guide, Reader
 from guides.cascaded import Cascaded
 from guides.mean_field import MeanField
+from guides.recipes import RECIPES, Recipe
 from guides.tied import Tied
 
-__all__ = ["GUIDES", "Autoregressive", "Cascaded", "Guide", "MeanField", "Reader", "Tied"]
+__all__ = [
+    "GUIDES",
+    "RECIPES",
+    "Autoregressive",
+    "Cascaded",
+    "Guide",
+    "MeanField",
+    "Reader",
+    "Recipe",
+    "Tied",
+]
 
 GUIDES: dict[str, type[Reader]] = {
     "tied": Tied,

@@ -42,9 +42,9 @@ class Training:
         report_every: Updates between two evaluations of the bound on validation.
     """
 
-    steps: int = 1500
+    steps: int = 3000
     tokens: int = 1024
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     warmup_steps: int = 200
     decay: Literal["linear", "inverse-sqrt"] = "linear"
     weight_decay: float = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -62,7 +61,7 @@ class CholeskyHeads(HeadLogits):
         flat = torch.linalg.solve_triangular(self.factor, residual.flatten(-2), upper=False)
         return flat.unflatten(-1, residual.shape[-2:])
 
-    def _relocated(self, location: Tensor) -> Self:
+    def _relocated(self, location: Tensor) -> HeadLogits:
         return type(self)(location, self.context, self.factor)
 
     @property
@@ -94,7 +93,7 @@ class _ConditionedHeads(HeadLogits):
         self.conditioner = conditioner
         super().__init__(location, context)
 
-    def _relocated(self, location: Tensor) -> Self:
+    def _relocated(self, location: Tensor) -> HeadLogits:
         return type(self)(location, self.context, self.conditioner)
 
     def _summed(self, white: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -72,7 +72,7 @@ class HeadLogits(TorchDistribution):
         self.context = context
         self._drawn: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, bool, Tensor] | None = None
-        self._expanded: dict[torch.Size, Self] = {}
+        self._expanded: dict[torch.Size, HeadLogits] = {}
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
 
     @abstractmethod
@@ -100,7 +100,7 @@ class HeadLogits(TorchDistribution):
         self._scored = (value, graph, result)
         return result
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> Self:
+    def expand(self, batch_shape: torch.Size, _instance: object = None) -> HeadLogits:
         """Puts batch dimensions in front, for example a plate of particles."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
@@ -111,7 +111,7 @@ class HeadLogits(TorchDistribution):
         return self._expanded[batch_shape]
 
     @abstractmethod
-    def _relocated(self, location: Tensor) -> Self:
+    def _relocated(self, location: Tensor) -> HeadLogits:
         """The same distribution around a location with more batch dimensions."""
 
 

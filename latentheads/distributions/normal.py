@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -67,7 +66,7 @@ class NormalHeads(HeadLogits):
         constant = HALF_LOG_TWO_PI + log(self.scale)
         return -0.5 * per_pair(residual.square(), mask) - total(constant, self.location.shape, mask)
 
-    def _relocated(self, location: Tensor) -> Self:
+    def _relocated(self, location: Tensor) -> HeadLogits:
         return type(self)(location, self.context, self.scale)
 
     @property
@@ -99,7 +98,7 @@ class DeltaHeads(HeadLogits):
         misses = per_pair((value != self.location).to(self.location.dtype), self.context.mask)
         return torch.where(misses == 0, 0.0, -torch.inf).to(self.location.dtype)
 
-    def _relocated(self, location: Tensor) -> Self:
+    def _relocated(self, location: Tensor) -> HeadLogits:
         return type(self)(location, self.context)
 
     @property

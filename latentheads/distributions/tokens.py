@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -59,7 +59,7 @@ class Tokens(TorchDistribution):
             categorical = torch.distributions.Categorical(logits=full_precision(self.logits))
             return categorical.sample(sample_shape) * self.valid
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> Self:
+    def expand(self, batch_shape: torch.Size, _instance: object = None) -> Tokens:
         """Puts batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
@@ -87,7 +87,7 @@ class SmoothedTokens(Tokens):
         super().__init__(logits, valid)
         self.smoothing = smoothing
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> Self:
+    def expand(self, batch_shape: torch.Size, _instance: object = None) -> SmoothedTokens:
         """Puts batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:

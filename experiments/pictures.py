@@ -1,0 +1,155 @@
+"""The plots of a run folder and of a comparison."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from latentheads.divergence import Divergence
+from latentheads.names import CHAINS
+
+__all__ = ["draw_bound", "draw_divergence", "draw_elbos", "draw_kl"]
+
+COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
+
+
+def chain_of(site: str) -> str:
+    """``encoder.2.self.logits`` belongs to ``encoder-self``."""
+    stack, _, kind, *_ = site.split(".")
+    return f"{stack}-{kind}"
+
+
+def layer_of(site: str) -> int:
+    """``encoder.2.self.logits`` lies in layer 2."""
+    return int(site.split(".")[1])
+
+
+def by_chain(sites: Any) -> dict[str, list[str]]:
+    """Sorts sites into chains, bottom to top."""
+    chains: dict[str, list[str]] = defaultdict(list)
+    for site in sites:
+        chains[chain_of(site)].append(site)
+    order = [chain for chain in CHAINS if chain in chains]
+    return {chain: sorted(chains[chain], key=layer_of) for chain in order}
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw_bound(metrics: Path, path: Path) -> None:
+    """Draws the true bound on validation, and what stands beside it, over training."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    steps = [record["step"] for record in records]
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name, label, style in (
+        ("elbo", "bound (ELBO)", "-"),
+        ("log_likelihood", "expected log-likelihood", "--"),
+        ("plug_in", "plug-in network (no bound)", ":"),
+    ):
+        values = [record["valid"][name] for record in records]
+        axis.plot(steps, values, style, marker=".", label=label)
+    objective = [record["objective"] for record in records]
+    axis.plot(steps, objective, color="0.7", label="training objective (no bound)", zorder=0)
+    truth = records[-1]["valid"]["truth"]
+    if truth is not None:
+        axis.axhline(truth, color="black", linewidth=0.8, label="true log p(y | x)")
+    axis.set_yscale("symlog", linthresh=0.1)
+    axis.set_xlabel("updates")
+    axis.set_ylabel("nats per target token (validation)")
+    axis.legend(frameon=False)
+    _save(figure, path)
+
+
+def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
+    """Draws the KL of every block."""
+    chains = by_chain(kl_by_site)
+    figure, axis = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    labels: list[str] = []
+    for chain, sites in chains.items():
+        places = range(len(labels), len(labels) + len(sites))
+        axis.bar(places, [kl_by_site[s] for s in sites], color=COLOURS[chain], label=chain)
+        labels += [site.removesuffix(".logits") for site in sites]
+    axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axis.set_ylabel("KL, nats per target token (test)")
+    if not any(kl_by_site.values()):
+        axis.set_ylim(0, 1)
+        text = "every KL is 0: the posterior is the prior" if labels else "no latent block"
+        axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
+    if labels:
+        axis.legend(frameon=False)
+    _save(figure, path)
+
+
+def draw_divergence(heads: Divergence, path: Path) -> None:
+    """Draws the divergence between the heads of every block, a row of panels a chain."""
+    chains = by_chain(heads.summed)
+    rows, columns = max(1, len(chains)), max([1, *map(len, chains.values())])
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(2.2 * columns + 1.4, 2.2 * rows),
+        squeeze=False,
+        layout="constrained",
+    )
+    top = max([1e-9, *(float(matrix.max()) for matrix in heads.summed.values())])
+    for axis in axes.flat:
+        axis.set_axis_off()
+    image = None
+    for row, sites in zip(axes, chains.values()):
+        for axis, site in zip(row, sites):
+            axis.set_axis_on()
+            image = axis.imshow(heads.summed[site].numpy(), vmin=0, vmax=top, cmap="viridis")
+            axis.set_title(site.removesuffix(".logits"), fontsize=9)
+            ticks = range(len(heads.summed[site]))
+            axis.set_xticks(ticks)
+            axis.set_yticks(ticks)
+            axis.set_xlabel("head", fontsize=8)
+            axis.set_ylabel("head", fontsize=8)
+    if image is not None:
+        label = "JSD, nats summed over queries,\nmean over sentences"
+        figure.colorbar(image, ax=axes, label=label, shrink=0.8)
+    else:
+        axes[0, 0].text(0.5, 0.5, "no latent block", ha="center")
+    _save(figure, path)
+
+
+def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws the bound of every recipe with its terms and intervals, best at the top of the scale.
+
+    Args:
+        rows: One dictionary a recipe with ``recipe`` and ``NAME``, ``NAME_low``, ``NAME_high`` for
+            elbo, log_likelihood, iwae and plug_in; ``truth`` may be None.
+        path: Where to write.
+    """
+    figure, axis = plt.subplots(figsize=(1.5 + 1.3 * len(rows), 4.5), layout="constrained")
+    places = np.arange(len(rows))
+    styles = (
+        ("elbo", "ELBO", "o", "#3b6fb6"),
+        ("iwae", "IWAE", "^", "#4a9a5b"),
+        ("log_likelihood", "log-likelihood term", "_", "#d98032"),
+        ("plug_in", "plug-in (no bound)", "x", "0.5"),
+    )
+    for shift, (name, label, marker, colour) in zip(np.linspace(-0.24, 0.24, 4), styles):
+        middle = np.array([row[name] for row in rows])
+        low = middle - np.array([row[f"{name}_low"] for row in rows])
+        high = np.array([row[f"{name}_high"] for row in rows]) - middle
+        spread = np.nan_to_num(np.stack([low, high])).clip(0)
+        axis.errorbar(
+            places + shift, middle, spread, fmt=marker, color=colour, label=label, capsize=3
+        )
+    if rows[0].get("truth") is not None:
+        axis.axhline(rows[0]["truth"], color="black", linewidth=0.8, label="true log p(y | x)")
+    axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
+    axis.set_ylabel("nats per target token (test)")
+    axis.legend(frameon=False, fontsize=8)
+    _save(figure, path)

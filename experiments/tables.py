@@ -1,0 +1,79 @@
+"""Tables of results as aligned text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from pictures import chain_of, layer_of
+
+from latentheads.evaluation import Report
+
+__all__ = ["aligned", "result_table", "site_table"]
+
+
+def aligned(rows: list[tuple[str, ...]]) -> str:
+    """Aligns columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def result_table(results: dict[str, Any]) -> str:
+    """The one table a run prints, in nats a target token unless a row says otherwise."""
+    valid, test = results["valid"], results["test"]
+    k = test["iwae_k"]
+    rows = [("nats per target token", "valid", "test")]
+    rows += [
+        _row("bound (ELBO)", valid, test, "elbo"),
+        _row("  log-likelihood term", valid, test, "log_likelihood"),
+        _row("  KL, all sites", valid, test, "kl"),
+        *_kl_rows(results["kl_by_site"]),
+        _row(f"bound (IWAE_{k})", valid, test, "iwae"),
+    ]
+    if test["truth"] is not None:
+        rows.append(_row("true log p(y | x)", valid, test, "truth"))
+        gaps = [f"{part['truth'] - part['elbo']:.4f}" for part in (valid, test)]
+        rows.append(("  truth less bound", *gaps))
+    rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
+    ess = [f"{part['effective_sample_size']:.1f}" for part in (valid, test)]
+    rows.append((f"effective draws of {k}", *ess))
+    if test["pareto_k"] is not None:
+        tails = [f"{100 * part['pareto_k']:.0f} %" for part in (valid, test)]
+        rows.append(("sentences with Pareto k > 0.7", *tails))
+    if "bleu" in test:
+        rows.append(("BLEU (plug-in, greedy)", "", f"{test['bleu']:.2f}"))
+    if results["head_divergence"] is not None:
+        rows.append(("head divergence (JSD, nats)", f"{results['head_divergence']:.2f}", ""))
+    rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
+    rows.append(("parameters", "", f"{results['parameters']:,}"))
+    rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
+    return aligned(rows)
+
+
+def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> tuple[str, ...]:
+    return label, f"{valid[key]:.4f}", f"{test[key]:.4f}"
+
+
+def _kl_rows(kl_by_site: dict[str, float]) -> list[tuple[str, ...]]:
+    """KL of each chain, with its layers in one cell."""
+    chains: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for site, kl in kl_by_site.items():
+        chains[chain_of(site)].append((layer_of(site), kl))
+    rows = []
+    for chain, parts in chains.items():
+        layers = " + ".join(f"{kl:.4f}" for _, kl in sorted(parts))
+        rows.append((f"    {chain} = {layers}", "", f"{sum(kl for _, kl in parts):.4f}"))
+    return rows
+
+
+def site_table(report: Report) -> str:
+    """The KL of every site and how it was computed."""
+    rows = [("site", "KL nats/token", "how")]
+    rows += [
+        (site, f"{report.kl_by_site[site]:.3e}", report.how[site]) for site in report.kl_by_site
+    ]
+    return aligned(rows)

@@ -1,0 +1,26 @@
+"""Recipes: pairs (prior, posterior) by name, nothing more."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["RECIPES", "Recipe"]
+
+
+class Recipe(NamedTuple):
+    """Names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``."""
+
+    prior: str
+    guide: str
+
+
+RECIPES: dict[str, Recipe] = {
+    "transformer": Recipe("delta", "tied"),
+    "realformer": Recipe("residual", "tied"),
+    "coda-cs": Recipe("independent", "tied"),
+    "coda": Recipe("cascaded", "tied"),
+    "coda-released": Recipe("released", "tied"),
+    "mean-field": Recipe("independent", "mean-field"),
+    "autoregressive": Recipe("independent", "autoregressive"),
+    "cascaded": Recipe("independent", "cascaded"),
+}
