@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -100,8 +101,17 @@ class Parser(ArgumentParser):
         lines = [line.strip(" -") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
-        print(f"{self.prog}: error: {heart}", file=sys.stderr)
+        print(f"{self.prog}: error: {_plain(heart)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _plain(message: str) -> str:
+    """Says in words what the parser says in types."""
+    message = re.sub(r'Parser key "(\w+)":', r"--\1:", message)
+    message = re.sub(r"Expected a <class '(\w+)'>\. Got value:", r"expected \1, got", message)
+    return re.sub(
+        r"Expected a typing\.Literal\[(.*?)\]\. Got value:", r"choose from \1; got", message
+    )
 
 
 def read_settings(
@@ -185,7 +195,7 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     A recipe becomes a prior and a guide, a preset a configuration file read first, a name a class,
     a bare flag ``true``.
     """
-    words = _split_equals(arguments)
+    words = _with_names(_split_equals(arguments))
     first: list[str] = []
     rest: list[str] = []
     for place, word in enumerate(words):
@@ -206,6 +216,18 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return first + rest
+
+
+DEFAULTS = {"guide": "cascaded", "prior": "independent"}
+
+
+def _with_names(words: list[str]) -> list[str]:
+    """Names the default guide or prior before options of its own that stand alone."""
+    for kind, name in DEFAULTS.items():
+        lonely = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
+        if lonely and not {f"--{kind}", "--recipe", "--config", "--preset"} & set(words):
+            words = [f"--{kind}", name, *words]
+    return words
 
 
 def _split_equals(arguments: Sequence[str]) -> list[str]:
@@ -270,8 +292,8 @@ def _named(value: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _settings(parser: Parser, configuration: Namespace) -> Settings:
-    guide_spec = configuration.guide or Namespace(class_path=_class_path("guide", "cascaded"))
-    prior_spec = configuration.prior or Namespace(class_path=_class_path("prior", "independent"))
+    guide_spec = configuration.guide or _default("guide")
+    prior_spec = configuration.prior or _default("prior")
     guide_class, prior_class = _resolve(guide_spec), _resolve(prior_spec)
     guide_options = dict(guide_spec.get("init_args") or {})
     prior_options = dict(prior_spec.get("init_args") or {})
@@ -301,6 +323,10 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         verbose=configuration.verbose,
         text=parser.dump(configuration, skip_validation=True),
     )
+
+
+def _default(kind: str) -> Namespace:
+    return Namespace(class_path=_class_path(kind, DEFAULTS[kind]))
 
 
 def _resolve(spec: Namespace) -> Any:

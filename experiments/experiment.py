@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,11 @@ def make_corpus(data: Data) -> Corpus:
 
 def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
     """Makes the network with its priors, for the corpus's vocabularies."""
-    shared = {
-        "prior": settings.prior,
-        "network": settings.network,
-        "label_smoothing": settings.training.label_smoothing,
-    }
+    target, prior, network = len(corpus.target), settings.prior, settings.network
+    smoothing = settings.training.label_smoothing
     if corpus.source is None:
-        return LanguageModel(len(corpus.target), **shared)
-    return Translation(len(corpus.source), len(corpus.target), **shared)
+        return LanguageModel(target, prior, network, label_smoothing=smoothing)
+    return Translation(len(corpus.source), target, prior, network, label_smoothing=smoothing)
 
 
 @dataclass(frozen=True)
@@ -127,6 +123,15 @@ class Run:
         self.guide = settings.make_guide(self.model).to(settings.device)
         self.best = -float("inf")
         self.speeds: list[float] = []
+
+    def headline(self) -> str:
+        """Says in one line what is about to run."""
+        settings, counts = self.settings, self.parameters()
+        return (
+            f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
+            f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
+            f"{len(self.corpus.train):,} sentences; {settings.device}"
+        )
 
     def parameters(self) -> dict[str, int]:
         """Counts parameters of model and guide."""
@@ -235,16 +240,3 @@ def _counted(data: Any, line: Any) -> Any:
         if place:
             line.update()
         yield batch
-
-
-def run(settings: Settings, quiet: bool = False, say: Callable[[str], None] = print) -> Outcome:
-    """Builds, trains and reports."""
-    one = Run(settings)
-    counts = one.parameters()
-    say(
-        f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
-        f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {one.corpus.name}, "
-        f"{len(one.corpus.train):,} sentences; {settings.device}"
-    )
-    one.train(quiet)
-    return one.finish()

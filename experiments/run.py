@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from command import read_settings
-from experiment import run
+from experiment import Run
 from tables import result_table, site_table
 
 DESCRIPTION = (
@@ -24,10 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
     try:
-        outcome = run(settings)
+        run = Run(settings)
     except ValueError as mistake:
         print(f"run.py: error: {mistake}", file=sys.stderr)
         return 2
+    print(run.headline())
+    run.train()
+    outcome = run.finish()
     print(result_table(outcome.results))
     if settings.verbose:
         print(site_table(outcome.report))

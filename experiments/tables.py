@@ -11,8 +11,10 @@ from latentheads.evaluation import Report
 
 __all__ = ["aligned", "result_table", "site_table"]
 
+Row = tuple[str, ...]
 
-def aligned(rows: list[tuple[str, ...]]) -> str:
+
+def aligned(rows: list[Row]) -> str:
     """Aligns columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -26,7 +28,7 @@ def result_table(results: dict[str, Any]) -> str:
     """The one table a run prints, in nats a target token unless a row says otherwise."""
     valid, test = results["valid"], results["test"]
     k = test["iwae_k"]
-    rows = [("nats per target token", "valid", "test")]
+    rows: list[Row] = [("nats per target token", "valid", "test")]
     rows += [
         _row("bound (ELBO)", valid, test, "elbo"),
         _row("  log-likelihood term", valid, test, "log_likelihood"),
@@ -54,16 +56,16 @@ def result_table(results: dict[str, Any]) -> str:
     return aligned(rows)
 
 
-def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> tuple[str, ...]:
+def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
     return label, f"{valid[key]:.4f}", f"{test[key]:.4f}"
 
 
-def _kl_rows(kl_by_site: dict[str, float]) -> list[tuple[str, ...]]:
+def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
     """KL of each chain, with its layers in one cell."""
     chains: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for site, kl in kl_by_site.items():
         chains[chain_of(site)].append((layer_of(site), kl))
-    rows = []
+    rows: list[Row] = []
     for chain, parts in chains.items():
         layers = " + ".join(f"{kl:.4f}" for _, kl in sorted(parts))
         rows.append((f"    {chain} = {layers}", "", f"{sum(kl for _, kl in parts):.4f}"))
@@ -72,7 +74,7 @@ def _kl_rows(kl_by_site: dict[str, float]) -> list[tuple[str, ...]]:
 
 def site_table(report: Report) -> str:
     """The KL of every site and how it was computed."""
-    rows = [("site", "KL nats/token", "how")]
+    rows: list[Row] = [("site", "KL nats/token", "how")]
     rows += [
         (site, f"{report.kl_by_site[site]:.3e}", report.how[site]) for site in report.kl_by_site
     ]

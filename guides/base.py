@@ -49,13 +49,12 @@ class Reader(GuideMessenger, nn.Module):
     @property
     def model(self) -> Any:
         """The model that is read; not a submodule."""
-        return self._model[0]
+        return cast(tuple[Any], self._model)[0]
 
     @property
     def batch(self) -> Any:
         """The batch of this pass, the target included."""
-        args, _ = cast(tuple[Any, Any], self.args_kwargs)
-        return args[0]
+        return cast(tuple[tuple[Any, ...], Any], self.args_kwargs)[0][0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""

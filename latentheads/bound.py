@@ -37,9 +37,10 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
     A guide that reads the model (a ``GuideMessenger``) takes one pass of it; any other Pyro guide
     runs first and the model is replayed after it.
     """
-    if isinstance(guide, GuideMessenger):
+    reader = poutine.unwrap(guide)
+    if isinstance(reader, GuideMessenger):
         guide(*args, **kwargs)
-        return guide.get_traces()
+        return reader.get_traces()
     guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     replayed = poutine.replay(model, trace=guide_trace)
     model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)

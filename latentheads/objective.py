@@ -101,7 +101,7 @@ class Head_ELBO(Trace_ELBO):
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """The negative objective, as a number."""
-        return float(self.differentiable_loss(model, guide, *args, **kwargs))
+        return self.differentiable_loss(model, guide, *args, **kwargs).item()
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""

@@ -108,7 +108,7 @@ class Stack(nn.Module):
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
-    ) -> Float[Tensor, "*batch query dim"]:
+    ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers

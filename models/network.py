@@ -39,7 +39,7 @@ class Network:
     heads: int = 4
     layers: int = 2
     norm: Literal["post", "pre"] = "post"
-    dropout: float = 0.1
+    dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     share: Literal["decoder", "all", "none"] = "decoder"

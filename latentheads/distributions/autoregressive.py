@@ -22,8 +22,8 @@ def _mix(
     factor: Float[Tensor, "head head"], values: Float[Tensor, "*batch head query key"]
 ) -> Float[Tensor, "*batch head query key"]:
     """Multiplies a matrix over heads into every pair."""
-    flat = values.flatten(-2)
-    return torch.matmul(factor, flat).unflatten(-1, values.shape[-2:])
+    with torch.autocast(values.device.type, enabled=False):
+        return torch.matmul(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
 
 
 class CholeskyHeads(HeadLogits):

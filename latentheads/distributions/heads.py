@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +96,14 @@ class HeadLogits(TorchDistribution):
         graph = torch.is_grad_enabled()
         if self._scored is not None and self._scored[0] is value and self._scored[1] == graph:
             return self._scored[2]
-        noise = self._drawn[1] if self._drawn is not None and self._drawn[0] is value else None
+        noise = None
+        if self._drawn is not None and self._drawn[0] is value:
+            noise = self._drawn[1] if value.requires_grad or not graph else None
         result = self._density(value, noise)
         self._scored = (value, graph, result)
         return result
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> HeadLogits:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadLogits:
         """Puts batch dimensions in front, for example a plate of particles."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class Tokens(TorchDistribution):
             categorical = torch.distributions.Categorical(logits=full_precision(self.logits))
             return categorical.sample(sample_shape) * self.valid
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> Tokens:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Tokens:
         """Puts batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
@@ -87,7 +88,7 @@ class SmoothedTokens(Tokens):
         super().__init__(logits, valid)
         self.smoothing = smoothing
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> SmoothedTokens:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SmoothedTokens:
         """Puts batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:

@@ -1,0 +1,35 @@
+# make run    sets up and trains the default recipe on the embedded corpus
+# make test   sets up and passes lint, types and tests
+# make lint   formats nothing, reports everything
+# make bench  times this library against the same network written by hand
+#
+# Options of a program go in ARGS: make run ARGS="--guide mean-field --steps 500"
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint types bench
+
+run: $(READY)
+	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded --overwrite)
+
+test: $(READY) lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python experiments/bench.py $(ARGS)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentheads needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	touch $(READY)

@@ -1,0 +1,179 @@
+"""Compares recipes: the same data order and noise seeds, several seeds, one table, one figure.
+
+python experiments/compare.py --recipes coda-cs,mean-field,autoregressive,cascaded --seeds 0,1,2
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from command import Parser, Settings, read_settings
+from experiment import Run, make_corpus
+from pictures import draw_elbos
+from scipy import stats
+
+DESCRIPTION = (
+    "Trains several recipes with several seeds on one corpus, the same data order and the same "
+    "noise seeds, and writes table.csv, table.md and elbos.png: mean over seeds, 95 % interval, "
+    "and the paired difference to the first recipe. All other options are those of run.py. A "
+    "finished run in the folder is used again if its configuration is the same."
+)
+RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
+FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu")
+
+
+def extend(parser: Parser) -> None:
+    """Adds the options of a comparison."""
+    parser.add_argument(
+        "--recipes", type=str, default=RECIPES, help="recipes, comma between; the first is the base"
+    )
+    parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return mean, mean - half, mean + half
+
+
+def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -> pd.DataFrame:
+    """Runs every recipe with every seed, or reads what a finished run wrote."""
+    plans = [_plan(words, recipe, seed, out) for seed in seeds for recipe in recipes]
+    corpus = make_corpus(plans[0].data)
+    rows = []
+    for plan in plans:
+        results = _finished(plan)
+        if results is None:
+            run = Run(plan, corpus)
+            print(run.headline(), f"seed {plan.seed}", flush=True)
+            run.train()
+            results = run.finish().results
+        rows.append(_row(results))
+    return pd.DataFrame(rows)
+
+
+def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
+    own = ["--recipe", recipe, "--seed", str(seed), "--out", str(out / f"{recipe}-seed{seed}")]
+    return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
+
+
+def _finished(plan: Settings) -> dict[str, Any] | None:
+    results = plan.out / "results.json"
+    if plan.overwrite or not results.exists():
+        return None
+    if (plan.out / "config.yaml").read_text(encoding="utf-8") != plan.text:
+        raise ValueError(
+            f"{plan.out} holds a run with other options: choose another --out or --overwrite"
+        )
+    return json.loads(results.read_text(encoding="utf-8"))
+
+
+def _row(results: dict[str, Any]) -> dict[str, Any]:
+    test = results["test"]
+    figures = {name: test[name] for name in FIGURES if name in test}
+    return {
+        "recipe": results["recipe"],
+        "seed": results["seed"],
+        **figures,
+        "head_divergence": results["head_divergence"],
+        "parameters": results["parameters"],
+        "tokens_per_second": results["tokens_per_second"],
+        "truth": test["truth"],
+    }
+
+
+def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
+    """One row a recipe: mean and interval of each figure, paired difference of the bound."""
+    base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
+    rows = []
+    for recipe in recipes:
+        mine = runs[runs.recipe == recipe].set_index("seed")
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
+        for name in (*FIGURES, "head_divergence"):
+            if name in mine:
+                values = [float(value) for value in mine[name]]
+                row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
+        paired = interval(list(mine.elbo - base))
+        row["difference"], row["difference_low"], row["difference_high"] = paired
+        row["parameters"] = int(mine.parameters.iloc[0])
+        row["tokens_per_second"] = float(mine.tokens_per_second.median())
+        rows.append(row)
+    return rows
+
+
+COLUMNS = {
+    "elbo": "ELBO",
+    "log_likelihood": "log-likelihood",
+    "kl": "KL",
+    "iwae": "IWAE",
+    "plug_in": "plug-in (no bound)",
+    "bleu": "BLEU",
+    "head_divergence": "JSD",
+    "difference": "ELBO less first row",
+}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
+    shown = {name: title for name, title in COLUMNS.items() if name in rows[0]}
+    lines = ["| recipe | seeds | " + " | ".join(shown.values()) + " | parameters |"]
+    lines.append("|---|" + "---:|" * (len(shown) + 2))
+    for place, row in enumerate(rows):
+        cells = [_cell(row, name, place) for name in shown]
+        ends = f"{row['parameters']:,}"
+        lines.append(f"| `{row['recipe']}` | {row['seeds']} | {' | '.join(cells)} | {ends} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, Any], name: str, place: int) -> str:
+    if name == "difference" and place == 0:
+        return ""
+    digits = 2 if name in ("bleu", "head_divergence") else 4
+    mean = f"{row[name]:.{digits}f}"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"seeds must be whole numbers with commas between, got {text!r}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    _, options = read_settings(words, "compare.py", DESCRIPTION, extend)
+    recipes = options.recipes.split(",")
+    out = Path(options.out or "runs/compare")
+    try:
+        taken = {"--recipe", "--guide", "--prior", "--seed"} & {w.partition("=")[0] for w in words}
+        if taken:
+            raise ValueError(f"{min(taken)} belongs to run.py: use --recipes and --seeds")
+        runs = run_all(words, recipes, _numbers(options.seeds), out)
+    except ValueError as mistake:
+        print(f"compare.py: error: {mistake}", file=sys.stderr)
+        return 2
+    rows = summarise(runs, recipes)
+    runs.to_csv(out / "runs.csv", index=False)
+    pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
+    (out / "table.md").write_text(markdown(rows), encoding="utf-8")
+    draw_elbos(rows, out / "elbos.png")
+    print("Test part, nats per target token; mean over seeds [95 % interval].")
+    print(markdown(rows), end="")
+    print(f"written to {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

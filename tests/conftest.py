@@ -1,0 +1,37 @@
+"""Every test: float64, one thread, seeded, Pyro's validation on, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyro
+import pytest
+import torch
+
+from latentheads import Batch
+from tests.tiny import NoiseTape, small_batch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def reproducible() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    pyro.clear_param_store()
+    with pyro.validation_enabled(True):
+        yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return small_batch()
+
+
+@pytest.fixture
+def tape(monkeypatch: pytest.MonkeyPatch) -> NoiseTape:
+    recorded = NoiseTape()
+    monkeypatch.setattr("latentheads.distributions.heads.standard_normal", recorded)
+    return recorded

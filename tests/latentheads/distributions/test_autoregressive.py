@@ -1,0 +1,152 @@
+"""Heads given the heads before: triangular maps, their volumes, their divergences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from guides.autoregressive import MaskedMLP
+from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
+from latentheads.distributions.heads import HeadLogits
+from tests.latentheads.distributions.test_heads import FORMS, factor
+from tests.tiny import HEADS, context, jiggle
+
+non_linear = pytest.mark.parametrize("form", ["inverse", "masked"])
+autoregressive = pytest.mark.parametrize("form", ["cholesky", "inverse", "masked"])
+
+
+def full(queries: int = 2, keys: int = 2) -> HeadContext:
+    known = context(1, HEADS, queries, keys)
+    every = torch.ones_like(known.mask.latent)
+    mask = type(known.mask)(torch.zeros_like(known.mask.bias), every, every.sum((-1, -2)))
+    return HeadContext(known.scores, None, mask)
+
+
+def jacobian(law: HeadLogits, noise: Tensor) -> Tensor:
+    found = torch.autograd.functional.jacobian(law._draw, noise)
+    assert isinstance(found, Tensor)
+    return found.reshape(noise.numel(), noise.numel())
+
+
+@autoregressive
+def test_density_is_the_noise_density_over_the_volume_of_the_map(form: str) -> None:
+    law = FORMS[form](full())
+    noise = torch.randn(1, HEADS, 2, 2)
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(noise).sum()
+    expected = normal - torch.linalg.slogdet(jacobian(law, noise))[1]
+    assert torch.allclose(law.log_prob(law._draw(noise).clone())[0], expected, atol=1e-10)
+
+
+@autoregressive
+def test_a_head_depends_on_the_noise_of_no_later_head_and_of_no_other_pair(form: str) -> None:
+    noise = torch.randn(1, HEADS, 2, 2)
+    map_ = jacobian(FORMS[form](full()), noise).reshape(HEADS, 4, HEADS, 4)
+    for head in range(HEADS):
+        for other in range(HEADS):
+            block = map_[head, :, other]
+            assert torch.equal(block, block.diagonal().diag())
+            assert (block.diagonal() != 0).all() == (other <= head)
+            assert other <= head or not block.any()
+
+
+def test_cholesky_is_the_multivariate_normal_at_every_latent_pair() -> None:
+    c = context()
+    law, value = FORMS["cholesky"](c), torch.randn(2, HEADS, 5, 7)
+    at = MultivariateNormal(law.location.movedim(1, -1), scale_tril=factor())
+    expected = (at.log_prob(value.movedim(1, -1)) * c.mask.latent).sum((-1, -2))
+    assert torch.allclose(law.log_prob(value), expected)
+
+
+@pytest.mark.parametrize("scale", ["number", "head", "full"])
+def test_cholesky_divergence_is_that_of_multivariate_normals(scale: str) -> None:
+    scales = {
+        "number": 0.8,
+        "head": torch.tensor([0.5, 1.1, 1.7])[:, None, None],
+        "full": torch.linspace(0.4, 1.6, HEADS * 35).reshape(HEADS, 5, 7),
+    }
+    c = context()
+    q = CholeskyHeads(c.scores + torch.randn_like(c.scores), c, factor())
+    p = NormalHeads(c.scores, c, scales[scale])
+    spread = torch.as_tensor(scales[scale]).expand(c.scores.shape).movedim(1, -1)
+    pairs = kl_divergence(
+        MultivariateNormal(q.location.movedim(1, -1), scale_tril=factor()),
+        MultivariateNormal(c.scores.movedim(1, -1), scale_tril=spread.diag_embed()),
+    )
+    assert torch.allclose(kl_divergence(q, p), (pairs * c.mask.latent).sum((-1, -2)))
+    assert (kl_divergence(q, p) > 0).all()
+
+
+def test_cholesky_divergence_is_the_mean_log_ratio() -> None:
+    c = context()
+    q, p = CholeskyHeads(c.scores + 0.1, c, factor()), NormalHeads(c.scores, c)
+    value = q.rsample(torch.Size([3000]))
+    ratio = q.log_prob(value) - p.log_prob(value)
+    error = ratio.std(0) / math.sqrt(len(ratio))
+    assert ((ratio.mean(0) - kl_divergence(q, p)).abs() < 4 * error).all()
+
+
+@non_linear
+def test_sampled_divergence_is_not_negative(form: str) -> None:
+    c = context()
+    q, p = FORMS[form](c), NormalHeads(c.scores, c)
+    value = torch.stack([q.rsample() for _ in range(300)])
+    ratio = q.log_prob(value) - p.log_prob(value)
+    assert (ratio.mean(0) > 4 * ratio.std(0) / math.sqrt(len(ratio))).all()
+
+
+def test_cholesky_with_a_diagonal_factor_is_independent_heads() -> None:
+    c, value = context(), torch.randn(2, HEADS, 5, 7)
+    diagonal = torch.tensor([0.5, 1.1, 1.7])
+    linear = CholeskyHeads(c.scores, c, diagonal.diag())
+    plain = NormalHeads(c.scores, c, diagonal[:, None, None])
+    assert torch.allclose(linear.log_prob(value), plain.log_prob(value))
+    assert torch.equal(linear.variance, plain.variance)
+    assert torch.equal(linear.mean, plain.mean)
+
+
+def test_cholesky_variance_is_that_of_the_draws() -> None:
+    law = FORMS["cholesky"](context())
+    draws = law.rsample(torch.Size([4000]))
+    assert (draws.var(0) / law.variance - 1).abs().max() < 6 * math.sqrt(2 / 4000)
+
+
+@non_linear
+def test_sequential_definition_gives_the_one_shot_draw(form: str) -> None:
+    c = context()
+    law = FORMS[form](c)
+    noise = torch.randn_like(c.scores)
+    read = torch.zeros_like(noise)
+    drawn = torch.zeros_like(noise)
+    for head in range(HEADS):
+        shift, log_scale = law.conditioner(read)  # type: ignore[attr-defined]
+        drawn[:, head] = shift[:, head] + log_scale[:, head].exp() * noise[:, head]
+        read[:, head] = noise[:, head] if form == "inverse" else drawn[:, head]
+    assert torch.allclose(law._draw(noise), c.scores + drawn, atol=1e-12)
+
+
+def test_masked_network_reads_only_the_heads_before() -> None:
+    network = jiggle(MaskedMLP(HEADS, 5, 1.0).double(), 0.5)
+    scores, values = torch.randn(2, 1, HEADS, 1, 1)
+    for output in range(2):
+
+        def function(v: Tensor, which: int = output) -> Tensor:
+            return network(scores, v)[which]
+
+        slope = torch.autograd.functional.jacobian(function, values)
+        assert isinstance(slope, Tensor)
+        square = slope.reshape(HEADS, HEADS)
+        assert torch.equal(square, square.tril(-1))
+        assert (square[torch.tril_indices(HEADS, HEADS, -1).unbind()] != 0).all()
+
+
+def test_linear_draw_keeps_full_precision_under_autocast() -> None:
+    c = context()
+    law = CholeskyHeads(c.scores.float(), c, factor().float())
+    noise = torch.randn(2, HEADS, 5, 7, dtype=torch.float32)
+    expected = law._draw(noise)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.allclose(law._draw(noise), expected, atol=1e-6)

@@ -1,0 +1,188 @@
+"""What every form of the heads' distribution promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from guides.autoregressive import MaskedMLP
+from latentheads.distributions import (
+    CholeskyHeads,
+    DeltaHeads,
+    HeadContext,
+    HeadLogits,
+    InverseHeads,
+    MaskedHeads,
+    NormalHeads,
+)
+from latentheads.distributions.heads import per_pair
+from latentheads.mask import Mask
+from tests.tiny import HEADS, context, jiggle
+
+Make = Callable[[HeadContext], HeadLogits]
+
+
+def factor() -> Tensor:
+    strict = torch.tensor([[0.0, 0.0, 0.0], [0.4, 0.0, 0.0], [-0.3, 0.6, 0.0]])
+    return strict + torch.diag(torch.tensor([0.7, 1.2, 0.9]))
+
+
+def conditioner(scores: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    torch.manual_seed(5)
+    network = jiggle(MaskedMLP(HEADS, 2, 0.8).double(), 0.3)
+    return lambda values: network(scores, values)
+
+
+FORMS: dict[str, Make] = {
+    "normal": lambda c: NormalHeads(c.scores + 0.3, c, 0.6),
+    "normal a head": lambda c: NormalHeads(c.scores, c, torch.tensor([0.5, 1.1, 1.7])[:, None, None]),
+    "cholesky": lambda c: CholeskyHeads(c.scores - 0.2, c, factor()),
+    "inverse": lambda c: InverseHeads(c.scores, c, conditioner(c.scores)),
+    "masked": lambda c: MaskedHeads(c.scores, c, conditioner(c.scores)),
+}
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+@every_form
+def test_own_sample_is_scored_as_a_foreign_value_is(form: str) -> None:
+    law = FORMS[form](context())
+    value = law.rsample()
+    assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-10)
+
+
+@every_form
+def test_own_sample_has_the_gradient_a_foreign_value_has(form: str) -> None:
+    def gradient(known: bool) -> Tensor:
+        torch.manual_seed(1)
+        c = context()
+        c.scores.requires_grad_()
+        law = FORMS[form](c)
+        value = law.rsample()
+        weights = torch.tensor([1.0, -0.5])
+        (law.log_prob(value if known else value + 0) @ weights + value.square().sum()).backward()
+        assert c.scores.grad is not None
+        return c.scores.grad
+
+    assert torch.allclose(gradient(True), gradient(False), atol=1e-9)
+
+
+@every_form
+def test_value_drawn_without_a_graph_gets_the_score_function_gradient(form: str) -> None:
+    c = context()
+    c.scores.requires_grad_()
+    law = FORMS[form](c)
+    value = law.sample()
+    (reused,) = torch.autograd.grad(law.log_prob(value).sum(), c.scores, allow_unused=True)
+    (true,) = torch.autograd.grad(law.log_prob(value.clone()).sum(), c.scores)
+    assert reused is not None
+    assert torch.allclose(reused, true, atol=1e-9)
+
+
+@every_form
+def test_one_value_is_scored_once(form: str) -> None:
+    law = FORMS[form](context())
+    value = law.rsample()
+    assert law.log_prob(value) is law.log_prob(value)
+
+
+@every_form
+def test_a_score_made_without_a_graph_is_not_reused_in_one(form: str) -> None:
+    c = context()
+    c.scores.requires_grad_()
+    law = FORMS[form](c)
+    value = torch.randn_like(c.scores)
+    with torch.no_grad():
+        law.log_prob(value)
+    assert law.log_prob(value).requires_grad
+
+
+@every_form
+def test_only_the_last_draw_reuses_its_noise(form: str) -> None:
+    law = FORMS[form](context())
+    first, second = law.rsample(), law.rsample()
+    for value in (first, second, first):
+        assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-10)
+
+
+@every_form
+def test_pairs_without_a_latent_change_no_density(form: str) -> None:
+    c = context()
+    law = FORMS[form](c)
+    value = law.rsample()
+    changed = value + 100 * (1 - c.mask.latent).unsqueeze(-3)
+    assert not torch.equal(changed, value)
+    assert torch.equal(law.log_prob(value.clone()), law.log_prob(changed))
+
+
+@every_form
+def test_every_latent_pair_changes_the_density(form: str) -> None:
+    c = context()
+    value = torch.randn_like(c.scores).requires_grad_()
+    (slope,) = torch.autograd.grad(FORMS[form](c).log_prob(value).sum(), value)
+    latent = c.mask.latent.unsqueeze(-3).expand(slope.shape).bool()
+    assert (slope[latent] != 0).all()
+    assert (slope[~latent] == 0).all()
+
+
+@every_form
+def test_particles_in_front_are_each_their_own_draw(form: str) -> None:
+    law = FORMS[form](context())
+    wide = law.expand(torch.Size([3, 2]))
+    assert wide is law.expand(torch.Size([3, 2]))
+    assert law.expand(law.batch_shape) is law
+    value = wide.rsample()
+    assert value.shape == (3, 2, *law.event_shape)
+    assert not torch.equal(value[0], value[1])
+    each = torch.stack([law.log_prob(particle.clone()) for particle in value])
+    assert torch.allclose(wide.log_prob(value), each, atol=1e-10)
+
+
+@every_form
+def test_density_of_one_pair_integrates_to_one(form: str) -> None:
+    one = torch.ones(1, 1, 1)
+    mask = Mask(torch.zeros(1, 1, 1, 1), one, one.sum((-1, -2)))
+    c = HeadContext(torch.tensor([0.3, -0.4, 0.1]).reshape(1, HEADS, 1, 1), None, mask)
+    law = FORMS[form](c)
+    axis = torch.linspace(-9, 9, 61)
+    grid = torch.cartesian_prod(axis, axis, axis).reshape(-1, 1, HEADS, 1, 1)
+    mass = law.log_prob(grid).exp().sum() * (axis[1] - axis[0]) ** HEADS
+    assert abs(mass.item() - 1) < 2e-3
+
+
+@every_form
+def test_divergence_from_itself_is_zero(form: str) -> None:
+    law = FORMS[form](context())
+    assert torch.equal(kl_divergence(law, law), torch.zeros(2))
+
+
+@pytest.mark.parametrize("form", ["cholesky", "inverse", "masked"])
+def test_forms_without_a_closed_divergence_say_so(form: str) -> None:
+    c = context()
+    with pytest.raises(NotImplementedError, match="Heads"):
+        kl_divergence(FORMS["normal"](c), FORMS[form](c))
+
+
+def test_delta_scores_its_location_alone() -> None:
+    c = context()
+    law = DeltaHeads(c.scores, c)
+    assert torch.equal(law.rsample(), c.scores)
+    assert torch.equal(law.log_prob(law.rsample()), torch.zeros(2))
+    assert torch.equal(law.variance, torch.zeros_like(c.scores))
+    elsewhere = c.scores.clone()
+    elsewhere[1, 0, 0, 0] += 1
+    assert law.log_prob(elsewhere).tolist() == [0.0, -torch.inf]
+
+
+def test_per_pair_sums_heads_and_latent_pairs_alone() -> None:
+    c = context()
+    total = sum(
+        c.scores[b, :, t, s].sum() * c.mask.latent[b, t, s]
+        for b in range(2)
+        for t in range(5)
+        for s in range(7)
+    )
+    assert torch.allclose(per_pair(c.scores, c.mask).sum(), torch.as_tensor(total))

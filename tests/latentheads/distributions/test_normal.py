@@ -1,0 +1,111 @@
+"""Independent heads: density, moments and closed-form divergence, derived again from scratch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from latentheads.distributions import HeadContext, NormalHeads
+from latentheads.distributions.normal import log, total
+from latentheads.mask import Mask
+from tests.tiny import HEADS, context
+
+HEAD = torch.tensor([0.5, 1.1, 1.7], dtype=torch.float64)[:, None, None]
+SCALES = {
+    "number": 0.6,
+    "one": 1.0,
+    "scalar": torch.tensor(0.8, dtype=torch.float64),
+    "head": HEAD,
+    "key": torch.linspace(0.4, 1.6, 7, dtype=torch.float64)[None, :],
+    "full": torch.linspace(0.4, 1.6, HEADS * 35, dtype=torch.float64).reshape(HEADS, 5, 7),
+    "sentence": torch.stack([HEAD, 2 * HEAD]),
+}
+every_scale = pytest.mark.parametrize("scale", SCALES)
+
+
+def over_latent(elementwise: Tensor, known: HeadContext) -> Tensor:
+    latent = known.mask.latent.unsqueeze(-3).bool()
+    return torch.where(latent, elementwise, 0.0).sum((-1, -2, -3))
+
+
+@every_scale
+def test_density_is_the_sum_of_normal_densities_over_latent_pairs(scale: str) -> None:
+    c = context()
+    value = torch.randn_like(c.scores)
+    expected = over_latent(Normal(c.scores, SCALES[scale]).log_prob(value), c)
+    assert torch.allclose(NormalHeads(c.scores, c, SCALES[scale]).log_prob(value), expected)
+
+
+@every_scale
+@pytest.mark.parametrize("prior", SCALES)
+def test_divergence_is_the_sum_of_normal_divergences_over_latent_pairs(
+    scale: str, prior: str
+) -> None:
+    c = context()
+    location = c.scores + torch.randn_like(c.scores)
+    q, p = NormalHeads(location, c, SCALES[scale]), NormalHeads(c.scores, c, SCALES[prior])
+    pairs = kl_divergence(Normal(location, SCALES[scale]), Normal(c.scores, SCALES[prior]))
+    assert torch.allclose(kl_divergence(q, p), over_latent(pairs, c))
+    assert (kl_divergence(q, p) > 0).all()
+
+
+@every_scale
+def test_divergence_is_the_mean_log_ratio(scale: str) -> None:
+    c = context()
+    q = NormalHeads(c.scores + 0.2, c, SCALES[scale])
+    p = NormalHeads(c.scores, c, 0.9)
+    value = q.rsample(torch.Size([3000]))
+    ratio = q.log_prob(value) - p.log_prob(value)
+    error = ratio.std(0) / math.sqrt(len(ratio))
+    assert ((ratio.mean(0) - kl_divergence(q, p)).abs() < 4 * error).all()
+
+
+@every_scale
+def test_moments_are_those_of_the_draws(scale: str) -> None:
+    c = context()
+    law = NormalHeads(c.scores, c, SCALES[scale])
+    draws = law.rsample(torch.Size([4000]))
+    assert torch.allclose(draws.mean(0), law.mean, atol=6 * 3.4 / math.sqrt(4000))
+    ratio = draws.var(0) / law.variance
+    assert ratio.shape == c.scores.shape
+    assert (ratio - 1).abs().max() < 6 * math.sqrt(2 / 4000)
+
+
+@given(
+    shift=st.lists(st.floats(-3, 3), min_size=5, max_size=5),
+    offset=st.floats(-5, 5),
+)
+def test_centring_a_row_lowers_the_divergence_by_half_n_mean_squared(
+    shift: list[float], offset: float
+) -> None:
+    keys = len(shift)
+    mask = Mask.build(torch.ones(1, 1, keys).bool(), torch.ones(1, 1).bool(), torch.float64)
+    scores = torch.zeros(1, 1, 1, keys, dtype=torch.float64)
+    delta = torch.tensor(shift, dtype=torch.float64) + offset
+    c = HeadContext(scores, None, mask)
+    p = NormalHeads(scores, c)
+
+    def kl(difference: Tensor) -> float:
+        return kl_divergence(NormalHeads(scores + difference, c, 0.7), p).item()
+
+    saved = kl(delta) - kl(delta - delta.mean())
+    assert saved == pytest.approx(keys * delta.mean().item() ** 2 / 2, abs=1e-9)
+
+
+def test_constant_term_costs_the_same_as_its_expansion() -> None:
+    c = context()
+    shape = c.scores.shape
+    for term in (0.3, torch.tensor(0.3), torch.full((HEADS, 1, 1), 0.3)):
+        spread = torch.as_tensor(term).expand(shape)
+        assert torch.allclose(total(term, shape, c.mask), over_latent(spread, c))
+
+
+def test_log_of_a_number_and_of_a_tensor() -> None:
+    assert log(2.0) == math.log(2)
+    assert torch.equal(torch.as_tensor(log(HEAD)), HEAD.log())

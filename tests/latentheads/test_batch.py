@@ -1,0 +1,48 @@
+"""Batches: padding, the shift behind BOS, the place in a corpus."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads import Batch
+from latentheads.batch import BOS, PAD, SPECIALS, pad
+from tests.tiny import SOURCES, TARGETS, small_batch
+
+
+def test_padding_comes_after_each_sentence() -> None:
+    assert pad([[5, 2], [2], [6, 7, 2]]).tolist() == [[5, 2, 0], [2, 0, 0], [6, 7, 2]]
+    assert SPECIALS[PAD] == "<pad>"
+
+
+def test_decoder_reads_the_target_one_behind() -> None:
+    batch = small_batch()
+    for fed, target in zip(batch.fed.tolist(), batch.target.tolist(), strict=True):
+        assert fed == [BOS, *target[:-1]]
+
+
+def test_valid_marks_the_real_tokens() -> None:
+    batch = small_batch()
+    assert batch.target_valid.sum(-1).tolist() == [len(t) for t in TARGETS]
+    assert batch.source_valid.sum(-1).tolist() == [len(s) for s in SOURCES]
+
+
+def test_missing_source_is_said_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^this batch has no source.*$"):
+        _ = Batch.of(TARGETS).source_valid
+
+
+def test_places_and_size_stand_for_the_corpus() -> None:
+    plain = small_batch()
+    assert (len(plain), plain.size, plain.sentences.tolist()) == (3, 3, [0, 1, 2])
+    placed = small_batch(index=[7, 0, 3], corpus_size=11)
+    assert (len(placed), placed.size, placed.sentences.tolist()) == (3, 11, [7, 0, 3])
+
+
+def test_moving_keeps_everything() -> None:
+    batch = small_batch(index=[7, 0, 3], corpus_size=11)
+    moved = batch.to("cpu")
+    assert moved.corpus_size == 11
+    for name in ("target", "source", "index"):
+        assert torch.equal(getattr(moved, name), getattr(batch, name))
+    assert Batch.of(TARGETS).to("cpu").source is None

@@ -1,0 +1,149 @@
+"""Tiny models, guides, batches and noise that can be replayed; shared by the tests.
+
+Sizes are distinct primes where they can be, so that a wrong axis cannot pass unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from guides import GUIDES
+from latentheads import Batch, HeadContext
+from latentheads.attention import LatentAttention
+from latentheads.batch import PAD
+from latentheads.mask import Mask
+from models import PRIORS, LanguageModel, Network, Translation, make_prior
+
+SOURCE_TYPES, TARGET_TYPES, HEADS = 11, 13, 3
+TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]
+SOURCES = [[4, 5, 6, 2], [7, 2], [5, 5, 8, 5, 2]]
+
+KINDS = ("translation", "language-model")
+NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
+FORMS: dict[str, Callable[..., Any]] = {
+    **{name: guide for name, guide in GUIDES.items() if name != "autoregressive"},
+    "cholesky": partial(GUIDES["autoregressive"], form="cholesky"),
+    "inverse": partial(GUIDES["autoregressive"], form="inverse"),
+    "masked": partial(GUIDES["autoregressive"], form="masked"),
+}
+
+
+def sizes(**changes: Any) -> Network:
+    plain = {"width": 6, "feed_forward": 7, "heads": HEADS, "layers": 2, "dropout": 0.0}
+    return Network(**{**plain, **changes})
+
+
+def small_batch(**options: Any) -> Batch:
+    return Batch.of(TARGETS, SOURCES, **options)
+
+
+def build(
+    kind: str = "translation", prior: str = "independent", gate: Any = None, **changes: Any
+) -> Any:
+    """A model with random biases and norms too, so that no parameter's place goes unnoticed."""
+    options = changes.pop("options", {})
+    own = {k: changes.pop(k) for k in ("latent", "label_smoothing") if k in changes}
+    law, network = make_prior(prior, **options), sizes(**changes)
+    if kind == "translation":
+        model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, gate=gate, **own)
+    else:
+        model = LanguageModel(TARGET_TYPES, law, network, gate=gate, **own)
+    return jiggle(model, 0.1).double()
+
+
+@torch.no_grad()
+def jiggle(module: Any, size: float) -> Any:
+    """Moves every parameter off its start, where zeros would hide mistakes."""
+    for parameter in module.parameters():
+        parameter.add_(size * torch.randn_like(parameter))
+    return module
+
+
+def attach(name: str, model: Any, size: float = 0.2) -> Any:
+    """A guide away from its start, so that no KL is 0 by initialisation."""
+    return jiggle(FORMS[name](model).double(), size)
+
+
+def padded(batch: Batch, target: int, source: int) -> Batch:
+    return Batch(
+        F.pad(batch.target, (0, target), value=PAD),
+        None if batch.source is None else F.pad(batch.source, (0, source), value=PAD),
+    )
+
+
+def rows(batch: Batch, order: Sequence[int]) -> Batch:
+    """Some sentences of a batch, in some order, padding trimmed to the longest left."""
+
+    def trim(tokens: Tensor) -> Tensor:
+        kept = tokens[list(order)]
+        return kept[:, (kept != PAD).any(0)]
+
+    return Batch(trim(batch.target), None if batch.source is None else trim(batch.source))
+
+
+class NoiseTape:
+    """Replays noise by particle, site, sentence, head, query and key, whatever stands around."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(7)
+        shape = (3, 16, 4, 4, 12, 12)
+        self.noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        self.rewind()
+
+    def rewind(
+        self, order: Sequence[int] | None = None, site: int = 0, query: int = 0, particle: int = 0
+    ) -> None:
+        self.order, self.site, self.query, self.particle = order, site, query, particle
+
+    def __call__(self, like: Tensor, shape: torch.Size | None = None) -> Tensor:
+        *particles, batch, heads, queries, keys = like.shape if shape is None else shape
+        order = torch.arange(batch) if self.order is None else torch.as_tensor(self.order)
+        noise = self.noise[:, self.site, order, :heads]
+        noise = noise[..., self.query : self.query + queries, :keys]
+        self.site += 1
+        assert noise.shape[1:] == (batch, heads, queries, keys), "the tape is too short"
+        chosen = noise[: particles[0]] if particles else noise[self.particle]
+        return chosen.to(like.dtype)
+
+
+def context(
+    batch: int = 2, heads: int = HEADS, queries: int = 5, keys: int = 7, below: bool = False
+) -> HeadContext:
+    """A context whose last sentence has padded queries and keys, and a row of one key."""
+    readable = torch.ones(batch, queries, keys, dtype=torch.bool)
+    readable[-1, :, 4:] = False
+    readable[0, 1, 1:] = False
+    real = torch.ones(batch, queries, dtype=torch.bool)
+    real[-1, 3:] = False
+    mask = Mask.build(readable, real, torch.float64)
+    shape = (batch, heads, queries, keys)
+    return HeadContext(torch.randn(shape), torch.randn(shape) if below else None, mask)
+
+
+def bernoulli_gate(probability: float = 0.7) -> Callable[[HeadContext], Any]:
+    def law(known: HeadContext) -> Any:
+        shape = known.scores.shape[:-2]
+        return dist.Bernoulli(known.scores.new_tensor(probability)).expand(shape).to_event(1)
+
+    return law
+
+
+@contextmanager
+def counting(model: nn.Module) -> Iterator[list[str]]:
+    """Notes the name of every attention block that runs."""
+    seen: list[str] = []
+    blocks = [m for m in model.modules() if isinstance(m, LatentAttention)]
+    hooks = [
+        m.register_forward_hook(lambda block, *_: seen.append(block.block.name)) for m in blocks
+    ]
+    yield seen
+    for hook in hooks:
+        hook.remove()
