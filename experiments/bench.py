@@ -21,13 +21,12 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pyro
 import torch
@@ -40,6 +39,7 @@ from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO
 from latentheads.attention import LatentAttention
 from latentheads.batch import EOS, SPECIALS
+from latentheads.families import Family
 from latentheads.names import SENTENCES
 from models import Network, Translation, make_prior
 
@@ -50,6 +50,7 @@ RECIPES = {
     "cascaded": ("independent", Cascaded),
 }
 PRECISIONS = ("fp32", "bf16")
+Made = tuple[Callable[[], Tensor], list[Tensor]]
 MEMORY = {
     "cpu": "bytes saved for the backward pass, each storage counted once, weights left out",
     "cuda": "peak of allocated memory during a step above what was allocated before it",
@@ -194,7 +195,7 @@ class Replayed(nn.Module):
         if isinstance(guide, Cascaded):
             for module in self.network.modules():
                 if isinstance(module, LatentAttention):
-                    module.prior = guide.families[module.block.key]
+                    module.prior = cast(Family, guide.families[module.block.key])
 
     def forward(self, batch: Batch) -> None:
         """Draws every head."""
@@ -223,19 +224,19 @@ def make_pair(
     return model, guide(model).to(setting.device)
 
 
-def under(objective: Trace_ELBO, model: nn.Module, guide: nn.Module, batch: Batch) -> Any:
+def under(objective: Trace_ELBO, model: nn.Module, guide: nn.Module, batch: Batch) -> Made:
     """A loss to call and the parameters it trains."""
     module = objective(model, guide)
     return (lambda: module(batch)), list({id(p): p for p in module.parameters()}.values())
 
 
-def without_latents(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
+def without_latents(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The network without latents."""
     model, _ = make_pair(recipe, size, setting, ())
     return under(Head_ELBO(), model, Tied(model), batch)
 
 
-def by_hand(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
+def by_hand(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The latent network in plain PyTorch."""
     model, guide = make_pair(recipe, size, setting)
     weights = take_weights(model.state_dict(), guide.state_dict())
@@ -245,23 +246,23 @@ def by_hand(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
     return (lambda: network.loss(source, batch.target)), list(weights.values())
 
 
-def guide_then_replay(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
+def guide_then_replay(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The usual Pyro way."""
     model, guide = make_pair(recipe, size, setting)
     return under(Trace_ELBO(), model, Replayed(model, guide), batch)
 
 
-def ours(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
+def ours(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The library, as a run trains."""
     return under(Head_ELBO(analytic=True), *make_pair(recipe, size, setting), batch)
 
 
-def ours_stock(recipe: str, size: Size, setting: Setting, batch: Batch) -> Any:
+def ours_stock(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The library under Pyro's own objective."""
     return under(Trace_ELBO(), *make_pair(recipe, size, setting), batch)
 
 
-ROWS: dict[str, Callable[[str, Size, Setting, Batch], Any]] = {
+ROWS: dict[str, Callable[[str, Size, Setting, Batch], Made]] = {
     "no latents": without_latents,
     BASELINE: by_hand,
     "guide, replay": guide_then_replay,
@@ -311,10 +312,10 @@ def measure(
 ) -> list[Result]:
     """Times all rows of a recipe against each other."""
     batch = make_batch(size, setting)
-    runners = [
-        Runner(name, *make(recipe, size, setting, batch), setting, precision)
-        for name, make in ROWS.items()
-    ]
+    runners = []
+    for name, make in ROWS.items():
+        loss, parameters = make(recipe, size, setting, batch)
+        runners.append(Runner(name, loss, parameters, setting, precision))
     race(runners, rounds, warmup, setting.seed, bar)
     yardstick = next(runner.seconds for runner in runners if runner.name == BASELINE)
     return [_result(recipe, size, runner, yardstick) for runner in runners]
@@ -534,10 +535,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pyro.enable_validation(False)
     setting = Setting(options.device, options.seed, options.adam)
     facts = metadata(plan, setting)
-    print(
-        f"{facts['device']}, {facts['threads']} threads, torch {facts['torch']}, pyro {facts['pyro']}"
-    )
-    print(f"MB: {facts['memory']}")
+    where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
+    print(f"{where}\nMB: {facts['memory']}")
     report(options, plan, setting, facts)
 
 
@@ -559,4 +558,4 @@ def report(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -69,7 +69,7 @@ class ByHand:
         self.decoder = _layers(self.weights, "decoder", ("self", "cross"))
         self.table = self.weights["output.weight"]
         self.source_table = self.weights["source_embedding.table.weight"]
-        self.positions = _sinusoids(1024, self.table)
+        self.positions = _sinusoids(128, self.table)
 
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
         """Negative bound of a batch, summed over sentences: cross-entropy plus KL."""
@@ -110,6 +110,8 @@ class ByHand:
 
     def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
         """Embeds tokens and adds their positions."""
+        if tokens.shape[1] > len(self.positions):
+            self.positions = _sinusoids(tokens.shape[1], self.table)
         x = F.embedding(tokens, table, padding_idx=PAD) * table.shape[1] ** 0.5
         return F.dropout(x + self.positions[: tokens.shape[1]], self.dropout)
 

@@ -207,7 +207,7 @@ class Run:
         valid = self._evaluate(self.corpus.valid, settings.samples)
         test = self._evaluate(self.corpus.test, settings.samples)
         scores = {} if self.corpus.source is None else self.bleu()
-        heads = divergence(self.model, self.guide, batches(self.corpus.valid, 512), settings.seed)
+        heads = divergence(self.model, batches(self.corpus.valid, 512))
         results = {
             "recipe": settings.recipe,
             "guide": settings.guide_name,

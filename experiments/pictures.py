@@ -56,16 +56,16 @@ def draw_bound(metrics: Path, path: Path) -> None:
         ("log_likelihood", "expected log-likelihood", "--"),
         ("plug_in", "plug-in network (no bound)", ":"),
     ):
-        values = [record["valid"][name] for record in records]
+        values = [-record["valid"][name] for record in records]
         axis.plot(steps, values, style, marker=".", label=label)
-    objective = [record["objective"] for record in records]
+    objective = [-record["objective"] for record in records]
     axis.plot(steps, objective, color="0.7", label="training objective (no bound)", zorder=0)
     truth = records[-1]["valid"]["truth"]
     if truth is not None:
-        axis.axhline(truth, color="black", linewidth=0.8, label="true log p(y | x)")
-    axis.set_yscale("symlog", linthresh=0.1)
+        axis.axhline(-truth, color="black", linewidth=0.8, label="true log p(y | x)")
+    axis.set_yscale("log")
     axis.set_xlabel("updates")
-    axis.set_ylabel("nats per target token (validation)")
+    axis.set_ylabel("minus nats per target token (validation)")
     axis.legend(frameon=False)
     _save(figure, path)
 
@@ -86,7 +86,7 @@ def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
         text = "every KL is 0: the posterior is the prior" if labels else "no latent block"
         axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     if labels:
-        axis.legend(frameon=False)
+        figure.legend(frameon=False, loc="outside upper center", ncols=3)
     _save(figure, path)
 
 
@@ -116,7 +116,7 @@ def draw_divergence(heads: Divergence, path: Path) -> None:
             axis.set_xlabel("head", fontsize=8)
             axis.set_ylabel("head", fontsize=8)
     if image is not None:
-        label = "JSD, nats summed over queries,\nmean over sentences"
+        label = "JSD of the plug-in heads, nats\nsummed over queries, mean over sentences"
         figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     else:
         axes[0, 0].text(0.5, 0.5, "no latent block", ha="center")

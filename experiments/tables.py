@@ -49,7 +49,8 @@ def result_table(results: dict[str, Any]) -> str:
     if "bleu" in test:
         rows.append(("BLEU (plug-in, greedy)", "", f"{test['bleu']:.2f}"))
     if results["head_divergence"] is not None:
-        rows.append(("head divergence (JSD, nats)", f"{results['head_divergence']:.2f}", ""))
+        apart = f"{results['head_divergence']:.2f}"
+        rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
     rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))

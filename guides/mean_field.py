@@ -10,7 +10,7 @@ from torch import nn
 from guides.base import Guide
 from latentheads.distributions import HeadContext, HeadLogits
 from latentheads.families import Corrected, Family, Gaussian, HeadScale
-from latentheads.handlers import PlugIn
+from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.names import Block
 
 __all__ = ["MeanField"]
@@ -49,13 +49,13 @@ class MeanField(Guide):
 
     def prepare(self) -> None:
         """Computes every block's scores without noise and without dropout."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with poutine.block(), poutine.trace() as plain, PlugIn():
-                self.model.states(self.batch)
-        finally:
-            self.model.train(training)
+        with (
+            evaluation_mode(self.model),
+            poutine.block(),
+            poutine.trace() as plain,
+            PlugIn(),
+        ):
+            self.model.states(self.batch)
         nodes = plain.trace.nodes
         self._plain = {key: nodes[site]["fn"].context.scores for site, key in self._keys.items()}
 

@@ -102,10 +102,11 @@ class MultiHeadAttention(nn.Module):
 
 @dataclass
 class Cache:
-    """Keys and values of a block seen so far, for decoding token by token."""
+    """Keys and values of a block seen so far, and its gates, for decoding token by token."""
 
     keys: Tensor | None = None
     values: Tensor | None = None
+    gate: Tensor | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Appends the keys and values of new positions and returns all of them."""
@@ -114,6 +115,13 @@ class Cache:
             values = torch.cat([self.values, values], -2)
         self.keys, self.values = keys, values
         return keys, values
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps, repeats or reorders sentences."""
+        for name in ("keys", "values", "gate"):
+            held = getattr(self, name)
+            if held is not None:
+                setattr(self, name, held[rows])
 
 
 class LatentAttention(nn.Module):
@@ -161,15 +169,24 @@ class LatentAttention(nn.Module):
         q, k, v = self._project(query, memory, cache)
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
-        gate = None
-        if self.gate is not None:
-            gate = pyro.sample(self.block.site("gate"), self.gate(context))
+        gate = self._draw_gate(context, cache)
         return self.attention.read_out(logits, v, mask, gate), logits
 
     def _draw_logits(self, context: HeadContext) -> Tensor:
         if self.prior is None:
             return context.scores
         return pyro.sample(self.block.site("logits"), self.prior(context))
+
+    def _draw_gate(self, context: HeadContext, cache: Cache | None) -> Tensor | None:
+        """Draws the gates of a sentence, once: further tokens keep them."""
+        if self.gate is None:
+            return None
+        if cache is None or cache.gate is None:
+            gate = pyro.sample(self.block.site("gate"), self.gate(context))
+            if cache is None:
+                return gate
+            cache.gate = gate
+        return cache.gate
 
     def _project(
         self, query: Tensor, memory: Tensor | None, cache: Cache | None

@@ -15,8 +15,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyro.distributions as dist
 import torch
+from arviz_stats.base import array_stats
 from jaxtyping import Float
 from pyro import poutine
 from pyro.poutine import Trace
@@ -25,7 +27,7 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from latentheads.distributions import DeltaHeads
+from latentheads.distributions import DeltaHeads, HeadLogits
 from latentheads.names import TARGET
 
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
@@ -97,8 +99,13 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     The bound is true only with dropout off: put model and guide in evaluation mode first.
 
     Raises:
-        ValueError: The likelihood is smoothed, or a site has a point posterior under a density.
+        ValueError: There is no true bound to compute: the guide reads another model, the
+            likelihood is smoothed, a site has a point posterior under a density, or a posterior
+            counts pairs that carry no latent.
     """
+    reader = poutine.unwrap(guide)
+    if isinstance(reader, GuideMessenger) and reader.model is not model:
+        raise ValueError("this guide reads another model: make a guide of this one")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     target = model_trace.nodes[TARGET]
     if getattr(target["fn"], "smoothing", 0.0):
@@ -111,7 +118,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         if site["type"] != "sample":
             continue
         q, p, value = site["fn"], model_trace.nodes[name]["fn"], site["value"]
-        _check(name, q, p, log_likelihood)
+        _check(name, q, p, value, log_likelihood)
         ratio = _log_ratio(q, p, value)
         kl[name], how[name] = _kl(q, p, ratio)
         log_ratio = log_ratio + ratio
@@ -119,7 +126,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     return Terms(log_likelihood, kl, how, log_ratio, tokens)
 
 
-def _check(name: str, q: Any, p: Any, log_likelihood: Tensor) -> None:
+def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor) -> None:
     if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
         raise ValueError(
             f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
@@ -129,6 +136,14 @@ def _check(name: str, q: Any, p: Any, log_likelihood: Tensor) -> None:
             f"site {name!r} must have one latent a sentence, "
             f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
         )
+
+    if isinstance(p, HeadLogits) and not isinstance(q, HeadLogits):
+        idle = (p.context.mask.latent == 0).unsqueeze(-3)
+        if not torch.equal(q.log_prob(value), q.log_prob(value + idle)):
+            raise ValueError(
+                f"site {name!r}: the posterior counts pairs that carry no latent; "
+                "mask it, or use a distribution of latentheads.distributions"
+            )
 
 
 def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:
@@ -168,16 +183,24 @@ class Importance:
     def pareto_k(self) -> Float[Tensor, batch]:
         """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
 
-        Needs 25 draws or more, else NaN. Equal weights have no tail: -inf.
+        Needs 25 draws or more, else NaN. Weights without a tail, such as equal ones, have -inf.
         """
         if self.log_weights.shape[0] < 25:
             return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)
-        from arviz_stats.base import array_stats
+        columns = self.log_weights.cpu().numpy().T
+        return self.log_weights.new_tensor([_tail_shape(column) for column in columns])
 
-        spread = self.log_weights.std(0)
-        _, k = array_stats.psislw(self.log_weights.cpu().numpy(), axis=0)
-        k = torch.as_tensor(k, device=spread.device, dtype=spread.dtype)
-        return torch.where(spread > 0, k, -torch.inf)
+
+def _tail_shape(log_weights: np.ndarray) -> float:
+    """Pareto k-hat of one sentence's weights; -inf where they have no tail."""
+    if np.ptp(log_weights) == 0:
+        return -math.inf
+    try:
+        return float(array_stats.psislw(log_weights)[1])
+    except ValueError as reason:
+        if "tail" in str(reason):
+            return -math.inf
+        raise
 
 
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:

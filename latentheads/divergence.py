@@ -23,6 +23,7 @@ from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.distributions import HeadLogits
 from latentheads.evaluation import evaluating, fixed_noise
+from latentheads.handlers import PlugIn
 
 __all__ = ["Divergence", "divergence", "head_divergence", "head_weights"]
 
@@ -67,18 +68,25 @@ def _upper(matrix: Tensor) -> Tensor:
     return matrix[rows, columns]
 
 
-def divergence(model: Any, guide: Any, parts: Iterable[Batch], seed: int = 0) -> Divergence:
-    """Measures the heads drawn from the guide on every batch."""
+def divergence(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0) -> Divergence:
+    """Measures the heads of a model on every batch.
+
+    Args:
+        model: The model.
+        parts: Batches, each sentence once.
+        guide: Draws the heads from this guide; without one they stand at their prior's location,
+            as in the paper's figures. Noise of its own sets heads apart.
+        seed: Of the guide's noise.
+    """
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     queries: dict[str, Tensor] = {}
     sentences = 0
-    with evaluating(model, guide), fixed_noise(seed, device), poutine.block():
+    with evaluating(model), fixed_noise(seed, device), poutine.block():
         for batch in parts:
             here = batch.to(device)
             sentences += len(here)
-            nodes = traces(model, guide, here)[0].nodes
-            for site, node in nodes.items():
+            for site, node in _traced(model, guide, here).items():
                 if node["type"] == "sample" and isinstance(node["fn"], HeadLogits):
                     real = here.source_valid if site.startswith("encoder") else here.target_valid
                     summed = head_divergence(head_weights(node), real).double().sum(0).cpu()
@@ -88,3 +96,11 @@ def divergence(model: Any, guide: Any, parts: Iterable[Batch], seed: int = 0) ->
         {site: total / sentences for site, total in totals.items()},
         {site: total / queries[site] for site, total in totals.items()},
     )
+
+
+def _traced(model: Any, guide: Any, batch: Batch) -> dict[str, Any]:
+    if guide is not None:
+        return traces(model, guide, batch)[0].nodes
+    with poutine.trace() as plain, PlugIn():
+        model.states(batch)
+    return plain.trace.nodes

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.bound import Importance, Terms, terms
-from latentheads.handlers import PlugIn
+from latentheads.handlers import PlugIn, evaluation_mode
 
 __all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
 
@@ -63,15 +63,8 @@ class Report:
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
     """Puts modules in evaluation mode, gradients off, and back again."""
-    modes = [module.training for module in modules]
-    for module in modules:
-        module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.train(mode)
+    with evaluation_mode(*modules), torch.no_grad():
+        yield
 
 
 @contextmanager

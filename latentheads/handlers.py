@@ -1,9 +1,10 @@
-"""Two small Pyro handlers: the plug-in network, and parameters told to whoever captures them."""
+"""Around a pass: the plug-in network, evaluation mode, and parameters told to who captures them."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyro.poutine.messenger import Messenger
@@ -14,17 +15,31 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from latentheads.distributions import HeadLogits
+from latentheads.names import TARGET
 
-__all__ = ["PlugIn", "plug_in_value", "tell_parameters"]
+__all__ = ["PlugIn", "evaluation_mode", "plug_in_value", "tell_parameters"]
 
 
 def plug_in_value(law: Any) -> Tensor:
     """The value a plug-in network uses: the location of logits, the likelier value of a gate."""
     if isinstance(law, HeadLogits):
         return law.location
-    if law.has_enumerate_support:
+    if law.support.is_discrete:
         return (law.mean > 0.5).to(law.mean.dtype)
     return law.mean
+
+
+@contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """Puts modules in evaluation mode, and every sub-module back in the mode it was in."""
+    modes = {part: part.training for module in modules for part in module.modules()}
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 class PlugIn(Messenger):
@@ -34,8 +49,22 @@ class PlugIn(Messenger):
     """
 
     def _pyro_sample(self, msg: Any) -> None:
-        if not (msg["is_observed"] or site_is_subsample(msg)) and msg["value"] is None:
+        latent = not (msg["is_observed"] or site_is_subsample(msg) or msg["name"] == TARGET)
+        if latent and msg["value"] is None:
             msg["value"] = plug_in_value(msg["fn"])
+
+
+class _Itself:
+    """Gives a parameter back when called; forgotten when pickled, and told anew in a pass."""
+
+    def __init__(self, parameter: nn.Parameter | None = None) -> None:
+        self.reference = None if parameter is None else weakref.ref(parameter)
+
+    def __call__(self) -> nn.Parameter | None:
+        return None if self.reference is None else self.reference()
+
+    def __reduce__(self) -> tuple[type[_Itself], tuple[()]]:
+        return _Itself, ()
 
 
 def tell_parameters(name: str, module: nn.Module) -> None:
@@ -47,7 +76,7 @@ def tell_parameters(name: str, module: nn.Module) -> None:
     one process never share a tensor.
     """
     for parameter_name, parameter in _worth_telling(module):
-        parameter.unconstrained = weakref.ref(parameter)  # type: ignore[attr-defined]
+        parameter.unconstrained = _Itself(parameter)  # type: ignore[attr-defined]
         _param(f"{name}.{parameter_name}", parameter)
 
 

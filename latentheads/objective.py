@@ -59,7 +59,7 @@ class Head_ELBO(Trace_ELBO):
         latents = [
             name
             for name, site in guide_trace.nodes.items()
-            if site["type"] == "sample" and site["fn"] is not model_trace.nodes[name]["fn"]
+            if site["type"] == "sample" and not _skipped(model_trace.nodes[name], site)
         ]
         if self.analytic or self.kl_weight != 1.0 or self.free_bits:
             elbo = self._weighted(model_trace, guide_trace, latents)
@@ -121,16 +121,28 @@ class Head_ELBO(Trace_ELBO):
 
 def _log_prob(site: dict[str, Any]) -> Tensor:
     """The scaled log-density of a site, one value a sentence."""
-    if not site["is_observed"] and not site["fn"].has_rsample:
+    if "log_prob" not in site:
+        log_prob = site["fn"].log_prob(site["value"])
+        site["log_prob"] = scale_and_mask(log_prob, site["scale"], site["mask"])
+    if not (site["is_observed"] or site["fn"].has_rsample) and site["log_prob"].requires_grad:
         raise ValueError(
-            f"site {site['name']!r} is not reparameterised: "
+            f"site {site['name']!r} is learned but not reparameterised: "
             "train it with pyro.infer.Trace_ELBO, which takes score-function gradients"
         )
-    if "log_prob" in site:
-        return site["log_prob"]
-    return scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"], site["mask"])
+    return site["log_prob"]
+
+
+def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
+    """Whether a site's log-ratio is 0 with no gradient: its posterior is its prior."""
+    if site["fn"] is not posterior["fn"]:
+        return False
+    if not site["fn"].has_rsample:
+        _log_prob(site)
+    return True
 
 
 def _scaled_tokens(model_trace: Trace) -> Tensor:
+    """Target tokens of all particles, scaled as their likelihood is."""
     site = model_trace.nodes[TARGET]
-    return site["fn"].valid.sum() * site["scale"]
+    tokens = site["fn"].valid.sum(-1).expand(site["fn"].batch_shape)
+    return tokens.sum() * site["scale"]

@@ -15,7 +15,7 @@ from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import tell_parameters
-from latentheads.names import CHAINS, SENTENCES, TARGET, Block
+from latentheads.names import SENTENCES, TARGET, Block
 from models.network import Network
 from models.priors import Prior
 
@@ -51,7 +51,7 @@ class HeadModel(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.latent = tuple(chains if latent is None else latent)
-        unknown = set(self.latent) - set(CHAINS)
+        unknown = set(self.latent) - set(chains)
         if unknown:
             raise ValueError(f"unknown chain {min(unknown)!r}: choose from {', '.join(chains)}")
         if not 0 <= label_smoothing < 1:

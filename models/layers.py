@@ -32,8 +32,7 @@ class DecodingState:
     def select(self, rows: Tensor) -> None:
         """Keeps, repeats or reorders sentences of the batch, as a search asks for."""
         for cache in self.caches.values():
-            if cache.keys is not None and cache.values is not None:
-                cache.keys, cache.values = cache.keys[rows], cache.values[rows]
+            cache.select(rows)
 
 
 class Layer(nn.Module):

@@ -101,11 +101,10 @@ class Embedding(nn.Module):
     def _at(self, start: int, length: int, like: Tensor) -> Tensor:
         known = self._positions
         end = start + length
-        if known is None or known.shape[0] < end or known.device != like.device:
+        fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
+        if known is None or not fits or known.shape[0] < end:
             known = positions(max(end, 128), like.shape[-1], like.device, like.dtype)
-        if known.dtype != like.dtype:
-            known = known.to(like.dtype)
-        self._positions = known
+            self._positions = known
         return known[start:end]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -87,6 +88,12 @@ def rows(batch: Batch, order: Sequence[int]) -> Batch:
         return kept[:, (kept != PAD).any(0)]
 
     return Batch(trim(batch.target), None if batch.source is None else trim(batch.source))
+
+
+def latents(model: Any, batch: Batch) -> list[str]:
+    """The latent sites of one pass, in their order."""
+    nodes = poutine.trace(model).get_trace(batch).stochastic_nodes
+    return [name for name in nodes if name != "sentences"]
 
 
 class NoiseTape:

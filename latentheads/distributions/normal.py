@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -20,14 +21,14 @@ Scale = float | Tensor
 """A positive number, or a tensor that broadcasts to ``head query key``."""
 
 
-def total(term: Scale, shape: torch.Size, mask: Mask) -> Float[Tensor, "*batch"]:
+def total(term: Scale, shape: Sequence[int], mask: Mask) -> Float[Tensor, "*batch"]:
     """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
     """
     if not isinstance(term, Tensor):
         return shape[-3] * term * mask.pairs
-    if term.ndim < 2 or term.shape[-2:] == (1, 1):
+    if term.ndim == 0 or term.shape[-2:] == (1, 1):
         return term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
     return per_pair(term.expand(shape), mask)
 

@@ -57,7 +57,9 @@ def test_initial_weights_have_the_reference_law() -> None:
     torch.manual_seed(1)
     ours = MultiHeadAttention(64, 4)
     theirs = nn.MultiheadAttention(64, 4)
-    assert ours.in_weight.std().item() == pytest.approx(theirs.in_proj_weight.std().item(), rel=0.03)
+    assert ours.in_weight.std().item() == pytest.approx(
+        theirs.in_proj_weight.std().item(), rel=0.03
+    )
     assert not ours.in_bias.any()
     assert not ours.out.bias.any()
 

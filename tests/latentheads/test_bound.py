@@ -149,7 +149,10 @@ def test_a_plain_pyro_guide_has_terms(batch: Batch) -> None:
     model_trace, guide_trace = traces(model, own_guide(model, masked=True), batch)
     expected = torch.zeros(3)
     for block in model.blocks:
-        prior, value = model_trace.nodes[block.site()]["fn"], guide_trace.nodes[block.site()]["value"]
+        prior, value = (
+            model_trace.nodes[block.site()]["fn"],
+            guide_trace.nodes[block.site()]["value"],
+        )
         latent = prior.context.mask.latent.bool().unsqueeze(1)
         q = dist.Normal(0.3, 0.8).log_prob(value)
         p = dist.Normal(prior.location, 1.0).log_prob(value)

@@ -31,9 +31,7 @@ def test_plug_in_sets_every_latent_to_its_prior_location(prior: str, batch: Batc
 
 
 @pytest.mark.parametrize(("probability", "value"), [(0.7, 1.0), (0.3, 0.0)])
-def test_plug_in_gate_is_its_likelier_value(
-    probability: float, value: float, batch: Batch
-) -> None:
+def test_plug_in_gate_is_its_likelier_value(probability: float, value: float, batch: Batch) -> None:
     model = build("language-model", gate=bernoulli_gate(probability))
     with poutine.trace() as found, PlugIn():
         model(batch)

@@ -170,9 +170,9 @@ def test_vectorised_particles_are_the_mean_of_looped_ones(
         tape.rewind(particle=particle)
         losses.append(single(batch))
     tape.rewind()
-    together = Head_ELBO(
-        num_particles=3, vectorize_particles=True, max_plate_nesting=1, **options
-    )(model, guide)
+    together = Head_ELBO(num_particles=3, vectorize_particles=True, max_plate_nesting=1, **options)(
+        model, guide
+    )
     with pyro.validation_enabled(validation):
         assert torch.allclose(together(batch), torch.stack(losses).mean(), rtol=1e-9)
 
@@ -216,13 +216,19 @@ def test_loss_is_a_number_and_loss_and_grads_a_tensor(batch: Batch, tape: NoiseT
 class Proposed(Tied):
     def get_posterior(self, name: str, prior: Any) -> Any:
         if name.endswith("gate"):
-            return dist.Bernoulli(torch.tensor(0.4)).expand(prior.shape()).to_event(1)
+            return (
+                dist.Bernoulli(torch.tensor(0.4, requires_grad=True))
+                .expand(prior.shape())
+                .to_event(1)
+            )
         return prior
 
 
-def test_a_site_that_is_not_reparameterised_is_refused_in_one_line(batch: Batch) -> None:
+def test_a_learned_site_that_is_not_reparameterised_is_refused_in_one_line(batch: Batch) -> None:
     model = build("language-model", gate=bernoulli_gate())
-    with pytest.raises(ValueError, match=r"^site 'decoder.0.self.gate' is not reparam[^\n]*$"):
+    with pytest.raises(
+        ValueError, match=r"^site 'decoder.0.self.gate' is learned but not reparam[^\n]*$"
+    ):
         Head_ELBO()(model, Proposed(model))(batch)
     assert Trace_ELBO()(model, Proposed(model))(batch).isfinite()
 

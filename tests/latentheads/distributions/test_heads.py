@@ -39,7 +39,9 @@ def conditioner(scores: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
 
 FORMS: dict[str, Make] = {
     "normal": lambda c: NormalHeads(c.scores + 0.3, c, 0.6),
-    "normal a head": lambda c: NormalHeads(c.scores, c, torch.tensor([0.5, 1.1, 1.7])[:, None, None]),
+    "normal a head": lambda c: NormalHeads(
+        c.scores, c, torch.tensor([0.5, 1.1, 1.7])[:, None, None]
+    ),
     "cholesky": lambda c: CholeskyHeads(c.scores - 0.2, c, factor()),
     "inverse": lambda c: InverseHeads(c.scores, c, conditioner(c.scores)),
     "masked": lambda c: MaskedHeads(c.scores, c, conditioner(c.scores)),

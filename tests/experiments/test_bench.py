@@ -1,0 +1,132 @@
+"""The benchmark's yardstick equals the library, and its command line keeps its word."""
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from guides import Cascaded, Tied
+from latentheads import Batch, Head_ELBO
+from models import Network, Translation, make_prior
+from tests.experiments.test_run import ROOT, program
+
+SMALL = "--width 8 --feed-forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
+PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "transformer": ("delta", Tied),
+    "coda": ("cascaded", Tied),
+    "cascaded": ("independent", Cascaded),
+}
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    return import_module("by_hand")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    noise: list[Tensor] = []
+
+    def record(like: Tensor, shape: torch.Size | None = None) -> Tensor:
+        noise.append(torch.randn(like.shape if shape is None else shape, dtype=like.dtype))
+        return noise[-1]
+
+    monkeypatch.setattr("latentheads.distributions.heads.standard_normal", record)
+    return noise
+
+
+def random_pair(recipe: str) -> tuple[Translation, nn.Module]:
+    prior, guide = PAIRS[recipe]
+    network = Network(width=12, feed_forward=14, heads=3, layers=3, dropout=0.0)
+    model = Translation(11, 13, make_prior(prior), network)
+    pair = model, guide(model)
+    with torch.no_grad():
+        for parameter in nn.ModuleList(pair).parameters():
+            parameter.normal_(std=0.3)
+    return pair
+
+
+@pytest.mark.parametrize("analytic", [True, False], ids=["analytic", "sampled"])
+@pytest.mark.parametrize("recipe", PAIRS)
+def test_by_hand_equals_ours(
+    recipe: str, analytic: bool, batch: Batch, by_hand: ModuleType, drawn: list[Tensor]
+) -> None:
+    model, guide = random_pair(recipe)
+    loss = Head_ELBO(analytic=analytic).differentiable_loss(model, guide, batch)
+    loss.backward()
+    weights = by_hand.take_weights(model.state_dict(), guide.state_dict())
+    noise = iter(drawn)
+    network = by_hand.ByHand(weights, recipe, 3, 0.0, analytic, lambda like: next(noise))
+    other = network.loss(batch.source, batch.target)
+    other.backward()
+    torch.testing.assert_close(other, loss, rtol=1e-12, atol=1e-10)
+    assert not list(noise)
+    check_gradients(weights, model, guide)
+
+
+def check_gradients(weights: dict[str, Tensor], model: nn.Module, guide: nn.Module) -> None:
+    ours = dict(model.named_parameters())
+    for name in ours:
+        torch.testing.assert_close(weights[name].grad, ours[name].grad, rtol=1e-9, atol=1e-10)
+    theirs = dict(guide.named_parameters())
+    assert len(weights) == len(ours) + len(theirs)
+    if theirs:
+        by_hand = weights["decoder.layers.1.cross.guide.scale.log"].grad
+        ours_again = theirs["families.decoder_1_cross.scale.log"].grad
+        torch.testing.assert_close(by_hand, ours_again, rtol=1e-9, atol=1e-10)
+
+
+def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
+    file, figure = tmp_path / "bench.json", tmp_path / "bench.png"
+    words = ["--quick", "--rounds", "2", *SMALL.split(), "--recipe", "cascaded"]
+    done = program("bench.py", *words, "--json", str(file), "--figure", str(figure))
+    assert done.returncode == 0, done.stderr
+    written = json.loads(file.read_text())
+    assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
+    rows = {(row["precision"], row["row"]): row for row in written["rows"]}
+    assert len(rows) == 10
+    for precision in ("fp32", "bf16"):
+        assert rows[precision, "by hand"]["ratio"] == 1.0
+        two_passes, one = rows[precision, "guide, replay"], rows[precision, "ours"]
+        assert two_passes["memory"] > one["memory"] > 0
+    assert {point["row"] for point in written["growth"]["length"]} == {row for _, row in rows}
+    assert figure.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--recipe", "unheard-of"],
+        ["--rounds", "none"],
+        ["--heads", "3"],
+        ["--json", "no/such/folder/rows.json"],
+        pytest.param(
+            ["--device", "cuda"],
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
+        ),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    with pytest.raises(SystemExit) as left:
+        import_module("bench").main(words)
+    out, err = capsys.readouterr()
+    assert left.value.code == 2
+    assert not out
+    assert err.startswith("bench.py: ")
+    assert err.count("\n") == 1
+
+
+def test_a_wrong_argument_leaves_the_process_with_status_2() -> None:
+    done = program("bench.py", "--layers", "0")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,65 @@
+"""A comparison: one table, one figure, finished runs used again."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from tests.experiments.test_run import SHORT, TINY, program
+
+
+def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
+    words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT]
+    done = program("compare.py", *words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "| `cascaded` | 2 |" in done.stdout
+    assert {"table.csv", "table.md", "runs.csv", "elbos.png"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+    with (tmp_path / "runs.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    with (tmp_path / "table.csv").open() as file:
+        base, cascaded = csv.DictReader(file)
+    check_difference(runs, cascaded)
+    assert float(base["difference"]) == 0
+    again = program("compare.py", *words, "--out", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert "parameters; corpus" not in again.stdout
+    other = program("compare.py", *words, "--out", str(tmp_path), "--steps", "2")
+    assert other.returncode == 2
+    assert "holds a run with other options" in other.stderr
+
+
+def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
+    elbo = {(run["recipe"], run["seed"]): float(run["elbo"]) for run in runs}
+    paired = [elbo["cascaded", seed] - elbo["coda-cs", seed] for seed in ("0", "1")]
+    mean = sum(paired) / 2
+    half = stats.t.ppf(0.975, 1) * abs(paired[0] - paired[1]) / 2
+    assert float(row["difference"]) == pytest.approx(mean)
+    assert float(row["difference_high"]) == pytest.approx(mean + half)
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--out", str(tmp_path)]
+    assert program("compare.py", *words).returncode == 0
+    with (tmp_path / "table.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
+    assert "[" not in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--seeds 0,x", "seeds must be whole numbers with commas between, got '0,x'"),
+        ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
+        ("--guide tied", "--guide belongs to run.py"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
+    done = program("compare.py", *words.split())
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,153 @@
+"""The command line as a user meets it: real processes, real folders."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
+SHORT = ["--steps", "3", "--report_every", "2", "--tokens", "128", "--samples", "2"]
+
+
+def program(name: str, *words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "experiments" / name), *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+    )
+
+
+def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out), "--verbose")
+    assert done.returncode == 0, done.stderr
+    assert "bound (ELBO)" in done.stdout
+    assert "decoder.1.cross.logits" in done.stdout
+    names = {path.name for path in out.iterdir()}
+    assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
+    assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
+    assert not list(out.rglob("*.part"))
+    check_results(json.loads((out / "results.json").read_text()))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 3]
+    with safe_open(out / "checkpoints" / "best" / "model.safetensors", "pt") as file:
+        assert "source_embedding.table.weight" in file.keys()  # noqa: SIM118
+    again = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out))
+    assert again.returncode == 2
+    assert "holds a finished run" in again.stderr
+    assert (out / "results.json").exists()
+
+
+def check_results(results: dict) -> None:
+    top = {"recipe", "guide", "prior", "seed", "parameters", "tokens_per_second", "kl_by_site"}
+    assert top <= set(results)
+    figures = {"elbo", "log_likelihood", "kl", "iwae", "iwae_k", "plug_in", "tokens"}
+    assert figures <= set(results["valid"])
+    assert figures | {"bleu", "signature"} <= set(results["test"])
+    assert (results["recipe"], results["guide"], results["prior"]) == (
+        "cascaded",
+        "cascaded",
+        "independent",
+    )
+    assert results["test"]["iwae_k"] == 2
+    total = sum(results["kl_by_site"].values())
+    assert results["test"]["kl"] == pytest.approx(total)
+    elbo = results["test"]["log_likelihood"] - results["test"]["kl"]
+    assert results["test"]["elbo"] == pytest.approx(elbo)
+
+
+def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        words = ["--recipe", "coda", *TINY, *SHORT, "--out", str(tmp_path / name)]
+        assert program("run.py", *words).returncode == 0
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        del results["tokens_per_second"]
+        found.append(results)
+    assert found[0] == found[1]
+
+
+def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
+    words = ["--preset", "pydoc", *SHORT, "--width", "8", "--feed_forward", "8", "--layers", "1"]
+    done = program("run.py", *words, "--recipe", "coda-cs", "--out", str(tmp_path / "lm"))
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "lm" / "results.json").read_text())
+    assert "bleu" not in results["test"]
+    assert results["test"]["truth"] is None
+
+
+GUIDE = """
+from guides import Guide
+from latentheads.families import Gaussian, HeadScale, Scores
+
+class Sharper(Guide):
+    def __init__(self, model, start: float = 0.5):
+        self.start = start
+        super().__init__(model)
+
+    def family(self, block):
+        return Gaussian(Scores(), HeadScale(block.heads, self.start, learned=True))
+"""
+
+
+def test_a_guide_of_ones_own_is_found_by_import_path(tmp_path: Path) -> None:
+    (tmp_path / "my_guides.py").write_text(GUIDE)
+    words = ["--guide", "my_guides:Sharper", "--guide.start", "0.7", *TINY, *SHORT]
+    done = program("run.py", *words, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["guide"] == "my_guides:Sharper"
+    assert results["test"]["kl"] > 0
+
+
+def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
+    words = ["--guide", "autoregressive", "--guide.form", "inverse", *TINY, *SHORT]
+    printed = program("run.py", *words, "--print_config")
+    assert printed.returncode == 0, printed.stderr
+    (tmp_path / "c.yaml").write_text(printed.stdout)
+    done = program("run.py", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "guide autoregressive" in done.stdout
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert set(results["kl_how"].values()) == {"sampled"}
+
+
+def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
+    words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT]
+    done = program("run.py", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["recipe"] == "coda"
+    assert set(results["kl_how"].values()) == {"tied"}
+    assert results["test"]["kl"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
+        ("--heads 5", "heads must divide the width 64, got 5"),
+        ("--steps -3", "steps must be at least 1, got -3"),
+        ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
+        ("--nonsense 3", "--nonsense"),
+        ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
+        ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
+        ("--guide.hiden 3", "'hiden' is not accepted"),
+        ("--recipe coda --guide tied", "recipe sets both prior and guide"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
+    done = program("run.py", *words.split())
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,76 @@
+"""Heads given the heads before: three forms of one guide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from guides import Autoregressive
+from guides.autoregressive import MaskedMLP
+from latentheads import Batch, terms
+from latentheads.bound import traces
+from latentheads.distributions import CholeskyHeads, InverseHeads, MaskedHeads
+from tests.tiny import HEADS, NoiseTape, attach, build
+
+LAWS = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}
+every_form = pytest.mark.parametrize("form", LAWS)
+
+
+@every_form
+def test_form_names_its_law(form: str, batch: Batch) -> None:
+    model = build()
+    _, found = traces(model, attach(form, model), batch)
+    assert {type(found.nodes[b.site()]["fn"]) for b in model.blocks} == {LAWS[form]}
+
+
+@every_form
+def test_it_starts_at_an_independent_prior(form: str, batch: Batch) -> None:
+    model = build().eval()
+    found = terms(model, Autoregressive(model, form=form).double(), batch)  # type: ignore[arg-type]
+    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-10)
+
+
+@every_form
+def test_starting_scale_is_the_one_asked_for(form: str, batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = Autoregressive(model, form=form, scale=0.5).double()  # type: ignore[arg-type]
+    _, found = traces(model, guide, batch)
+    law = found.nodes["decoder.0.self.logits"]["fn"]
+    noise = torch.randn_like(law.location)
+    assert torch.allclose(law._draw(noise), law.location + 0.5 * noise, atol=1e-7)
+
+
+@every_form
+def test_a_head_is_moved_by_the_heads_before_it_alone(form: str, batch: Batch) -> None:
+    model = build("language-model")
+    _, found = traces(model, attach(form, model, 0.4), batch)
+    law = found.nodes["decoder.0.self.logits"]["fn"]
+    noise = torch.randn_like(law.location)
+    plain = law._draw(noise)
+    for head in range(HEADS):
+        changed = noise.clone()
+        changed[:, head] += 1
+        moved = (law._draw(changed) - plain).abs().amax((0, 2, 3)) > 1e-9
+        assert moved.tolist() == [other >= head for other in range(HEADS)]
+
+
+@every_form
+def test_linear_divergence_is_closed_and_others_are_sampled(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build().eval()
+    how = terms(model, attach(form, model), batch).how
+    assert set(how.values()) == {"analytic" if form == "cholesky" else "sampled"}
+
+
+def test_masks_are_not_saved() -> None:
+    state = MaskedMLP(HEADS, 2, 1.0).state_dict()
+    assert not {"before", "upto"} & set(state)
+
+
+def test_unknown_form_is_refused() -> None:
+    wrong: Any = "nope"
+    with pytest.raises(Exception, match="form"):
+        Autoregressive(build(), form=wrong)

@@ -1,0 +1,250 @@
+"""What every guide in the table keeps to, with every objective, on every model."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from guides import GUIDES
+from latentheads import Batch, Head_ELBO, importance, terms
+from latentheads.bound import traces
+from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
+
+OBJECTIVES = {
+    "trace": Trace_ELBO,
+    "mean-field": TraceMeanField_ELBO,
+    "heads": Head_ELBO,
+}
+every_form = pytest.mark.parametrize("form", FORMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_objective = pytest.mark.parametrize("objective", OBJECTIVES)
+
+
+def test_every_guide_of_the_table_is_tested() -> None:
+    tested = {getattr(make, "func", make) for make in FORMS.values()}
+    assert tested == set(GUIDES.values())
+
+
+@every_form
+@every_kind
+@every_objective
+def test_every_parameter_gets_a_finite_gradient_through_the_module(
+    form: str, kind: str, objective: str, batch: Batch
+) -> None:
+    model = build(kind)
+    elbo = OBJECTIVES[objective]()(model, FORMS[form](model).double())
+    optimiser = torch.optim.Adam(elbo.parameters(), lr=0.01)
+    unmoved = {name for name, _ in elbo.named_parameters()}
+    for _ in range(3):
+        optimiser.zero_grad()
+        loss = elbo(batch)
+        assert loss.isfinite()
+        loss.backward()
+        for name, parameter in elbo.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+            if parameter.grad.any():
+                unmoved.discard(name)
+        optimiser.step()
+    assert not unmoved
+
+
+@every_form
+@every_kind
+@every_objective
+def test_every_parameter_is_trained_by_svi(
+    form: str, kind: str, objective: str, batch: Batch
+) -> None:
+    model = build(kind)
+    guide = FORMS[form](model).double()
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), OBJECTIVES[objective]())
+    both = nn.ModuleList([model, guide])
+    before = {name: p.clone() for name, p in both.named_parameters()}
+    for _ in range(3):
+        assert torch.tensor(svi.step(batch)).isfinite()
+    for name, parameter in both.named_parameters():
+        assert parameter.isfinite().all(), name
+        assert not torch.equal(parameter, before[name]), name
+    assert torch.tensor(svi.evaluate_loss(batch)).isfinite()
+
+
+@every_form
+@every_kind
+def test_padding_order_and_splitting_change_no_sentence(
+    form: str, kind: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind).eval()
+    guide = attach(form, model)
+    whole = terms(model, guide, batch)
+
+    def same(changed: Batch, order: list[int]) -> None:
+        tape.rewind(order)
+        found = terms(model, guide, changed)
+        for ours, theirs in (
+            (found.log_likelihood, whole.log_likelihood),
+            (found.log_ratio, whole.log_ratio),
+            *((found.kl[site], whole.kl[site]) for site in whole.kl),
+        ):
+            assert torch.allclose(ours, theirs[order], atol=1e-10)
+
+    same(padded(batch, target=3, source=2), [0, 1, 2])
+    same(rows(batch, [2, 0, 1]), [2, 0, 1])
+    for sentence in range(3):
+        same(rows(batch, [sentence]), [sentence])
+
+
+@every_form
+@every_kind
+def test_saved_weights_give_the_same_bound(
+    form: str, kind: str, batch: Batch, tape: NoiseTape, tmp_path: Path
+) -> None:
+    model = build(kind, prior="cascaded").eval()
+    guide = attach(form, model)
+    expected = terms(model, guide, batch).elbo
+    fresh = build(kind, prior="cascaded").eval()
+    fresh_guide = attach(form, fresh)
+    for name, old, new in (("model", model, fresh), ("guide", guide, fresh_guide)):
+        if list(old.parameters()):
+            save_model(old, str(tmp_path / name))
+            load_model(new, str(tmp_path / name))
+    tape.rewind()
+    assert torch.equal(terms(fresh, fresh_guide, batch).elbo, expected)
+
+
+@every_form
+def test_a_copy_of_model_and_guide_is_independent(form: str, batch: Batch, tape: NoiseTape) -> None:
+    model = build().eval()
+    guide = attach(form, model)
+    expected = terms(model, guide, batch).elbo
+    twin, twin_guide = copy.deepcopy((model, guide))
+    assert twin_guide.model is twin
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    tape.rewind()
+    assert torch.equal(terms(twin, twin_guide, batch).elbo, expected)
+
+
+@every_form
+@pytest.mark.parametrize("prior", ["independent", "cascaded"])
+def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
+    form: str, prior: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(prior=prior).float().eval()
+    guide = attach(form, model, 0.05).float()
+
+    def per_token() -> tuple[Any, Any]:
+        tape.rewind()
+        found = terms(model, guide, batch)
+        tokens = found.tokens.sum()
+        return found.elbo.sum() / tokens, found.log_weight.sum() / tokens
+
+    expected = per_token()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = per_token()
+    for ours, theirs in zip(inside, expected, strict=True):
+        assert ours != theirs
+        assert abs(ours - theirs) < 2**-8 * max(abs(theirs), 8)
+
+
+@every_form
+def test_autocast_loses_nothing_in_the_densities(form: str, batch: Batch) -> None:
+    """Own noise and foreign value agree to float32, inside autocast and outside."""
+    model = build().float()
+    guide = attach(form, model).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, guide_trace = traces(model, guide, batch)
+        inside = {
+            block.site(): guide_trace.nodes[block.site()]["fn"].log_prob(
+                guide_trace.nodes[block.site()]["value"]
+            )
+            for block in model.blocks
+        }
+    for name, density in inside.items():
+        outside = guide_trace.nodes[name]["fn"].log_prob(guide_trace.nodes[name]["value"].clone())
+        assert torch.allclose(density, outside, rtol=1e-5, atol=1e-3), name
+
+
+@every_form
+def test_densities_are_float32_under_autocast(form: str, batch: Batch) -> None:
+    model = build().float()
+    guide = attach(form, model).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model_trace, guide_trace = traces(model, guide, batch)
+        for trace in (model_trace, guide_trace):
+            for name, site in trace.nodes.items():
+                if site["type"] == "sample":
+                    assert site["fn"].log_prob(site["value"]).dtype == torch.float32, name
+                    assert site["value"].dtype in (torch.float32, torch.int64), name
+
+
+@every_form
+def test_same_seed_same_weights_and_bounds(form: str, batch: Batch) -> None:
+    model = build().eval()
+    guide = attach(form, model)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(9)
+        found.append(importance(model, guide, batch, samples=2).log_weights)
+    assert torch.equal(*found)
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+@every_form
+def test_a_guide_leaves_the_mode_of_every_module_alone(form: str, batch: Batch) -> None:
+    model = build()
+    model.decoder.eval()
+    modes = [module.training for module in model.modules()]
+    FORMS[form](model).double()(batch)
+    assert [module.training for module in model.modules()] == modes
+
+
+@every_form
+def test_an_error_in_the_model_leaves_the_guide_usable(form: str, batch: Batch) -> None:
+    model = build()
+    guide = attach(form, model)
+    with pytest.raises(ValueError, match="no source"):
+        guide(Batch(batch.target))
+    assert model.training
+    assert terms(model, guide, batch).elbo.isfinite().all()
+
+
+@every_form
+def test_calling_a_guide_returns_every_drawn_value(form: str, batch: Batch) -> None:
+    model = build()
+    values = attach(form, model)(batch)
+    for block in model.blocks:
+        assert values[block.site()].isfinite().all()
+
+
+@every_form
+@every_kind
+def test_a_sentence_without_a_choice_of_key_has_no_latent(form: str, kind: str) -> None:
+    model = build(kind)
+    guide = attach(form, model)
+    single = Batch.of([[2]], [[2]])
+    found = terms(model, guide, single)
+    assert torch.equal(found.total_kl, torch.zeros(1))
+    assert torch.allclose(found.log_ratio, torch.zeros(1))
+    assert torch.allclose(found.elbo, terms(model, guide, single).elbo, atol=1e-12)
+    loss = Head_ELBO()(model, guide)(single)
+    loss.backward()
+    both = [*model.parameters(), *guide.parameters()]
+    assert all(p.grad.isfinite().all() for p in both if p.grad is not None)
+
+
+@every_form
+@pytest.mark.parametrize("heads", [1, 2])
+def test_any_number_of_heads_will_do(form: str, heads: int, batch: Batch) -> None:
+    model = build(heads=heads)
+    loss = Head_ELBO()(model, attach(form, model))(batch)
+    loss.backward()
+    assert loss.isfinite()

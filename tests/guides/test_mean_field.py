@@ -1,0 +1,76 @@
+"""The strict product: no location reads a sampled head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from guides import MeanField
+from latentheads import Batch, PlugIn, terms
+from latentheads.bound import traces
+from latentheads.distributions import NormalHeads
+from models import PRIORS
+from tests.tiny import KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build
+
+
+def posteriors(model: Any, guide: Any, batch: Batch) -> list[NormalHeads]:
+    _, found = traces(model, guide, batch)
+    return [found.nodes[block.site()]["fn"] for block in model.blocks]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prior", NOISY)
+def test_no_posterior_reads_a_sampled_head_or_dropout(kind: str, prior: str, batch: Batch) -> None:
+    model = build(kind, prior=prior, dropout=0.4)
+    guide = attach("mean-field", model)
+    first, second = (posteriors(model, guide, batch) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one.location, other.location)
+
+
+def test_other_guides_do_read_sampled_heads(batch: Batch) -> None:
+    model = build("language-model")
+    guide = attach("cascaded", model)
+    first, second = (posteriors(model, guide, batch)[-1].location for _ in range(2))
+    assert not torch.allclose(first, second)
+
+
+def test_locations_are_the_corrected_scores_of_the_plain_network(batch: Batch) -> None:
+    model = build(prior="cascaded").eval()
+    guide = attach("mean-field", model)
+    found = posteriors(model, guide, batch)
+    with PlugIn():
+        model_trace, _ = traces(model, lambda _: None, batch)
+    for block, law in zip(model.blocks, found, strict=True):
+        scores = model_trace.nodes[block.site()]["fn"].context.scores
+        family = guide.families[block.key]
+        assert torch.allclose(law.location, scores + family.location.fusion(scores))
+        assert torch.allclose(torch.as_tensor(law.scale), family.scale())
+
+
+def test_divergence_of_the_first_block_is_zero_at_the_start(batch: Batch) -> None:
+    model = build("language-model").eval()
+    kl = terms(model, MeanField(model).double(), batch).kl
+    assert torch.allclose(kl["decoder.0.self.logits"], torch.zeros(3), atol=1e-12)
+    assert (kl["decoder.1.self.logits"] > 0).all()
+
+
+@pytest.mark.parametrize("prior", sorted(set(PRIORS) - set(NOISY)))
+def test_a_prior_without_noise_is_refused(prior: str, batch: Batch) -> None:
+    model = build(prior=prior)
+    with pytest.raises(ValueError, match="a prior without noise takes the tied guide only"):
+        attach("mean-field", model)(batch)
+
+
+def test_gates_keep_their_prior(batch: Batch) -> None:
+    model = build(gate=bernoulli_gate()).eval()
+    found = terms(model, attach("mean-field", model), batch)
+    assert {found.how[b.site("gate")] for b in model.blocks} == {"tied"}
+
+
+def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
+    model = build()
+    attach("mean-field", model)(batch)
+    assert tape.site == len(model.blocks)

@@ -1,0 +1,43 @@
+"""The tied guide: the posterior is the prior, gates included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pyro.infer.enum import get_importance_trace
+
+from guides import Tied
+from latentheads import Batch, terms
+from latentheads.bound import traces
+from models import PRIORS
+from tests.tiny import KINDS, bernoulli_gate, build
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_every_divergence_is_zero(kind: str, prior: str, batch: Batch) -> None:
+    model = build(kind, prior=prior, gate=bernoulli_gate()).eval()
+    found = terms(model, Tied(model), batch)
+    assert set(found.how.values()) == {"tied"}
+    assert torch.equal(found.log_ratio, torch.zeros(3))
+    assert torch.equal(found.total_kl, torch.zeros(3))
+    assert torch.equal(found.elbo, found.log_likelihood)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_it_hands_back_the_very_prior(prior: str, batch: Batch) -> None:
+    model = build(prior=prior, gate=bernoulli_gate())
+    for model_trace, guide_trace in (
+        traces(model, Tied(model), batch),
+        get_importance_trace("flat", 1, model, Tied(model), (batch,), {}),
+    ):
+        latent = [n for n, s in guide_trace.nodes.items() if s["type"] == "sample"]
+        assert len(latent) == 2 * len(model.blocks)
+        for name in latent:
+            assert guide_trace.nodes[name]["fn"] is model_trace.nodes[name]["fn"]
+
+
+def test_it_has_no_parameters_and_costs_one_pass() -> None:
+    guide = Tied(build())
+    assert not list(guide.parameters())
+    assert guide.passes == 1

@@ -1,0 +1,60 @@
+"""Corpora as models see them."""
+
+import math
+
+import pytest
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Vocabulary
+from latentheads.corpora.corpus import grammar, grammar_sources, pydoc_prose
+
+
+def test_no_held_out_source_occurs_in_training() -> None:
+    corpus = grammar(sentences=501, held_out=53)
+    seen = {tuple(row) for row in corpus.train.sources}
+    held_out = [tuple(row) for part in (corpus.valid, corpus.test) for row in part.sources]
+    assert len(corpus.valid) == len(corpus.test) == 53
+    assert len(set(held_out)) == len(held_out) == 106
+    assert not seen & set(held_out)
+
+
+def test_truth_is_a_log_probability_of_each_sentence() -> None:
+    corpus = grammar(sentences=11, held_out=5)
+    for part in (corpus.train, corpus.valid, corpus.test):
+        assert len(part.truth) == len(part)
+        assert all(value <= 0 for value in part.truth)
+
+
+def test_references_are_what_the_ids_say() -> None:
+    corpus = grammar(sentences=2003, held_out=5)
+    known = [place for place, row in enumerate(corpus.test.targets) if UNK not in row]
+    assert known
+    for place in known:
+        assert corpus.target.decode(corpus.test.targets[place]) == corpus.test.references[place]
+
+
+def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
+    one = grammar_sources(sentences=7, held_out=5, domains={"news": 1.0, "talk": 0.0})
+    both = grammar_sources(sentences=7, held_out=5)
+    assert one.source is None
+    assert all(math.isfinite(value) and value < 0 for value in (*one.test.truth, *both.test.truth))
+
+
+def test_pydoc_is_a_corpus_of_prose() -> None:
+    corpus = pydoc_prose()
+    assert corpus.train.sources is None
+    assert len(corpus.train) > 1000
+    assert len(corpus.target) > 500
+
+
+def test_an_empty_corpus_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        grammar(sentences=0)
+
+
+def test_a_vocabulary_orders_by_frequency_and_knows_the_unknown() -> None:
+    words = Vocabulary.count([["b", "a", "b"], ["c", "a", "b"]], minimum=2)
+    assert words.words[4:] == ["b", "a"]
+    assert words.encode(["b", "c"]) == [4, UNK, EOS]
+    assert words.decode([5, 4, EOS, 5]) == "a b"
+    assert len(words) == 6

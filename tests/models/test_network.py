@@ -1,0 +1,86 @@
+"""The parts around attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from latentheads.batch import PAD
+from models.network import Embedding, FeedForward, Network, Residual, positions
+from tests.tiny import build, sizes, small_batch
+
+
+def test_positions_are_sines_then_cosines() -> None:
+    table = positions(5, 6, torch.device("cpu"), torch.float64)
+    for position in range(5):
+        for i in range(3):
+            angle = position * 10_000 ** (-i / 2)
+            assert table[position, i].item() == pytest.approx(math.sin(angle))
+            assert table[position, 3 + i].item() == pytest.approx(math.cos(angle))
+    later = positions(3, 6, torch.device("cpu"), torch.float64, start=2)
+    assert torch.allclose(later, table[2:])
+
+
+def test_embedding_is_the_scaled_table_and_positions() -> None:
+    embedding = Embedding(Embedding.new_table(7, 6), dropout=0.0)
+    tokens = torch.tensor([[3, 5, PAD]])
+    expected = embedding.table.weight[tokens] * math.sqrt(6)
+    expected = expected + positions(9, 6, tokens.device, torch.float64)[4:7]
+    assert torch.allclose(embedding(tokens, start=4), expected)
+    assert not embedding.table.weight[PAD].any()
+
+
+def test_positions_beyond_the_table_are_made() -> None:
+    embedding = Embedding(Embedding.new_table(7, 6), dropout=0.0)
+    tokens = torch.full((1, 200), 3)
+    embedding(tokens[:, :5])
+    far = embedding(tokens)
+    assert torch.allclose(far[:, 150:], embedding(tokens[:, :50], start=150))
+
+
+def test_a_pass_in_low_precision_leaves_no_trace() -> None:
+    used, fresh = (Embedding(Embedding.new_table(7, 6), dropout=0.0) for _ in range(2))
+    fresh.load_state_dict(used.state_dict())
+    tokens = torch.full((1, 100), PAD)
+    used.bfloat16()(tokens)
+    assert torch.equal(used.double()(tokens), fresh.double()(tokens))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_residual_norms_after_or_before(norm: Any) -> None:
+    step, x, inner = Residual(sizes(norm=norm)), torch.randn(2, 5, 6), nn.Linear(6, 6)
+    expected = x + inner(step.norm(x)) if norm == "pre" else step.norm(x + inner(x))
+    assert torch.allclose(step(x, inner), expected)
+
+
+def test_feed_forward_is_two_layers_with_a_relu() -> None:
+    step, x = FeedForward(sizes()), torch.randn(2, 5, 6)
+    assert torch.allclose(step(x), step.outer(step.inner(x).clamp(min=0)))
+
+
+@pytest.mark.parametrize("part", ["dropout", "activation_dropout", "attention_dropout"])
+def test_each_dropout_acts_while_training_alone(part: str) -> None:
+    model, batch = build(prior="delta", **{part: 0.5}), small_batch()
+    assert not torch.equal(model.states(batch), model.states(batch))
+    model.eval()
+    assert torch.equal(model.states(batch), model.states(batch))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"heads": 5, "width": 6}, "heads must divide the width 6, got 5"),
+        ({"heads": 1, "width": 7}, "width must be even, got 7"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"attention_dropout": -0.1}, r"attention_dropout must lie in \[0, 1\), got -0.1"),
+    ],
+)
+def test_wrong_sizes_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Network(**wrong)

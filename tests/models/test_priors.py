@@ -1,0 +1,111 @@
+"""Priors: by name, each in the form the paper gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from guides import GUIDES
+from latentheads import Batch, Block
+from latentheads.bound import traces
+from models import PRIORS, LanguageModel, Network, Translation, make_prior
+from tests.tiny import build
+
+BLOCKS = [Block("decoder-self", layer, 3) for layer in range(2)]
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+FORMULAS: dict[str, Callable[[Tensor, Tensor, Any], Tensor]] = {
+    "delta": lambda c, below, fusion: c,
+    "independent": lambda c, below, fusion: c,
+    "autoregressive": lambda c, below, fusion: c,
+    "residual": lambda c, below, fusion: c + below,
+    "cascaded": lambda c, below, fusion: c + below + fusion(below),
+    "released": lambda c, below, fusion: c + below + fusion(c + below),
+}
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_prior_location_is_its_formula_along_the_chain(prior: str, batch: Batch) -> None:
+    model = build("language-model", prior=prior).eval()
+    found, _ = traces(model, GUIDES["tied"](model), batch)
+    first, second = (found.nodes[f"decoder.{layer}.self.logits"] for layer in range(2))
+    assert torch.equal(first["fn"].location, first["fn"].context.scores)
+    family = next(m.prior for m in model.modules() if getattr(m, "block", None) == BLOCKS[1])
+    fusion = getattr(family.location, "fusion", None)
+    expected = FORMULAS[prior](second["fn"].context.scores, first["value"], fusion)
+    assert torch.allclose(second["fn"].location, expected)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual", "independent"])
+def test_priors_without_parameters_have_none(prior: str) -> None:
+    assert [parameters(make_prior(prior)(block)) for block in BLOCKS] == [0, 0]
+    assert PRIORS[prior].deterministic == (prior != "independent")
+
+
+def test_learned_scale_is_one_number_a_head() -> None:
+    assert parameters(make_prior("independent", learned_scale=True)(BLOCKS[0])) == 3
+
+
+def test_the_first_block_of_a_chain_has_no_fusion() -> None:
+    for prior, size in (("cascaded", 2 * 4 * 9 + 5 * 3), ("released", 24 * 9 + 9 * 3)):
+        assert [parameters(make_prior(prior)(block)) for block in BLOCKS] == [0, size]
+
+
+def test_wrong_priors_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^unknown prior 'nope': choose from delta, .*released$"):
+        make_prior("nope")
+    with pytest.raises(ValueError, match="scale must be positive, got 0"):
+        make_prior("independent", scale=0.0)
+    with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
+        make_prior("cascaded", hidden=0)
+
+
+IWSLT = Network(width=512, feed_forward=1024, heads=4, layers=6)
+WMT = Network(width=512, feed_forward=2048, heads=8, layers=6, share="all")
+CHAINS_OF_SIX = 3 * 5
+"""Blocks of an encoder-decoder of six layers that have a block below in their chain."""
+
+
+@pytest.mark.parametrize(
+    ("network", "vocabularies", "published", "published_released"),
+    [
+        (IWSLT, (8848, 6632), 39_469_056, 39_476_616),
+        (WMT, (32768, 32768), 60_915_712, 60_944_656),
+    ],
+)
+def test_published_parameter_counts(
+    network: Network,
+    vocabularies: tuple[int, int],
+    published: int,
+    published_released: int,
+) -> None:
+    def count(prior: str) -> int:
+        with torch.device("meta"):
+            return parameters(Translation(*vocabularies, make_prior(prior), network))
+
+    h = network.heads
+    fusion3, fusion2 = 24 * h**2 + 9 * h, 8 * h**2 + 5 * h
+    assert count("delta") == count("residual") == count("independent") == published
+    assert count("released") == published + CHAINS_OF_SIX * fusion3
+    assert count("released") == published_released - 3 * fusion3
+    assert count("cascaded") == published + CHAINS_OF_SIX * fusion2
+
+
+@pytest.mark.parametrize("heads", [4, 8, 16, 32])
+def test_released_prior_adds_24_h_squared_plus_9_h_a_block(heads: int) -> None:
+    def count(prior: str, layers: int) -> int:
+        with torch.device("meta"):
+            network = Network(width=64, heads=heads, layers=layers)
+            return parameters(LanguageModel(13, make_prior(prior), network))
+
+    for layers in (1, 2, 3):
+        added = count("released", layers) - count("delta", layers)
+        assert added == (layers - 1) * (24 * heads**2 + 9 * heads)

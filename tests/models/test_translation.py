@@ -1,0 +1,142 @@
+"""The encoder-decoder: its sites, its likelihood, its tables, its decoding state."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import Predictive
+from pyro.poutine.messenger import Messenger
+
+from latentheads import Batch, PlugIn
+from latentheads.distributions import SmoothedTokens, Tokens
+from models import Translation, make_prior
+from tests.tiny import FORMS, attach, bernoulli_gate, build, latents, rows, sizes
+
+
+def test_sites_are_named_by_block_bottom_to_top(batch: Batch) -> None:
+    model = build(gate=bernoulli_gate())
+    blocks = ["encoder.0.self", "encoder.1.self"]
+    blocks += [f"decoder.{layer}.{kind}" for layer in range(2) for kind in ("self", "cross")]
+    expected = [f"{name}.{latent}" for name in blocks for latent in ("logits", "gate")]
+    assert latents(model, batch) == expected
+    assert poutine.trace(model).get_trace(batch).observation_nodes == ["target"]
+    assert [b.name for b in model.blocks] == blocks
+
+
+@pytest.mark.parametrize("latent", [(), ("encoder-self",), ("decoder-cross", "decoder-self")])
+def test_only_the_latent_chains_have_sites(latent: tuple[str, ...], batch: Batch) -> None:
+    model = build(latent=latent)
+    nodes = latents(model, batch)
+    kinds = {"encoder-self": 2, "decoder-self": 2, "decoder-cross": 2}
+    assert len(nodes) == sum(kinds[chain] for chain in latent)
+    assert all("-".join(name.split(".")[0:3:2]) in latent for name in nodes)
+
+
+def test_unknown_chain_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^unknown chain 'encoder': choose from encoder-self"):
+        build(latent=("encoder",))
+
+
+def test_a_joint_table_needs_a_joint_vocabulary() -> None:
+    with pytest.raises(ValueError, match="share='all' needs one joint vocabulary"):
+        Translation(11, 13, make_prior("delta"), sizes(share="all"))
+
+
+@pytest.mark.parametrize(("share", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
+def test_tables_are_shared_as_asked(share: str, tables: int) -> None:
+    model = Translation(13, 13, make_prior("delta"), sizes(share=share))
+    weights = (model.source_embedding.table, model.target_embedding.table, model.output)
+    assert len({id(table.weight) for table in weights}) == tables
+    assert model.predict(torch.randn(1, 2, 6)).shape == (1, 2, 13)
+
+
+def test_smoothing_acts_while_training_alone(batch: Batch) -> None:
+    model = build(prior="delta", label_smoothing=0.2)
+
+    def likelihood() -> Tokens:
+        return poutine.trace(model).get_trace(batch).nodes["target"]["fn"]
+
+    smoothed = likelihood()
+    assert isinstance(smoothed, SmoothedTokens)
+    assert smoothed.smoothing == 0.2
+    model.eval()
+    assert type(likelihood()) is Tokens
+    plain = build(prior="delta")
+    assert type(poutine.trace(plain).get_trace(batch).nodes["target"]["fn"]) is Tokens
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
+def test_smoothing_must_lie_in_the_unit_interval(smoothing: float) -> None:
+    with pytest.raises(ValueError, match="label_smoothing must lie in"):
+        build(label_smoothing=smoothing)
+
+
+def test_random_network_is_near_uniform_at_the_start(batch: Batch) -> None:
+    torch.manual_seed(0)
+    model = Translation(11, 13, make_prior("delta"), sizes(width=60)).double().eval()
+    found = poutine.trace(model).get_trace(batch).nodes["target"]
+    mean = found["fn"].token_log_prob(batch.target).sum() / batch.target_valid.sum()
+    assert mean.item() == pytest.approx(-math.log(13), abs=1.5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predictive_draws_heads_and_tokens(form: str, batch: Batch) -> None:
+    model = build().eval()
+    guide = attach(form, model)
+    seen = Predictive(model, guide=guide, num_samples=3)(batch)
+    assert seen["decoder.1.cross.logits"].shape == (3, 3, 3, 4, 5)
+    assert torch.equal(seen["target"], batch.target.expand(3, 3, 4))
+    drawn = Predictive(model, guide=guide, num_samples=3)(batch, observe=False)
+    assert drawn["target"].shape == (3, 3, 4)
+    assert (drawn["target"][:, ~batch.target_valid] == 0).all()
+    assert not torch.equal(drawn["target"][0], drawn["target"][1])
+
+
+def test_predictive_in_parallel_gives_the_same_shapes(batch: Batch) -> None:
+    model = build().eval()
+    drawn = Predictive(model, num_samples=5, parallel=True)(batch, observe=False)
+    assert drawn["target"].shape == (5, 3, 4)
+    assert drawn["encoder.1.self.logits"].shape == (5, 3, 3, 5, 5)
+
+
+def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
+    model, order = build(prior="cascaded").eval(), [2, 0, 0]
+    with PlugIn():
+        state, expected = model.begin(batch), model.begin(rows(batch, order))
+        model.step(batch.fed[:, :2], state)
+        model.step(batch.fed[order, :2], expected)
+        state.select(torch.tensor(order))
+        last = batch.fed[order, 2:3]
+        assert torch.allclose(model.step(last, state), model.step(last, expected), atol=1e-12)
+
+
+def test_a_gate_is_drawn_once_a_sentence_while_decoding(batch: Batch) -> None:
+    torch.manual_seed(0)
+    model, drawn = build(gate=bernoulli_gate(0.5)).eval(), []
+
+    class Note(Messenger):
+        def _pyro_post_sample(self, msg: Any) -> None:
+            if msg["name"] == "decoder.0.self.gate":
+                drawn.append(msg["value"])
+
+    with Note():
+        state = model.begin(batch)
+        for position in range(4):
+            model.step(batch.fed[:, position : position + 1], state)
+    assert all(torch.equal(gate, drawn[0]) for gate in drawn)
+
+
+def test_a_batch_without_source_is_refused_in_one_line(batch: Batch) -> None:
+    with pytest.raises(ValueError, match="this batch has no source"):
+        build()(Batch(batch.target))
+
+
+def test_structure_can_be_rendered_by_pyro(batch: Batch) -> None:
+    relations = pyro.infer.inspect.get_model_relations(build("language-model"), (batch,))
+    assert relations["sample_sample"]["target"][0] == "decoder.0.self.logits"
+    assert relations["plate_sample"]["sentences"][-1] == "target"

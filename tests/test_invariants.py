@@ -1,0 +1,284 @@
+"""The ten things that must always hold (DESIGN.md, section 6), in its order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from pyro.infer.enum import get_importance_trace
+from torch import Tensor, nn
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from guides import Tied
+from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
+from latentheads.attention import LatentAttention, MultiHeadAttention
+from latentheads.batch import EOS
+from latentheads.bound import traces
+from latentheads.families import Point, Scores
+from latentheads.mask import Mask, causal
+from models import PRIORS, Network, Translation, make_prior
+from models.layers import Layer
+from tests.tiny import (
+    FORMS,
+    HEADS,
+    KINDS,
+    NoiseTape,
+    attach,
+    bernoulli_gate,
+    build,
+    counting,
+    jiggle,
+    sizes,
+    small_batch,
+)
+
+every_form = pytest.mark.parametrize("form", FORMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_prior = pytest.mark.parametrize("prior", PRIORS)
+PAIRS = [(f, p) for f in FORMS for p in PRIORS if f == "tied" or not PRIORS[p].deterministic]
+"""Guides and the priors they take: one without noise takes the tied guide only."""
+QUERIES, KEYS, WIDTH = 5, 7, 6
+
+
+def full_mask(readable: Tensor) -> Mask:
+    return Mask.build(readable, torch.ones(readable.shape[:-1]).bool(), torch.float64)
+
+
+def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(ours.in_weight)
+        theirs.in_proj_bias.copy_(ours.in_bias)
+    theirs.out_proj.load_state_dict(ours.out.state_dict())
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
+    own = LatentAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    ours = jiggle(Layer(sizes(norm=norm), own), 0.2)
+    theirs = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
+    )
+    copy_attention(theirs.self_attn, own.attention)
+    for name, module in (
+        ("linear1", ours.feed_forward.inner),
+        ("linear2", ours.feed_forward.outer),
+        ("norm1", ours.inner_step.norm),
+        ("norm2", ours.feed_forward_step.norm),
+    ):
+        getattr(theirs, name).load_state_dict(module.state_dict())
+    x = torch.randn(2, KEYS, WIDTH)
+    valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
+    mask = full_mask(valid[:, None].expand(2, KEYS, KEYS))
+    found, _ = ours(x, mask, (None, None))
+    assert torch.allclose(found, theirs(x, src_key_padding_mask=~valid), atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
+    own = LatentAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Scores()))
+    ours = jiggle(Layer(sizes(norm=norm), own, cross), 0.2)
+    theirs = nn.TransformerDecoderLayer(
+        WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
+    )
+    copy_attention(theirs.self_attn, own.attention)
+    copy_attention(theirs.multihead_attn, cross.attention)
+    for name, module in (
+        ("linear1", ours.feed_forward.inner),
+        ("linear2", ours.feed_forward.outer),
+        ("norm1", ours.inner_step.norm),
+        ("norm2", ours.cross_step.norm),
+        ("norm3", ours.feed_forward_step.norm),
+    ):
+        getattr(theirs, name).load_state_dict(module.state_dict())
+    x, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
+    valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
+    future = causal(QUERIES).expand(2, QUERIES, QUERIES)
+    memory_mask = full_mask(valid[:, None].expand(2, QUERIES, KEYS))
+    found, _ = ours(x, full_mask(future), (None, None), memory, memory_mask)
+    expected = theirs(x, memory, tgt_mask=~causal(QUERIES), memory_key_padding_mask=~valid)
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+@every_form
+@pytest.mark.parametrize("objective", ["Trace_ELBO", "Head_ELBO", "terms"])
+@pytest.mark.parametrize("validation", [True, False])
+def test_2_one_bound_costs_the_passes_its_guide_says(
+    form: str, objective: str, validation: bool, batch: Batch
+) -> None:
+    model = build()
+    guide = attach(form, model)
+    elbo = {"Trace_ELBO": Trace_ELBO, "Head_ELBO": Head_ELBO}.get(objective)
+    with pyro.validation_enabled(validation), counting(model) as ran:
+        if elbo is None:
+            terms(model, guide, batch)
+        else:
+            elbo()(model, guide)(batch)
+    passes = 2 if form == "mean-field" else 1
+    assert guide.passes == passes
+    assert sorted(ran) == sorted(passes * [block.name for block in model.blocks])
+
+
+@every_kind
+@every_prior
+@pytest.mark.parametrize("stock", [True, False])
+def test_3_tied_log_ratio_and_its_gradient_are_zero_with_dropout_on(
+    kind: str, prior: str, stock: bool, batch: Batch
+) -> None:
+    model = build(kind, prior=prior, dropout=0.5, attention_dropout=0.5, gate=bernoulli_gate())
+    guide = Tied(model)
+    for _ in range(2):
+        if stock:
+            pair = get_importance_trace("flat", 1, model, guide, (batch,), {})
+        else:
+            pair = traces(model, guide, batch)
+        for block in model.blocks:
+            for name in (block.site(), block.site("gate")):
+                value = pair[1].nodes[name]["value"]
+                log_p, log_q = (trace.nodes[name]["fn"].log_prob(value) for trace in pair)
+                ratio = log_p - log_q
+                assert torch.equal(ratio, torch.zeros(3)), name
+                if ratio.requires_grad:
+                    slopes = torch.autograd.grad(
+                        ratio.sum(), list(model.parameters()), allow_unused=True, retain_graph=True
+                    )
+                    assert not any(slope.any() for slope in slopes if slope is not None)
+
+
+@every_kind
+@pytest.mark.parametrize("form", ["mean-field", "cholesky", "cascaded"])
+def test_4_each_divergence_is_its_closed_form_at_every_pair(
+    form: str, kind: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind, options={"scale": 0.8}).eval()
+    guide = attach(form, model)
+    model_trace, guide_trace = traces(model, guide, batch)
+    tape.rewind()
+    found = terms(model, guide, batch).kl
+    for block in model.blocks:
+        q, p = (trace.nodes[block.site()]["fn"] for trace in (guide_trace, model_trace))
+        factor = q.factor if form == "cholesky" else torch.as_tensor(q.scale).flatten().diag()
+        pairs = kl_divergence(
+            MultivariateNormal(q.location.movedim(1, -1), scale_tril=factor),
+            MultivariateNormal(p.location.movedim(1, -1), scale_tril=0.8 * torch.eye(HEADS)),
+        )
+        expected = torch.where(p.context.mask.latent.bool(), pairs, 0.0).sum((-1, -2))
+        assert torch.allclose(found[block.site()], expected)
+        assert (expected >= 0).all()
+
+
+@pytest.mark.parametrize(("form", "prior"), PAIRS)
+def test_5_padding_a_batch_changes_no_sentence(
+    form: str, prior: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(prior=prior).eval()
+    guide = attach(form, model)
+    whole = terms(model, guide, batch)
+    padding = torch.zeros(3, 2, dtype=torch.long)
+    wider = Batch(torch.cat([batch.target, padding], 1), torch.cat([batch.source, padding], 1))
+    tape.rewind()
+    found = terms(model, guide, wider)
+    assert torch.allclose(found.elbo, whole.elbo, atol=1e-10)
+    assert torch.allclose(found.log_weight, whole.log_weight, atol=1e-10)
+
+
+@every_kind
+@every_form
+def test_5_a_later_target_token_changes_no_earlier_row(
+    kind: str, form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind, prior="cascaded", gate=bernoulli_gate(1.0)).eval()
+    guide = attach(form, model)
+    changed = batch.target.clone()
+    changed[0, 2], changed[2, 1] = 11, EOS
+
+    def rows(target: Tensor) -> Tensor:
+        tape.rewind()
+        site = traces(model, guide, Batch(target, batch.source))[0].nodes["target"]
+        logits: Tensor = site["fn"].logits
+        return logits
+
+    before, after = rows(batch.target), rows(changed)
+    assert torch.equal(before[0, :3], after[0, :3])
+    assert torch.equal(before[2, :2], after[2, :2])
+    assert not torch.allclose(before[0, 3], after[0, 3])
+
+
+# 6: tests/test_ladder.py
+
+
+@every_prior
+@every_kind
+def test_7_every_parameter_of_every_prior_is_trained(kind: str, prior: str, batch: Batch) -> None:
+    noisy = not PRIORS[prior].deterministic
+    options = {"learned_scale": True} if noisy else {}
+    for through_svi in (True, False):
+        model = build(kind, prior=prior, options=options)
+        before = {name: p.clone() for name, p in model.named_parameters()}
+        if through_svi:
+            svi = SVI(model, Tied(model), pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
+            for _ in range(2):
+                svi.step(batch)
+        else:
+            elbo = Trace_ELBO()(model, Tied(model))
+            optimiser = torch.optim.Adam(elbo.parameters(), lr=0.01)
+            for _ in range(2):
+                optimiser.zero_grad()
+                elbo(batch).backward()
+                optimiser.step()
+        moved = [n for n, p in model.named_parameters() if not torch.equal(p, before[n])]
+        assert set(moved) == set(before)
+        assert all(p.isfinite().all() for p in model.parameters())
+
+
+@every_prior
+@every_kind
+@pytest.mark.parametrize("chunks", [(1, 1, 1, 1), (2, 1, 1), (1, 3), (4,)])
+@pytest.mark.parametrize("plug_in", [True, False])
+def test_8_incremental_decoding_is_the_full_sequence(
+    kind: str, prior: str, chunks: tuple[int, ...], plug_in: bool, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind, prior=prior, gate=bernoulli_gate(0.9 if plug_in else 1.0)).eval()
+    full = Batch(torch.full((3, 4), 5), batch.source)
+    with PlugIn() if plug_in else torch.no_grad():
+        expected = model.predict(model.states(full))
+        tape.rewind()
+        state = model.begin(full)
+        encoded, start, found = tape.site, 0, []
+        for size in chunks:
+            tape.rewind(site=encoded, query=start)
+            found.append(model.step(full.fed[:, start : start + size], state))
+            start += size
+    assert torch.allclose(torch.cat(found, 1), expected, atol=1e-10)
+
+
+def test_9_published_networks_have_their_published_sizes() -> None:
+    """More of it in tests/models/test_priors.py."""
+    network = Network(width=512, feed_forward=1024, heads=4, layers=6)
+    with torch.device("meta"):
+        plain = Translation(8848, 6632, make_prior("delta"), network)
+        released = Translation(8848, 6632, make_prior("released"), network)
+    count, more = (sum(p.numel() for p in m.parameters()) for m in (plain, released))
+    assert count == 39_469_056
+    assert more - count == 15 * (24 * 4**2 + 9 * 4)
+
+
+@every_form
+@every_kind
+def test_10_same_seed_same_numbers(form: str, kind: str) -> None:
+    def run() -> tuple[list[float], list[Tensor]]:
+        torch.manual_seed(4)
+        model = build(kind, dropout=0.3, prior="cascaded")
+        guide = attach(form, model)
+        svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), Head_ELBO())
+        losses = [float(svi.step(small_batch())) for _ in range(3)]
+        return losses, [*model.parameters(), *guide.parameters()]
+
+    (losses, weights), (again, same) = run(), run()
+    assert losses == again
+    assert all(math.isfinite(loss) for loss in losses)
+    assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))
