@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from guides.base import Guide
 from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
+from latentheads.distributions.heads import over_heads
 from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Family
 from latentheads.names import Block
 
@@ -54,15 +55,15 @@ class MaskedMLP(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Reads values of the heads before, and the scores of every head."""
         with torch.autocast(values.device.type, enabled=False):
-            read = torch.matmul(self.read.weight * self.before, values.flatten(-2))
-            read = read + torch.matmul(self.seen.weight, scores.flatten(-2))
-            hidden = F.leaky_relu(read + self.read.bias.unsqueeze(-1), LEAK)
+            seen = over_heads(self.seen.weight, scores.flatten(-2))
+            read = over_heads(self.read.weight * self.before, values.flatten(-2), self.read.bias)
+            hidden = F.leaky_relu(seen + read, LEAK)
             return self._head(self.shift, hidden, values), self._head(
                 self.log_scale, hidden, values
             )
 
     def _head(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
-        out = torch.matmul(layer.weight * self.upto, hidden) + layer.bias.unsqueeze(-1)
+        out = over_heads(layer.weight * self.upto, hidden, layer.bias)
         return out.unflatten(-1, like.shape[-2:])
 
 

@@ -56,21 +56,27 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             q, k, v = F.linear(query, self.in_weight, self.in_bias).chunk(3, -1)
         else:
-            q = self.project_query(query)
-            k, v = self.project_memory(memory)
-            return q, k, v
+            weight, wide, bias, wide_bias = self._parts()
+            q = F.linear(query, weight, bias)
+            k, v = F.linear(memory, wide, wide_bias).chunk(2, -1)
         return self._split(q), self._split(k), self._split(v)
 
     def project_query(self, query: Tensor) -> Tensor:
         """Projects queries alone."""
-        width = query.shape[-1]
-        return self._split(F.linear(query, self.in_weight[:width], self.in_bias[:width]))
+        weight, _, bias, _ = self._parts()
+        return self._split(F.linear(query, weight, bias))
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Projects keys and values alone."""
-        width = memory.shape[-1]
-        k, v = F.linear(memory, self.in_weight[width:], self.in_bias[width:]).chunk(2, -1)
+        _, weight, _, bias = self._parts()
+        k, v = F.linear(memory, weight, bias).chunk(2, -1)
         return self._split(k), self._split(v)
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        """Weights of the query and of the memory, biases of the query and of the memory."""
+        width = self.in_weight.shape[1]
+        sizes = [width, 2 * width]
+        return (*self.in_weight.split(sizes), *self.in_bias.split(sizes))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)

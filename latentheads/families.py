@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from latentheads.distributions import (
     HeadLogits,
     NormalHeads,
 )
+from latentheads.distributions.heads import over_heads
 from latentheads.names import Block
 
 __all__ = [
@@ -47,27 +49,32 @@ class Family(nn.Module, ABC):
 
 
 class Location(nn.Module, ABC):
-    """The rule for the mean of a block's logits."""
+    """The rule for the mean of a block's logits: the scores ``c`` plus a shift."""
 
     @abstractmethod
+    def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
+        """Computes what is added to the scores; None for nothing."""
+
     def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
         """Computes the mean."""
+        shift = self.shift(context)
+        return context.scores if shift is None else context.scores + shift
 
 
 class Scores(Location):
     """``mu = c``: what a plain Transformer computes."""
 
-    def forward(self, context: HeadContext) -> Tensor:
-        """Returns the scores."""
-        return context.scores
+    def shift(self, context: HeadContext) -> None:
+        """Adds nothing."""
+        return None
 
 
 class Below(Location):
     """``mu = c + below``: RealFormer's residual."""
 
-    def forward(self, context: HeadContext) -> Tensor:
+    def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the logits below, where there are any."""
-        return context.scores if context.below is None else context.scores + context.below
+        return context.below
 
 
 class Fusion(nn.Module):
@@ -100,15 +107,10 @@ class Fusion(nn.Module):
         """Mixes the heads at every pair, in full precision."""
         with torch.autocast(logits.device.type, enabled=False):
             x = logits.flatten(-2)
-            for layer in self.layers[:-1]:
-                x = F.leaky_relu(_over_heads(layer, x), LEAK)
-            return _over_heads(self.layers[-1], x).unflatten(-1, logits.shape[-2:])
-
-
-def _over_heads(layer: nn.Module, x: Float[Tensor, "*batch inputs pair"]) -> Tensor:
-    """Applies a linear layer to the head dimension, without moving it."""
-    assert isinstance(layer, nn.Linear)
-    return torch.matmul(layer.weight, x) + layer.bias.unsqueeze(-1)
+            *inner, last = (cast(nn.Linear, layer) for layer in self.layers)
+            for layer in inner:
+                x = F.leaky_relu_(over_heads(layer.weight, x, layer.bias), LEAK)
+            return over_heads(last.weight, x, last.bias).unflatten(-1, logits.shape[-2:])
 
 
 class Fused(Location):
@@ -128,12 +130,12 @@ class Fused(Location):
         self.link = link
         self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
 
-    def forward(self, context: HeadContext) -> Tensor:
+    def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the fused logits below, where there are any."""
         if self.fusion is None or context.below is None:
-            return context.scores
-        location = context.scores + self.fusion(context.below)
-        return location + context.below if self.link else location
+            return None
+        fused = self.fusion(context.below)
+        return fused + context.below if self.link else fused
 
 
 class Released(Location):
@@ -148,12 +150,11 @@ class Released(Location):
         super().__init__()
         self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
 
-    def forward(self, context: HeadContext) -> Tensor:
+    def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the logits below and the fused sum."""
         if self.fusion is None or context.below is None:
-            return context.scores
-        total = context.scores + context.below
-        return total + self.fusion(total)
+            return None
+        return context.below + self.fusion(context.scores + context.below)
 
 
 class Corrected(Location):
@@ -168,9 +169,9 @@ class Corrected(Location):
         super().__init__()
         self.fusion = Fusion(heads, hidden, zero=True)
 
-    def forward(self, context: HeadContext) -> Tensor:
+    def shift(self, context: HeadContext) -> Tensor:
         """Corrects the scores."""
-        return context.scores + self.fusion(context.scores)
+        return self.fusion(context.scores)
 
 
 class HeadScale(nn.Module):
@@ -204,7 +205,9 @@ class Gaussian(Family):
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
-        return NormalHeads(self.location(context), context, self.scale())
+        shift = self.location.shift(context)
+        location = context.scores if shift is None else context.scores + shift
+        return NormalHeads(location, context, self.scale(), shift)
 
 
 class Point(Family):

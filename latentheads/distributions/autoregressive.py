@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadLogits, per_pair
+from latentheads.distributions.heads import HeadContext, HeadLogits, over_heads, per_pair
 from latentheads.distributions.normal import HALF_LOG_TWO_PI, NormalHeads, log, total
 
 __all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
@@ -23,7 +23,7 @@ def _mix(
 ) -> Float[Tensor, "*batch head query key"]:
     """Multiplies a matrix over heads into every pair."""
     with torch.autocast(values.device.type, enabled=False):
-        return torch.matmul(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
+        return over_heads(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
 
 
 class CholeskyHeads(HeadLogits):

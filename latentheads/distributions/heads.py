@@ -16,7 +16,7 @@ from torch.distributions.kl import register_kl
 
 from latentheads.mask import Mask
 
-__all__ = ["HeadContext", "HeadLogits", "per_pair", "standard_normal"]
+__all__ = ["HeadContext", "HeadLogits", "over_heads", "per_pair", "standard_normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,22 @@ def per_pair(
 ) -> Float[Tensor, "*batch"]:
     """Sums an elementwise density over heads and over the pairs that carry a latent."""
     return (density.sum(-3) * mask.latent).sum((-1, -2))
+
+
+def over_heads(
+    weight: Float[Tensor, "outputs inputs"],
+    x: Float[Tensor, "*batch inputs pair"],
+    bias: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "*batch outputs pair"]:
+    """Applies a linear map to the head dimension of flattened pairs, without moving it."""
+    flat = x.flatten(0, -3) if x.ndim > 3 else x
+    stretched = weight.expand(flat.shape[0], -1, -1)
+    mapped = (
+        torch.bmm(stretched, flat)
+        if bias is None
+        else torch.baddbmm(bias[:, None], stretched, flat)
+    )
+    return mapped.view(*x.shape[:-2], *mapped.shape[-2:])
 
 
 class HeadLogits(TorchDistribution):

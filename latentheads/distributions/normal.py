@@ -45,6 +45,8 @@ class NormalHeads(HeadLogits):
         location: The mean logits.
         context: What the block knew.
         scale: The standard deviation.
+        shift: What the location adds to the scores, where that is known: it spares a divergence
+            from the scores a subtraction.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class NormalHeads(HeadLogits):
         location: Float[Tensor, "*batch head query key"],
         context: HeadContext,
         scale: Scale = 1.0,
+        shift: Float[Tensor, "*batch head query key"] | None = None,
     ) -> None:
         self.scale = scale
+        self.shift = shift
         super().__init__(location, context)
 
     def _draw(self, noise: Tensor) -> Tensor:
@@ -120,9 +124,13 @@ def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]
     .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
     """
     mask = q.context.mask
-    shift = q.location - p.location
     ratio = q.scale / p.scale
+    excess = total(0.5 * (ratio**2 - 1) - log(ratio), q.location.shape, mask)
+    if q.location is p.location:
+        return excess
+    shift = q.shift
+    if shift is None or p.location is not q.context.scores:
+        shift = q.location - p.location
     if isinstance(p.scale, Tensor) or p.scale != 1.0:
         shift = shift / p.scale
-    excess = 0.5 * (ratio**2 - 1) - log(ratio)
-    return 0.5 * per_pair(shift.square(), mask) + total(excess, q.location.shape, mask)
+    return excess + 0.5 * per_pair(shift.square(), mask)

@@ -1,0 +1,44 @@
+"""The README's code runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def snippets() -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guide, notebook = snippets()
+    names: dict = {}
+    exec(compile(guide, "README guide", "exec"), names)
+    exec(compile(notebook, "README notebook", "exec"), names)
+    assert len(names["losses"]) == 3
+    assert set(names["bound"].how.values()) == {"analytic"}
+    assert "analytic" in capsys.readouterr().out
+
+
+def test_the_guides_own_lines_are_about_twenty() -> None:
+    guide, _ = snippets()
+    code = [line for line in guide.splitlines() if line.strip()]
+    assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
+
+
+def test_every_file_the_readme_shows_is_there() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
+        assert (ROOT / name).is_file(), name
+
+
+def test_every_recipe_stands_in_the_readmes_table() -> None:
+    from guides import RECIPES
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` |" in text for name in RECIPES)
