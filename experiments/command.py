@@ -16,6 +16,7 @@ from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, 
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.corpora.grammar import LANGUAGES
+from latentheads.names import CHAINS
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
@@ -65,6 +66,7 @@ class Settings:
         guide_name: Name of the guide.
         data: The corpus.
         network: Sizes.
+        latent: The chains whose heads are drawn; None for all.
         training: How to train.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the final report.
@@ -82,6 +84,7 @@ class Settings:
     guide_name: str
     data: Data
     network: Network
+    latent: tuple[str, ...] | None
     training: Training
     seed: int
     samples: int
@@ -160,6 +163,12 @@ def _parser(prog: str, description: str) -> Parser:
     )
     for group in (Data, Network, Training):
         parser.add_class_arguments(group, nested_key=None)
+    parser.add_argument(
+        "--latent",
+        type=str,
+        default="all",
+        help=f"chains whose heads are drawn: all, none, or some of {','.join(CHAINS)}",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of weights, data order and noise")
     parser.add_argument(
         "--samples", type=int, default=32, help="draws of each sentence in the report, K of IWAE"
@@ -196,6 +205,7 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         guide_name=guide_name,
         data=_group(Data, configuration),
         network=_group(Network, configuration),
+        latent=_chains(configuration.latent),
         training=_group(Training, configuration),
         seed=configuration.seed,
         samples=configuration.samples,
@@ -234,6 +244,16 @@ def _recipe(prior: str, guide: str) -> str:
 
 def _group(kind: type[T], configuration: Namespace) -> T:
     return kind(**{field.name: configuration[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _chains(text: str) -> tuple[str, ...] | None:
+    if text == "all":
+        return None
+    chains = () if text == "none" else tuple(text.split(","))
+    for chain in chains:
+        if chain not in CHAINS:
+            raise ValueError(f"unknown chain {chain!r}: choose from all, none, {', '.join(CHAINS)}")
+    return chains
 
 
 def _device(name: str) -> torch.device:

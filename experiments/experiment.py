@@ -42,8 +42,9 @@ def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
     target, prior, network = len(corpus.target), settings.prior, settings.network
     smoothing = settings.training.label_smoothing
     if corpus.source is None:
-        return LanguageModel(target, prior, network, label_smoothing=smoothing)
-    return Translation(len(corpus.source), target, prior, network, label_smoothing=smoothing)
+        return LanguageModel(target, prior, network, settings.latent, label_smoothing=smoothing)
+    source, latent = len(corpus.source), settings.latent
+    return Translation(source, target, prior, network, latent, label_smoothing=smoothing)
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,13 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
     assert results["test"]["kl"] == 0
 
 
+def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
+    words = ["--latent", "decoder-cross", *TINY, *SHORT, "--out", str(tmp_path / "run")]
+    assert program("run.py", *words).returncode == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert list(results["kl_by_site"]) == ["decoder.0.cross.logits", "decoder.1.cross.logits"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -139,6 +146,7 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
+        ("--latent encoder", "unknown chain 'encoder': choose from all, none, encoder-self"),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
         ("--guide.hiden 3", "'hiden' is not accepted"),

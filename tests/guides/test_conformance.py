@@ -16,6 +16,7 @@ from torch import nn
 from guides import GUIDES
 from latentheads import Batch, Head_ELBO, importance, terms
 from latentheads.bound import traces
+from latentheads.evaluation import fixed_noise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 
 OBJECTIVES = {
@@ -153,6 +154,29 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
     for ours, theirs in zip(inside, expected, strict=True):
         assert ours != theirs
         assert abs(ours - theirs) < 2**-8 * max(abs(theirs), 8)
+
+
+@every_form
+@every_kind
+def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
+    """At a network's usual start; mean-field's KL compares two passes, so it rounds twice."""
+    torch.set_default_dtype(torch.float32)
+    model = build(kind, width=30, feed_forward=61, heads=3).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    guide = attach(form, model, 0.02).float().eval()
+    tokens = torch.randint(4, 11, (2, 47, 13))
+    batch = Batch(tokens[0], tokens[1])
+
+    def per_token() -> float:
+        with fixed_noise(1, torch.device("cpu")):
+            found = terms(model, guide, batch)
+        return float(found.elbo.sum() / found.tokens.sum())
+
+    expected = per_token()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert per_token() == pytest.approx(expected, abs=1e-3)
 
 
 @every_form
