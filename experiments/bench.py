@@ -207,14 +207,22 @@ def draw(results: dict[str, list[Result]], path: Path) -> None:
 
 
 def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
+    from matplotlib.ticker import NullLocator
+
     for name in ROWS:
         rows = [point for point in points if point.row == name]
         values = [getattr(row.size, axis) for row in rows]
         axes.plot(values, [getattr(row, quantity) for row in rows], marker="o", label=name)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    if quantity == "ms":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(which="minor", labelsize="x-small")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_xticks(values, [str(value) for value in values])
-    axes.minorticks_off()
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.3)
 
 
@@ -292,8 +300,7 @@ def make_parser() -> Parser:
         text = f"default: {getattr(FULL, name)}"
         parser.add_argument(f"--{name}", type=positive, metavar="N", help=text)
     for name, value in asdict(FULL.size).items():
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=positive, metavar="N", help=f"default: {value}")
+        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"default: {value}")
     return parser
 
 

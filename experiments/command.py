@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ class Settings:
         samples: Draws of each sentence in the final report.
         device: Where to run.
         out: The run folder.
+        label_smoothing: Of the likelihood while training; never of a reported figure.
         overwrite: Whether a finished run there may be replaced.
         verbose: Whether to print the KL of every site.
         text: The whole configuration as YAML.
@@ -90,6 +92,7 @@ class Settings:
     samples: int
     device: torch.device
     out: Path
+    label_smoothing: float
     overwrite: bool
     verbose: bool
     text: str
@@ -169,11 +172,22 @@ def _parser(prog: str, description: str) -> Parser:
         default="all",
         help=f"chains whose heads are drawn: all, none, or some of {','.join(CHAINS)}",
     )
+    titles = {"A guide that": "The guide", "Makes the prior": "The prior"}
+    for group in parser._action_groups:
+        for start, title in titles.items():
+            if (group.title or "").startswith(start):
+                group.title = title
     parser.add_argument("--seed", type=int, default=0, help="of weights, data order and noise")
     parser.add_argument(
         "--samples", type=int, default=32, help="draws of each sentence in the report, K of IWAE"
     )
     parser.add_argument("--out", type=str, help="run folder (default: runs/RECIPE-seedSEED)")
+    parser.add_argument(
+        "--label_smoothing",
+        type=float,
+        default=0.0,
+        help="of the likelihood while training; never of a reported figure",
+    )
     parser.add_argument("--overwrite", type=bool, default=False, help="replace a finished run")
     parser.add_argument(
         "--device", type=str, default="auto", help="cpu, cuda, or auto: cuda where there is one"
@@ -189,10 +203,13 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
     guide_options = dict(guide_spec.get("init_args") or {})
     prior_options = dict(prior_spec.get("init_args") or {})
     if prior_class is Tied:
-        prior_class, prior_options = _tied_prior(guide_class), {}
+        prior_class = _tied_prior(guide_class)
+        prior_options = _tied_options(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}
     if prior_class.deterministic and guide_class is not GUIDES["tied"]:
         raise ValueError(f"prior {name_of(prior_class, PRIORS)!r} has no noise: use --guide tied")
+    if not 0 <= configuration.seed < 2**63:
+        raise ValueError(f"seed must lie between 0 and 2^63, got {configuration.seed}")
     if configuration.samples < 1:
         raise ValueError(f"samples must be at least 1, got {configuration.samples}")
     prior_name, guide_name = name_of(prior_class, PRIORS), name_of(guide_class, GUIDES)
@@ -211,10 +228,22 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         samples=configuration.samples,
         device=_device(configuration.device),
         out=Path(configuration.out or f"runs/{recipe}-seed{configuration.seed}"),
+        label_smoothing=configuration.label_smoothing,
         overwrite=configuration.overwrite,
         verbose=configuration.verbose,
-        text=parser.dump(configuration, skip_validation=True),
+        text=_text(parser, configuration),
     )
+
+
+NO_PART_OF_A_RUN = ("config", "out", "overwrite", "verbose", "recipes", "seeds")
+
+
+def _text(parser: Parser, configuration: Namespace) -> str:
+    """The configuration as YAML that run.py reads: what is computed, not where it goes."""
+    kept = configuration.clone()
+    for name in NO_PART_OF_A_RUN:
+        kept.pop(name, None)
+    return parser.dump(kept, skip_validation=True)
 
 
 def _default(kind: str) -> Namespace:
@@ -240,6 +269,15 @@ def _recipe(prior: str, guide: str) -> str:
         if recipe == (prior, guide):
             return name
     return f"{prior}+{guide.rpartition(':')[2]}"
+
+
+def _tied_options(guide: type[Reader], given: dict[str, Any], prior: type[Prior]) -> dict[str, Any]:
+    """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
+    defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
+    changed = {name: value for name, value in given.items() if value != defaults[name]}
+    for name in set(changed) - set(inspect.signature(prior).parameters):
+        raise ValueError(f"--prior tied: the prior of this form has no option {name!r}")
+    return changed
 
 
 def _group(kind: type[T], configuration: Namespace) -> T:

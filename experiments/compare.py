@@ -31,7 +31,11 @@ FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu")
 def extend(parser: Parser) -> None:
     """Adds the options of a comparison."""
     parser.add_argument(
-        "--recipes", type=str, default=RECIPES, help="recipes, comma between; the first is the base"
+        "--recipes",
+        type=str,
+        default=RECIPES,
+        help="recipes or prior+guide, as independent+my_module:MyGuide, comma between; "
+        "the first is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
 
@@ -47,22 +51,25 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -> pd.DataFrame:
     """Runs every recipe with every seed, or reads what a finished run wrote."""
-    plans = [_plan(words, recipe, seed, out) for seed in seeds for recipe in recipes]
-    corpus = make_corpus(plans[0].data)
+    plans = [(recipe, _plan(words, recipe, seed, out)) for seed in seeds for recipe in recipes]
+    corpus = make_corpus(plans[0][1].data)
     rows = []
-    for plan in plans:
+    for label, plan in plans:
         results = _finished(plan)
         if results is None:
             run = Run(plan, corpus)
             print(run.headline(), f"seed {plan.seed}", flush=True)
             run.train()
             results = run.finish().results
-        rows.append(_row(results))
+        rows.append(_row(label, results))
     return pd.DataFrame(rows)
 
 
 def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
-    own = ["--recipe", recipe, "--seed", str(seed), "--out", str(out / f"{recipe}-seed{seed}")]
+    prior, plus, guide = recipe.partition("+")
+    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", recipe]
+    folder = out / f"{recipe.replace(':', '.')}-seed{seed}"
+    own = [*pair, "--seed", str(seed), "--out", str(folder)]
     return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
 
 
@@ -77,11 +84,11 @@ def _finished(plan: Settings) -> dict[str, Any] | None:
     return json.loads(results.read_text(encoding="utf-8"))
 
 
-def _row(results: dict[str, Any]) -> dict[str, Any]:
+def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
     test = results["test"]
     figures = {name: test[name] for name in FIGURES if name in test}
     return {
-        "recipe": results["recipe"],
+        "recipe": label,
         "seed": results["seed"],
         **figures,
         "head_divergence": results["head_divergence"],
@@ -160,10 +167,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         taken = {"--recipe", "--guide", "--prior", "--seed"} & {w.partition("=")[0] for w in words}
         if taken:
             raise ValueError(f"{min(taken)} belongs to run.py: use --recipes and --seeds")
+        for name, given in (("recipes", recipes), ("seeds", options.seeds.split(","))):
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name} must differ from each other, got {','.join(given)}")
         runs = run_all(words, recipes, _numbers(options.seeds), out)
     except ValueError as mistake:
         print(f"compare.py: error: {mistake}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"compare.py: stopped; finished runs are in {out}", file=sys.stderr)
+        return 130
     rows = summarise(runs, recipes)
     runs.to_csv(out / "runs.csv", index=False)
     pd.DataFrame(rows).to_csv(out / "table.csv", index=False)

@@ -40,7 +40,7 @@ def make_corpus(data: Data) -> Corpus:
 def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
     """Makes the network with its priors, for the corpus's vocabularies."""
     target, prior, network = len(corpus.target), settings.prior, settings.network
-    smoothing = settings.training.label_smoothing
+    smoothing = settings.label_smoothing
     if corpus.source is None:
         return LanguageModel(target, prior, network, settings.latent, label_smoothing=smoothing)
     source, latent = len(corpus.source), settings.latent
@@ -158,6 +158,7 @@ class Run:
                 settings.training,
                 lambda progress: self._watch(progress, line),
             )
+            line.update(settings.training.steps - line.n)
         self.folder.save("last", model=self.model, guide=self.guide)
         self.folder.load("best", model=self.model, guide=self.guide)
 

@@ -29,8 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"run.py: error: {mistake}", file=sys.stderr)
         return 2
     print(run.headline())
-    run.train()
-    outcome = run.finish()
+    try:
+        run.train()
+        outcome = run.finish()
+    except FloatingPointError as trouble:
+        print(f"run.py: error: {trouble}; its checkpoints are in {settings.out}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"run.py: stopped; checkpoints are in {settings.out}", file=sys.stderr)
+        return 130
     print(result_table(outcome.results))
     if settings.verbose:
         print(site_table(outcome.report))

@@ -37,7 +37,8 @@ def result_table(results: dict[str, Any]) -> str:
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
     if test["truth"] is not None:
-        rows.append(_row("true log p(y | x)", valid, test, "truth"))
+        name = "true log p(y | x)" if "bleu" in test else "true log p(y)"
+        rows.append(_row(name, valid, test, "truth"))
         gaps = [f"{part['truth'] - part['elbo']:.4f}" for part in (valid, test)]
         rows.append(("  truth less bound", *gaps))
     rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))

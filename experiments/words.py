@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,46 +38,60 @@ class Tied(Prior):
 def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
-    A recipe becomes a prior and a guide, a preset a configuration file read first, a name a class,
-    a bare flag ``true``.
+    A recipe becomes a prior and a guide, a preset a configuration file, a name a class, a bare flag
+    ``true``. Files come first, so that any other word changes what they say; then the names of
+    guide and prior, then everything else, their own options included.
     """
-    words = _with_names(_split_equals(arguments))
-    first: list[str] = []
+    words = _split_equals(arguments)
+    if "--recipe" in words and {"--guide", "--prior"} & set(words):
+        raise ValueError("--recipe sets both prior and guide: drop --guide and --prior")
+    files: list[str] = []
+    names: list[str] = []
     rest: list[str] = []
-    for place, word in enumerate(words):
-        previous = words[place - 1] if place else ""
-        if word in FLAGS and (place + 1 == len(words) or words[place + 1].startswith("--")):
+    pairs = iter(zip(words, [*words[1:], "--"], strict=True))
+    for word, following in pairs:
+        if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]
-        elif previous == "--preset":
-            first += ["--config", str(_lookup("preset", word, presets()))]
-            rest.append(word)
-        elif previous in ("--guide", "--prior"):
-            rest.append(class_path(previous[2:], word))
-        elif previous == "--recipe":
-            recipe = _lookup("recipe", word, RECIPES)
-            if "--guide" in words or "--prior" in words:
-                raise ValueError("--recipe sets both prior and guide: drop --guide and --prior")
-            rest += [word, "--prior", class_path("prior", recipe.prior)]
-            rest += ["--guide", class_path("guide", recipe.guide)]
+        elif word in SHORT and following != "--":
+            next(pairs, None)
+            (files if word in ("--config", "--preset") else names).extend(
+                _expanded(word, following)
+            )
         else:
             rest.append(word)
-    return first + rest
+    return [*_defaults(words), *files, *names, *rest]
 
 
-def _with_names(words: list[str]) -> list[str]:
-    """Names the default guide or prior before options of its own that stand alone."""
+SHORT = ("--config", "--preset", "--recipe", "--guide", "--prior", "--guide.help", "--prior.help")
+
+
+def _expanded(word: str, value: str) -> list[str]:
+    if word == "--config":
+        return [word, value]
+    if word == "--preset":
+        return ["--config", str(_lookup("preset", value, presets()))]
+    if word == "--recipe":
+        recipe = _lookup("recipe", value, RECIPES)
+        prior, guide = class_path("prior", recipe.prior), class_path("guide", recipe.guide)
+        return ["--prior", prior, "--guide", guide]
+    return [word, class_path(word[2:7], value)]
+
+
+def _defaults(words: list[str]) -> list[str]:
+    """Names the default guide or prior where options of its own stand and nothing names one."""
+    found = []
     for kind, name in DEFAULTS.items():
-        lonely = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
-        if lonely and not {f"--{kind}", "--recipe", "--config", "--preset"} & set(words):
-            words = [f"--{kind}", name, *words]
-    return words
+        own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
+        if own and not {f"--{kind}", "--recipe"} & set(words):
+            found += [f"--{kind}", class_path(kind, name)]
+    return found
 
 
 def _split_equals(arguments: Sequence[str]) -> list[str]:
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        named = name in ("--guide", "--prior", "--recipe", "--preset") and equals
+        named = name in SHORT and equals
         words += [name, value] if named else [argument]
     return words
 
@@ -96,6 +111,8 @@ def class_path(kind: str, name: str) -> str:
         own = "" if kind == "prior" else ", or module:Class for your own"
         raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(table)}{own}")
     module, _, class_name = name.replace(":", ".").rpartition(".")
+    if not all(part.isidentifier() for part in name.replace(":", ".").split(".")):
+        raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")
     _import(kind, name, module, class_name)
     return f"{module}.{class_name}"
 
@@ -105,19 +122,29 @@ def _import(kind: str, name: str, module: str, class_name: str) -> None:
         sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), class_name)
-    except (ImportError, AttributeError) as reason:
+    except Exception as reason:
         raise ValueError(f"{kind} {name!r} cannot be imported: {reason}") from reason
     base = Reader if kind == "guide" else Prior
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{kind} {name!r} must be a subclass of {base.__module__}.{base.__name__}")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise ValueError(f"{kind} {name!r} is abstract: it must define {missing}")
 
 
 def load_yaml(text: str) -> Any:
     """Reads YAML; in a configuration, names stand for classes as on the command line."""
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise ValueError(f"not YAML: {' '.join(str(reason).split())}") from reason
     if isinstance(value, dict):
-        if "recipe" in value and value["recipe"] is not None:
-            recipe = _lookup("recipe", value["recipe"], RECIPES)
+        if value.pop("preset", None) is not None:
+            raise ValueError("preset belongs on the command line: --preset NAME")
+        if (named := value.pop("recipe", None)) is not None:
+            if {"prior", "guide"} & set(value):
+                raise ValueError("recipe sets both prior and guide: drop prior and guide")
+            recipe = _lookup("recipe", named, RECIPES)
             value = {"prior": recipe.prior, "guide": recipe.guide, **value}
         for kind in ("guide", "prior"):
             value = _named(value, kind)

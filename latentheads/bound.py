@@ -24,7 +24,7 @@ from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from latentheads.distributions import DeltaHeads, HeadLogits
@@ -99,14 +99,19 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     The bound is true only with dropout off: put model and guide in evaluation mode first.
 
     Raises:
-        ValueError: There is no true bound to compute: the guide reads another model, the
-            likelihood is smoothed, a site has a point posterior under a density, or a posterior
-            counts pairs that carry no latent.
+        ValueError: There is no true bound to compute: the guide reads another model, dropout is
+            on, the likelihood is smoothed, a head is observed, a site has a point or a relaxed
+            posterior, or a posterior counts pairs that carry no latent.
     """
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
         raise ValueError("this guide reads another model: make a guide of this one")
+    if _drops_out(model):
+        raise ValueError("dropout makes no bound: call model.eval() first")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and site["is_observed"] and name != TARGET:
+            raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
     target = model_trace.nodes[TARGET]
     if getattr(target["fn"], "smoothing", 0.0):
         raise ValueError("a smoothed likelihood has no bound: call model.eval() first")
@@ -126,24 +131,44 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     return Terms(log_likelihood, kl, how, log_ratio, tokens)
 
 
+def _drops_out(model: Any) -> bool:
+    """Whether a module in training mode drops something."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    return any(
+        module.training and getattr(module, "p" if isinstance(module, nn.Dropout) else "dropout", 0)
+        for module in modules
+    )
+
+
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor) -> None:
+    """Refuses a posterior under which the sum of terms would bound nothing."""
     if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
         raise ValueError(
             f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
         )
+    if q.support.is_discrete != p.support.is_discrete:
+        raise ValueError(f"site {name!r}: a relaxed posterior under a discrete prior has no bound")
     if q.batch_shape != log_likelihood.shape:
         raise ValueError(
             f"site {name!r} must have one latent a sentence, "
             f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
         )
+    if isinstance(p, HeadLogits):
+        _check_pairs(name, q, p, value)
 
-    if isinstance(p, HeadLogits) and not isinstance(q, HeadLogits):
-        idle = (p.context.mask.latent == 0).unsqueeze(-3)
-        if not torch.equal(q.log_prob(value), q.log_prob(value + idle)):
-            raise ValueError(
-                f"site {name!r}: the posterior counts pairs that carry no latent; "
-                "mask it, or use a distribution of latentheads.distributions"
-            )
+
+def _check_pairs(name: str, q: Any, p: HeadLogits, value: Tensor) -> None:
+    """Refuses a posterior that counts other pairs than those that carry a latent."""
+    latent = p.context.mask.latent
+    if isinstance(q, HeadLogits):
+        same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
+    else:
+        same = torch.equal(q.log_prob(value), q.log_prob(value + (latent == 0).unsqueeze(-3)))
+    if not same:
+        raise ValueError(
+            f"site {name!r}: the posterior must count the pairs that carry a latent and no other; "
+            "build it from the prior's context, or mask it"
+        )
 
 
 def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:

@@ -92,6 +92,8 @@ class Fusion(nn.Module):
 
     def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
+        if hidden < 1:
+            raise ValueError(f"hidden must be at least 1, got {hidden}")
         widths = [heads, *[hidden * heads] * (layers - 1), heads]
         linear = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
         for layer in linear:

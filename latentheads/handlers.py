@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyro
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
 from pyro.poutine.trace_messenger import TraceMessenger
@@ -73,20 +74,17 @@ def tell_parameters(name: str, module: nn.Module) -> None:
     ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` takes gradients
     only where it meets one. So one statement is made always, and all of them when somebody
     captures: a loop with a torch optimiser pays for one, and two models with the same names in
-    one process never share a tensor.
+    one process never share a tensor. Whoever captures also finds each tensor's name where
+    ``pyro.optim`` looks for it, for options by name and for the optimiser's state.
     """
-    for parameter_name, parameter in _worth_telling(module):
-        parameter.unconstrained = _Itself(parameter)  # type: ignore[attr-defined]
-        _param(f"{name}.{parameter_name}", parameter)
-
-
-def _worth_telling(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     captured = any(isinstance(h, TraceMessenger) and h.param_only for h in _PYRO_STACK)
-    for name, parameter in module.named_parameters():
+    for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            yield name, parameter
+            parameter.unconstrained = _Itself(parameter)  # type: ignore[attr-defined]
+            _param(f"{name}.{parameter_name}", parameter)
             if not captured:
                 return
+            pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
 
 
 def _param(name: str, parameter: nn.Parameter) -> None:

@@ -32,7 +32,6 @@ class Training:
             inverse square root of the step (inverse-sqrt).
         weight_decay: Adam's L2 penalty.
         clip: Largest norm of the gradient; 0 for none.
-        label_smoothing: Of the likelihood while training; never of a reported figure.
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
@@ -49,7 +48,6 @@ class Training:
     decay: Literal["linear", "inverse-sqrt"] = "linear"
     weight_decay: float = 0.0
     clip: float = 1.0
-    label_smoothing: float = 0.0
     kl_warmup_steps: int = 0
     min_kl_weight: float = 0.0
     max_kl_weight: float = 1.0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from latentheads.batch import UNK
 from latentheads.corpora import grammar as synchronous
 from latentheads.corpora import pydoc
 from latentheads.corpora.vocabulary import Vocabulary
@@ -23,7 +24,8 @@ class Part:
         targets: Target token ids, each sentence ended by EOS.
         sources: Source token ids, or None for a language model.
         references: The target sentences as text.
-        truth: The exact log p(y | x) of every sentence in nats where it is known, else None.
+        truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model;
+            None where it is not known, as with a word that the vocabulary does not hold.
     """
 
     targets: list[list[int]]
@@ -88,11 +90,13 @@ def grammar(
     half = len(rest) // 2
 
     def part(chosen: Sequence[synchronous.Sentence]) -> Part:
+        targets = [target.encode(sentence.target) for sentence in chosen]
+        sources = [source.encode(sentence.source) for sentence in chosen]
         return Part(
-            targets=[target.encode(sentence.target) for sentence in chosen],
-            sources=[source.encode(sentence.source) for sentence in chosen],
+            targets=targets,
+            sources=sources,
             references=[" ".join(sentence.target) for sentence in chosen],
-            truth=[sentence.log_p_mixture for sentence in chosen],
+            truth=_known([sentence.log_p_mixture for sentence in chosen], targets, sources),
         )
 
     parts = part(train), part(rest[:half]), part(rest[half:])
@@ -122,11 +126,13 @@ def grammar_sources(
     proportions = domains or dict.fromkeys(synchronous.DOMAINS, 1 / len(synchronous.DOMAINS))
 
     def part(chosen: Sequence[synchronous.Sentence], known: bool = True) -> Part:
+        targets = [words.encode(sentence.source) for sentence in chosen]
+        exact = [_log_p(sentence.source, proportions) for sentence in chosen] if known else None
         return Part(
-            targets=[words.encode(sentence.source) for sentence in chosen],
+            targets=targets,
             sources=None,
             references=[" ".join(sentence.source) for sentence in chosen],
-            truth=[_log_p(sentence.source, proportions) for sentence in chosen] if known else None,
+            truth=exact and _known(exact, targets),
         )
 
     valid, test = drawn[sentences : sentences + held_out], drawn[sentences + held_out :]
@@ -140,6 +146,12 @@ def _draw(
     if sentences < 1 or more < 1:
         raise ValueError("sentences and held_out must be positive")
     return synchronous.sample(sentences + more, language=language, domains=domains, seed=seed)
+
+
+def _known(truth: list[float], *sides: list[list[int]]) -> list[float] | None:
+    """The truth of a part whose words are all known; with an unknown one it is of other tokens."""
+    unknown = any(UNK in row for side in sides for row in side)
+    return None if unknown else truth
 
 
 def _log_p(source: Words, proportions: Mapping[str, float]) -> float:

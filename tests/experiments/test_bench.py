@@ -16,7 +16,7 @@ from latentheads import Batch, Head_ELBO
 from models import Network, Translation, make_prior
 from tests.experiments.test_run import ROOT, program
 
-SMALL = "--width 8 --feed-forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
+SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
 PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
     "transformer": ("delta", Tied),
     "coda": ("cascaded", Tied),

@@ -41,6 +41,17 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
+def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
+    words = [*TINY, *SHORT, "--out", str(tmp_path)]
+    first = program("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
+    assert first.returncode == 0, first.stderr
+    pair = "independent+guides.cascaded:Cascaded"
+    grown = program("compare.py", "--recipes", f"coda-cs,{pair}", "--seeds", "0", *words)
+    assert grown.returncode == 0, grown.stderr
+    assert grown.stdout.count("parameters; corpus") == 1
+    assert f"| `{pair}` | 1 |" in grown.stdout
+
+
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--out", str(tmp_path)]
     assert program("compare.py", *words).returncode == 0
@@ -55,6 +66,8 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     [
         ("--seeds 0,x", "seeds must be whole numbers with commas between, got '0,x'"),
         ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
+        ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
+        ("--recipes coda,coda --seeds 0", "recipes must differ from each other, got coda,coda"),
         ("--guide tied", "--guide belongs to run.py"),
     ],
 )

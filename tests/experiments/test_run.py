@@ -131,6 +131,50 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
     assert results["test"]["kl"] == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (": : [", "not YAML"),
+        ("preset: pydoc", "preset belongs on the command line: --preset NAME"),
+        ("recipe: coda\nguide: cascaded", "recipe sets both prior and guide"),
+        ("recipe: codda", "unknown recipe 'codda'"),
+    ],
+)
+def test_a_wrong_configuration_costs_one_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    done = program("run.py", "--config", str(tmp_path / "c.yaml"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_words_change_what_files_say_and_options_go_to_the_guide_named(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("guide: autoregressive\nwidth: 16\n")
+    words = ["--guide.form", "masked", "--config", str(tmp_path / "c.yaml"), "--width", "24"]
+    printed = program("run.py", *words, "--print_config")
+    assert printed.returncode == 0, printed.stderr
+    assert "form: masked" in printed.stdout
+    assert "width: 24" in printed.stdout
+
+
+def test_a_tied_prior_takes_the_options_it_shares(tmp_path: Path) -> None:
+    counts = []
+    for hidden in ("2", "4"):
+        words = ["--guide", "cascaded", "--guide.hidden", hidden, "--prior", "tied", *TINY, *SHORT]
+        done = program("run.py", *words, "--out", str(tmp_path / hidden))
+        assert done.returncode == 0, done.stderr
+        counts.append(json.loads((tmp_path / hidden / "results.json").read_text())["parameters"])
+    assert counts[0] < counts[1]
+
+
+def test_a_diverging_run_says_so_in_one_line(tmp_path: Path) -> None:
+    words = ["--learning_rate", "1e30", "--report_every", "1", "--steps", "4", *TINY]
+    done = program("run.py", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert "the objective is" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     words = ["--latent", "decoder-cross", *TINY, *SHORT, "--out", str(tmp_path / "run")]
     assert program("run.py", *words).returncode == 0
@@ -150,6 +194,9 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
         ("--guide.hiden 3", "'hiden' is not accepted"),
+        ("--guide.hidden 0", "hidden must be at least 1, got 0"),
+        ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
+        ("--guide cascaded --prior tied --guide.link true", "has no option 'link'"),
         ("--recipe coda --guide tied", "recipe sets both prior and guide"),
     ],
 )

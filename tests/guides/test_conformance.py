@@ -159,7 +159,7 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
 @every_form
 @every_kind
 def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
-    """At a network's usual start; mean-field's KL compares two passes, so it rounds twice."""
+    """At the size of a network's usual start, with the same noise."""
     torch.set_default_dtype(torch.float32)
     model = build(kind, width=30, feed_forward=61, heads=3).float().eval()
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -17,7 +18,7 @@ from latentheads import Batch, HeadContext, Importance, importance, terms
 from latentheads.bound import traces
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadLogits
 from latentheads.families import Family, Point, Scores
-from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, build
+from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build
 
 CLOSED = ("cascaded", "cholesky", "mean-field")
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -261,12 +262,47 @@ def test_foreign_site_in_a_closed_form_is_exact(batch: Batch) -> None:
         assert torch.allclose(found.kl[block.site()], expected)
 
 
-def test_a_conditioned_head_is_no_latent(batch: Batch) -> None:
+def test_an_observed_head_is_refused(batch: Batch) -> None:
     model = build("language-model").eval()
-    logits = torch.zeros(3, 3, 4, 4)
-    with poutine.condition(data={"decoder.0.self.logits": logits}):
-        found = terms(model, Tied(model), batch)
-    assert list(found.kl) == ["decoder.1.self.logits"]
+    logits = {"decoder.0.self.logits": torch.zeros(3, 3, 4, 4)}
+    with (
+        poutine.condition(data=logits),
+        pytest.raises(ValueError, match="is observed, but the bound is on the target alone"),
+    ):
+        terms(model, Tied(model), batch)
+
+
+def test_dropout_makes_no_bound(batch: Batch) -> None:
+    model = build(dropout=0.2)
+    with pytest.raises(ValueError, match="dropout makes no bound"):
+        terms(model, Tied(model), batch)
+    assert terms(model.eval(), Tied(model), batch).elbo.isfinite().all()
+
+
+class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
+    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+        mask = replace(context.mask, latent=torch.zeros_like(context.mask.latent))
+        return super().posterior(block, replace(context, mask=mask))
+
+
+def test_a_posterior_that_counts_other_pairs_is_refused(batch: Batch) -> None:
+    model = build().eval()
+    with pytest.raises(ValueError, match="count the pairs that carry a latent and no other"):
+        terms(model, CountsNothing(model).double(), batch)
+
+
+class Relaxed(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if not name.endswith("gate"):
+            return prior
+        warm, half = torch.tensor(0.5), torch.full(prior.shape(), 0.5)
+        return dist.RelaxedBernoulliStraightThrough(warm, half).to_event(1)
+
+
+def test_a_relaxed_gate_is_refused(batch: Batch) -> None:
+    model = build("language-model", gate=bernoulli_gate()).eval()
+    with pytest.raises(ValueError, match="a relaxed posterior under a discrete prior"):
+        terms(model, Relaxed(model), batch)
 
 
 def test_delta_heads_are_refused_by_a_guide_of_its_own(batch: Batch) -> None:

@@ -101,3 +101,23 @@ def test_a_model_can_be_copied_and_pickled_after_a_pass(batch: Batch) -> None:
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         with PlugIn():
             assert torch.equal(twin.states(batch), model.states(batch))
+
+
+def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Batch) -> None:
+    named: list[str] = []
+
+    def options(name: str) -> dict[str, float]:
+        named.append(name)
+        return {"lr": 1e-2 if name.startswith("guide") else 1e-3}
+
+    model = build()
+    guide = attach("cascaded", model)
+    optimiser = pyro.optim.Adam(options)
+    SVI(model, guide, optimiser, Trace_ELBO()).step(batch)
+    assert any(name.startswith("guide.families") for name in named)
+    state = optimiser.get_state()
+    assert set(state) == {
+        f"{kind}.{name}"
+        for kind, module in (("model", model), ("guide", guide))
+        for name, _ in module.named_parameters()
+    }

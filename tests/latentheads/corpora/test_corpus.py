@@ -19,10 +19,17 @@ def test_no_held_out_source_occurs_in_training() -> None:
 
 
 def test_truth_is_a_log_probability_of_each_sentence() -> None:
-    corpus = grammar(sentences=11, held_out=5)
+    corpus = grammar(sentences=2003, held_out=53)
     for part in (corpus.train, corpus.valid, corpus.test):
         assert len(part.truth) == len(part)
         assert all(value <= 0 for value in part.truth)
+
+
+def test_the_truth_of_unknown_words_is_not_known() -> None:
+    corpus = grammar(sentences=11, held_out=53)
+    assert any(UNK in row for row in corpus.test.targets)
+    assert corpus.test.truth is None
+    assert corpus.train.truth is not None
 
 
 def test_references_are_what_the_ids_say() -> None:
@@ -34,8 +41,8 @@ def test_references_are_what_the_ids_say() -> None:
 
 
 def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
-    one = grammar_sources(sentences=7, held_out=5, domains={"news": 1.0, "talk": 0.0})
-    both = grammar_sources(sentences=7, held_out=5)
+    one = grammar_sources(sentences=2003, held_out=5, domains={"news": 1.0, "talk": 0.0})
+    both = grammar_sources(sentences=2003, held_out=5)
     assert one.source is None
     assert all(math.isfinite(value) and value < 0 for value in (*one.test.truth, *both.test.truth))
 
