@@ -59,7 +59,12 @@ def result_table(results: dict[str, Any]) -> str:
 
 
 def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
-    return label, f"{valid[key]:.4f}", f"{test[key]:.4f}"
+    return label, _figure(valid[key]), _figure(test[key])
+
+
+def _figure(value: float) -> str:
+    """Four decimals, or two digits of what would not show in them."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
 
 
 def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
@@ -69,8 +74,8 @@ def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
         chains[chain_of(site)].append((layer_of(site), kl))
     rows: list[Row] = []
     for chain, parts in chains.items():
-        layers = " + ".join(f"{kl:.4f}" for _, kl in sorted(parts))
-        rows.append((f"    {chain} = {layers}", "", f"{sum(kl for _, kl in parts):.4f}"))
+        layers = " + ".join(_figure(kl) for _, kl in sorted(parts))
+        rows.append((f"    {chain} = {layers}", "", _figure(sum(kl for _, kl in parts))))
     return rows
 
 

@@ -20,9 +20,9 @@ __all__ = ["Head_ELBO"]
 class Head_ELBO(Trace_ELBO):
     """``Trace_ELBO`` whose every latent site is reparameterised.
 
-    With its defaults the gradients are those of ``Trace_ELBO``, bit for bit. It is faster for two
-    reasons: nothing is copied to the host, and a site whose posterior is its prior is not scored
-    at all, since its log-ratio is exactly 0.
+    With its defaults the gradients are those of ``Trace_ELBO``, bit for bit. It spares two things:
+    nothing is copied to the host, and a site whose posterior is its prior is not scored at all,
+    since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
     bound; :func:`latentheads.bound.terms` computes the bound.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,14 +21,6 @@ class Decoder(HeadModel):
     """A model with a causal stack over the target and a table of output embeddings."""
 
     output: nn.Embedding
-
-    def __init__(
-        self,
-        chains: Collection[str],
-        latent: Collection[str] | None = None,
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(chains, latent, label_smoothing)
 
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:
