@@ -159,7 +159,11 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
 @every_form
 @every_kind
 def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
-    """At the size of a network's usual start, with the same noise."""
+    """A favourable case: weights halved, the guide near its prior, 611 tokens a side.
+
+    It is no property of every network: random ones with large logits move by up to 0.03, and the KL
+    of mean-field, which compares two passes, by 0.002 at width 32.
+    """
     torch.set_default_dtype(torch.float32)
     model = build(kind, width=30, feed_forward=61, heads=3).float().eval()
     with torch.no_grad():
