@@ -152,7 +152,7 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = per_token()
     for ours, theirs in zip(inside, expected, strict=True):
-        assert ours != theirs
+        assert (ours == theirs) == (form == "mean-field")
         assert abs(ours - theirs) < 2**-8 * max(abs(theirs), 8)
 
 
@@ -161,8 +161,8 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
 def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
     """A favourable case: weights halved, the guide near its prior, 611 tokens a side.
 
-    It is no property of every network: random ones with large logits move by up to 0.03, and
-    mean-field, whose KL compares two passes, by 0.041 on a trained model; the others by 0.0004.
+    It is no property of every network: random ones with large logits move by up to 0.03, trained
+    models of the grammar by 0.0004. Mean-field, whose KL compares two passes, stays in float32.
     """
     torch.set_default_dtype(torch.float32)
     model = build(kind, width=30, feed_forward=61, heads=3).float().eval()
