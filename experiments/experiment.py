@@ -181,9 +181,9 @@ class Run:
         return evaluate(self.model, self.guide, parts, samples, self.settings.seed, truth)
 
     def _write_vocabularies(self) -> None:
-        words = {"target": self.corpus.target.words}
+        words = {"target": self.corpus.target.to_json()}
         if self.corpus.source is not None:
-            words["source"] = self.corpus.source.words
+            words["source"] = self.corpus.source.to_json()
         self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
 
     def bleu(self) -> dict[str, Any]:

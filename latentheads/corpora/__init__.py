@@ -2,6 +2,7 @@
 
 from latentheads.corpora.batches import batches, forever
 from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.rows import Rows
+from latentheads.corpora.vocabulary import Vocabulary, Words
 
-__all__ = ["Corpus", "Part", "Vocabulary", "batches", "forever"]
+__all__ = ["Corpus", "Part", "Rows", "Vocabulary", "Words", "batches", "forever"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from typing import TypeVar
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from latentheads.batch import Batch
 from latentheads.corpora.corpus import Part
 
-__all__ = ["batches", "forever"]
+__all__ = ["batches", "collate", "forever", "groups"]
 
 POOL = 100
 """Sentences are sorted by length within a pool of this many batches, then batches are shuffled."""
 
-T = TypeVar("T")
+Places = NDArray[np.int64]
 
 
 def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> Iterator[Batch]:
@@ -24,44 +27,56 @@ def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) ->
         part: The sentences.
         tokens: Most tokens a batch may hold on either side, padding included. A sentence longer
             than that makes a batch of its own.
-        seed: Shuffles by this seed and the epoch; None keeps the part's order of lengths.
+        seed: Shuffles by this seed and the epoch; None sorts the whole part by length.
         epoch: Which epoch.
     """
+    for group in groups(part, tokens, seed, epoch):
+        yield collate(part, group)
+
+
+def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> list[Places]:
+    """Says which sentences make each batch of an epoch: a function of its arguments alone."""
     if tokens < 1:
         raise ValueError(f"tokens must be positive, got {tokens}")
-    places = list(range(len(part)))
-    rng = None if seed is None else random.Random(f"{seed} {epoch}")
-    if rng is not None:
-        rng.shuffle(places)
-    lengths = [
-        max(len(target), len(part.sources[place]) if part.sources else 0)
-        for place, target in enumerate(part.targets)
+    lengths = part.lengths
+    places = np.arange(len(part))
+    if seed is None:
+        return _cut(places, lengths, tokens)
+    rng = _generator(seed, epoch)
+    rng.shuffle(places)
+    mean = max(1, int(lengths.sum()) // max(1, len(lengths)))
+    pool = max(1, POOL * tokens // mean)
+    found = [
+        group
+        for start in range(0, len(places), pool)
+        for group in _cut(places[start : start + pool], lengths, tokens)
     ]
-    groups = _groups(places, lengths, tokens, whole=rng is None)
-    if rng is not None:
-        rng.shuffle(groups)
-    for group in groups:
-        yield _collate(part, group)
+    return [found[place] for place in rng.permutation(len(found))]
 
 
-def _groups(places: list[int], lengths: list[int], tokens: int, whole: bool) -> list[list[int]]:
-    mean = max(1, sum(lengths) // max(1, len(lengths)))
-    pool = len(places) if whole else max(1, POOL * tokens // mean)
-    groups: list[list[int]] = []
-    for start in range(0, len(places), max(1, pool)):
-        group: list[int] = []
-        for place in sorted(places[start : start + pool], key=lambda place: lengths[place]):
-            if group and (len(group) + 1) * lengths[place] > tokens:
-                groups.append(group)
-                group = []
-            group.append(place)
-        groups.append(group)
-    return groups
+def _generator(seed: int, epoch: int) -> np.random.Generator:
+    """The same stream for the same words in every release of numpy that keeps PCG64."""
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def _collate(part: Part, group: list[int]) -> Batch:
-    sources = [part.sources[place] for place in group] if part.sources else None
-    return Batch.of([part.targets[place] for place in group], sources, group, len(part))
+def _cut(places: Places, lengths: Places, tokens: int) -> list[Places]:
+    """Sorts by length and cuts where one sentence more would exceed the budget."""
+    ordered = places[np.argsort(lengths[places], kind="stable")]
+    sorted_lengths = lengths[ordered].tolist()
+    cuts, start = [], 0
+    for place, length in enumerate(sorted_lengths):
+        if place > start and (place - start + 1) * length > tokens:
+            cuts.append(place)
+            start = place
+    return [group for group in np.split(ordered, cuts) if len(group)]
+
+
+def collate(part: Part, group: Sequence[int] | Places) -> Batch:
+    """Pads some sentences of a part into a batch."""
+    source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
+    target = torch.from_numpy(part.targets.pad(group))
+    return Batch(target, source, torch.as_tensor(np.asarray(group)), len(part))
 
 
 def forever(part: Part, tokens: int, seed: int) -> Iterator[Batch]:

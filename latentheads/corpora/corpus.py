@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from latentheads.batch import UNK
 from latentheads.corpora import grammar as synchronous
 from latentheads.corpora import pydoc
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.rows import Rows
+from latentheads.corpora.vocabulary import Vocabulary, Words
 
 __all__ = ["Corpus", "Part", "grammar", "grammar_sources", "pydoc_prose"]
-
-Words = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -23,23 +25,30 @@ class Part:
     Attributes:
         targets: Target token ids, each sentence ended by EOS.
         sources: Source token ids, or None for a language model.
-        references: The target sentences as text.
+        references: The target sentences as text; none for training.
         truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model;
             None where it is not known, as with a word that the vocabulary does not hold.
     """
 
-    targets: list[list[int]]
-    sources: list[list[int]] | None
-    references: list[str]
+    targets: Rows
+    sources: Rows | None
+    references: Sequence[str] = ()
     truth: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of the longer side of every sentence."""
+        if self.sources is None:
+            return self.targets.lengths
+        return np.maximum(self.targets.lengths, self.sources.lengths)
+
+    @property
     def tokens(self) -> int:
         """Target tokens, one EOS a sentence included."""
-        return sum(map(len, self.targets))
+        return len(self.targets.tokens)
 
 
 @dataclass(frozen=True)
@@ -85,17 +94,18 @@ def grammar(
     train, seen = drawn[:sentences], {sentence.source for sentence in drawn[:sentences]}
     fresh = {s.source: s for s in reversed(drawn[sentences:]) if s.source not in seen}
     rest = list(reversed(fresh.values()))[: 2 * held_out]
-    source = Vocabulary.count(sentence.source for sentence in train)
-    target = Vocabulary.count(sentence.target for sentence in train)
+    source = Words.count(" ".join(sentence.source) for sentence in train)
+    target = Words.count(" ".join(sentence.target) for sentence in train)
     half = len(rest) // 2
 
     def part(chosen: Sequence[synchronous.Sentence]) -> Part:
-        targets = [target.encode(sentence.target) for sentence in chosen]
-        sources = [source.encode(sentence.source) for sentence in chosen]
+        references = [" ".join(sentence.target) for sentence in chosen]
+        targets = target.encode_all(references)
+        sources = source.encode_all(" ".join(sentence.source) for sentence in chosen)
         return Part(
             targets=targets,
             sources=sources,
-            references=[" ".join(sentence.target) for sentence in chosen],
+            references=references,
             truth=_known([sentence.log_p_mixture for sentence in chosen], targets, sources),
         )
 
@@ -122,16 +132,17 @@ def grammar_sources(
     """
     language = next(iter(synchronous.LANGUAGES))
     drawn = _draw(sentences, 2 * held_out, language, domains, seed)
-    words = Vocabulary.count(sentence.source for sentence in drawn[:sentences])
+    words = Words.count(" ".join(sentence.source) for sentence in drawn[:sentences])
     proportions = domains or dict.fromkeys(synchronous.DOMAINS, 1 / len(synchronous.DOMAINS))
 
     def part(chosen: Sequence[synchronous.Sentence], known: bool = True) -> Part:
-        targets = [words.encode(sentence.source) for sentence in chosen]
+        references = [" ".join(sentence.source) for sentence in chosen]
+        targets = words.encode_all(references)
         exact = [_log_p(sentence.source, proportions) for sentence in chosen] if known else None
         return Part(
             targets=targets,
             sources=None,
-            references=[" ".join(sentence.source) for sentence in chosen],
+            references=references,
             truth=exact and _known(exact, targets),
         )
 
@@ -148,13 +159,12 @@ def _draw(
     return synchronous.sample(sentences + more, language=language, domains=domains, seed=seed)
 
 
-def _known(truth: list[float], *sides: list[list[int]]) -> list[float] | None:
+def _known(truth: list[float], *sides: Rows) -> list[float] | None:
     """The truth of a part whose words are all known; with an unknown one it is of other tokens."""
-    unknown = any(UNK in row for side in sides for row in side)
-    return None if unknown else truth
+    return None if any(UNK in side.tokens for side in sides) else truth
 
 
-def _log_p(source: Words, proportions: Mapping[str, float]) -> float:
+def _log_p(source: Sequence[str], proportions: Mapping[str, float]) -> float:
     """Log sum_d p(d) p(x | d)."""
     given = synchronous.log_p_sources(source)
     total = sum(proportions.values())
@@ -168,12 +178,7 @@ def pydoc_prose(minimum: int = 3, maximum: int = 60) -> Corpus:
         minimum: A word seen less often in training is unknown.
         maximum: Longest sentence; longer ones are cut in pieces.
     """
-    train, valid, test = pydoc.split(maximum=maximum)
-    words = Vocabulary.count(train, minimum)
-    parts = _prose(train, words), _prose(valid, words), _prose(test, words)
+    train, valid, test = ([" ".join(s) for s in part] for part in pydoc.split(maximum=maximum))
+    words = Words.count(train, minimum)
+    parts = (Part(words.encode_all(part), None, part) for part in (train, valid, test))
     return Corpus("pydoc", *parts, words)
-
-
-def _prose(sentences: Sequence[Words], words: Vocabulary) -> Part:
-    encoded = [words.encode(sentence) for sentence in sentences]
-    return Part(encoded, None, [" ".join(sentence) for sentence in sentences])

@@ -42,7 +42,8 @@ def test_forever_goes_on_into_the_next_epoch(part: Part) -> None:
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:
     batch = next(iter(batches(part, 97, seed=1)))
     for row, place in zip(batch.target.tolist(), batch.sentences.tolist(), strict=True):
-        assert row[: len(part.targets[place])] == part.targets[place]
+        expected = part.targets[place].tolist()
+        assert row[: len(expected)] == expected
     assert batch.size == 307
 
 

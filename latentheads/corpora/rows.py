@@ -1,0 +1,68 @@
+"""Sentences of token ids in one flat array: millions of them without a Python object each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.batch import PAD
+
+__all__ = ["Rows"]
+
+
+class Rows(Sequence[NDArray[np.int32]]):
+    """Sentences of different lengths, one behind the other.
+
+    Args:
+        tokens: The token ids of all sentences.
+        ends: Where each sentence ends.
+    """
+
+    def __init__(self, tokens: NDArray[np.int32], ends: NDArray[np.int64]) -> None:
+        self.tokens = tokens
+        self.ends = ends
+        self.lengths = np.diff(ends, prepend=0)
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[int]]) -> Rows:
+        """Packs sentences."""
+        tokens: list[NDArray[np.int32]] = []
+        lengths: list[int] = []
+        for sentence in sentences:
+            tokens.append(np.asarray(sentence, dtype=np.int32))
+            lengths.append(len(sentence))
+        flat = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
+        return cls(flat, np.cumsum(lengths, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, place: int) -> NDArray[np.int32]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Rows: ...
+
+    def __getitem__(self, place: int | slice) -> NDArray[np.int32] | Rows:
+        if isinstance(place, slice):
+            return self.take(range(len(self))[place])
+        place = range(len(self))[place]
+        return self.tokens[self.ends[place] - self.lengths[place] : self.ends[place]]
+
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """Some of the sentences, in the order asked for."""
+        return Rows.of(self[int(place)] for place in places)
+
+    def pad(self, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Some of the sentences as a matrix, padded to the longest of them."""
+        chosen = np.asarray(places, dtype=np.int64)
+        lengths = self.lengths[chosen]
+        columns = np.arange(int(lengths.max(initial=0)))
+        inside = columns < lengths[:, None]
+        padded = np.full(inside.shape, PAD, dtype=np.int64)
+        starts = self.ends[chosen] - lengths
+        padded[inside] = self.tokens[(starts[:, None] + columns)[inside]]
+        return padded
