@@ -180,5 +180,8 @@ def pydoc_prose(minimum: int = 3, maximum: int = 60) -> Corpus:
     """
     train, valid, test = ([" ".join(s) for s in part] for part in pydoc.split(maximum=maximum))
     words = Words.count(train, minimum)
-    parts = (Part(words.encode_all(part), None, part) for part in (train, valid, test))
-    return Corpus("pydoc", *parts, words)
+
+    def part(lines: list[str]) -> Part:
+        return Part(words.encode_all(lines), None, lines)
+
+    return Corpus("pydoc", part(train), part(valid), part(test), words)
