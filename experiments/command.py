@@ -74,7 +74,8 @@ class Settings:
         device: Where to run.
         out: The run folder.
         label_smoothing: Of the likelihood while training; never of a reported figure.
-        overwrite: Whether a finished run there may be replaced.
+        overwrite: Whether another run there may be replaced.
+        tensorboard: Whether to write TensorBoard's file too.
         verbose: Whether to print the KL of every site.
         text: The whole configuration as YAML.
     """
@@ -94,6 +95,7 @@ class Settings:
     out: Path
     label_smoothing: float
     overwrite: bool
+    tensorboard: bool
     verbose: bool
     text: str
 
@@ -188,7 +190,10 @@ def _parser(prog: str, description: str) -> Parser:
         default=0.0,
         help="of the likelihood while training; never of a reported figure",
     )
-    parser.add_argument("--overwrite", type=bool, default=False, help="replace a finished run")
+    parser.add_argument("--overwrite", type=bool, default=False, help="start anew in a used folder")
+    parser.add_argument(
+        "--tensorboard", type=bool, default=False, help="write TensorBoard's file too"
+    )
     parser.add_argument(
         "--device", type=str, default="auto", help="cpu, cuda, or auto: cuda where there is one"
     )
@@ -230,12 +235,16 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         out=Path(configuration.out or f"runs/{recipe}-seed{configuration.seed}"),
         label_smoothing=configuration.label_smoothing,
         overwrite=configuration.overwrite,
+        tensorboard=configuration.tensorboard,
         verbose=configuration.verbose,
         text=_text(parser, configuration),
     )
 
 
-NO_PART_OF_A_RUN = ("config", "out", "overwrite", "verbose", "recipes", "seeds")
+NO_PART_OF_A_RUN = (
+    *("config", "out", "overwrite", "verbose", "tensorboard", "device"),
+    *("recipes", "seeds"),
+)
 
 
 def _text(parser: Parser, configuration: Namespace) -> str:

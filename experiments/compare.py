@@ -5,7 +5,6 @@ python experiments/compare.py --recipes coda-cs,mean-field,autoregressive,cascad
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import pandas as pd
 from command import Parser, Settings, read_settings
 from experiment import Run, make_corpus
+from folder import Folder
 from pictures import draw_elbos
 from scipy import stats
 
@@ -55,12 +55,12 @@ def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -
     corpus = make_corpus(plans[0][1].data)
     rows = []
     for label, plan in plans:
-        results = _finished(plan)
+        results = Folder(plan.out, plan.text, plan.overwrite).results
         if results is None:
             run = Run(plan, corpus)
             print(run.headline(), f"seed {plan.seed}", flush=True)
             run.train()
-            results = run.finish().results
+            results = run.finish()
         rows.append(_row(label, results))
     return pd.DataFrame(rows)
 
@@ -71,17 +71,6 @@ def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
     folder = out / f"{recipe.replace(':', '.')}-seed{seed}"
     own = [*pair, "--seed", str(seed), "--out", str(folder)]
     return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
-
-
-def _finished(plan: Settings) -> dict[str, Any] | None:
-    results = plan.out / "results.json"
-    if plan.overwrite or not results.exists():
-        return None
-    if (plan.out / "config.yaml").read_text(encoding="utf-8") != plan.text:
-        raise ValueError(
-            f"{plan.out} holds a run with other options: choose another --out or --overwrite"
-        )
-    return json.loads(results.read_text(encoding="utf-8"))
 
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:

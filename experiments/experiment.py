@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import sacrebleu
 import torch
 from command import Data, Settings
+from folder import Folder
 from pictures import draw_bound, draw_divergence, draw_kl
-from safetensors.torch import load_model, save_model
 from tqdm import tqdm
 
-from latentheads.corpora import Corpus, Part, batches, forever
+from latentheads import checkpoints
+from latentheads.checkpoints import weights
+from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.corpus import grammar, grammar_sources, pydoc_prose
 from latentheads.decoding import greedy
 from latentheads.divergence import divergence
+from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating
-from latentheads.training import Progress, train
 from models import HeadModel, LanguageModel, Translation
 
-__all__ = ["Outcome", "Run", "make_corpus"]
+__all__ = ["Run", "make_accelerator", "make_corpus"]
 
 EVALUATION_TOKENS = 4096
 
@@ -47,64 +50,24 @@ def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
     return Translation(source, target, prior, network, latent, label_smoothing=smoothing)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run leaves behind, besides its files.
+def make_accelerator(settings: Settings) -> Any:
+    """Makes an Accelerator where there is something to do for it, else None.
 
-    Attributes:
-        results: The contents of ``results.json``.
-        report: The report on the test part.
+    It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
+    with the engine: accelerate fixes one precision for a whole process.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not settings.tensorboard:
+        return None
+    from accelerate import Accelerator
 
-    results: dict[str, Any]
-    report: Report
-
-
-class Folder:
-    """A run folder, written file by file.
-
-    Args:
-        path: Where; made if need be.
-        overwrite: Whether a finished run there may be replaced.
-    """
-
-    def __init__(self, path: Path, overwrite: bool) -> None:
-        self.path = path
-        try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except OSError as reason:
-            raise ValueError(f"cannot write the run folder {path}: {reason.strerror}") from reason
-        if not os.access(path, os.W_OK):
-            raise ValueError(f"cannot write the run folder {path}: Permission denied")
-        if (path / "results.json").exists() and not overwrite:
-            raise ValueError(f"{path} holds a finished run: choose another --out or --overwrite")
-        for name in ("metrics.jsonl", "results.json"):
-            (path / name).unlink(missing_ok=True)
-
-    def write(self, name: str, text: str) -> None:
-        """Writes a text file whole or not at all."""
-        partial = self.path / f"{name}.part"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self.path / name)
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Adds a line to ``metrics.jsonl``."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def save(self, name: str, **modules: torch.nn.Module) -> None:
-        """Saves modules as a checkpoint, each file whole or not at all."""
-        folder = self.path / "checkpoints" / name
-        folder.mkdir(exist_ok=True)
-        for module_name, module in modules.items():
-            partial = folder / f"{module_name}.part"
-            save_model(module, str(partial))
-            partial.replace(folder / f"{module_name}.safetensors")
-
-    def load(self, name: str, **modules: torch.nn.Module) -> None:
-        """Loads modules from a checkpoint."""
-        for module_name, module in modules.items():
-            load_model(module, self.path / "checkpoints" / name / f"{module_name}.safetensors")
+    accelerator = Accelerator(
+        cpu=settings.device.type == "cpu",
+        log_with="tensorboard" if settings.tensorboard else None,
+        project_dir=settings.out,
+    )
+    if settings.tensorboard:
+        accelerator.init_trackers("tensorboard")
+    return accelerator
 
 
 class Run:
@@ -113,25 +76,48 @@ class Run:
     Args:
         settings: Everything that says what it is.
         corpus: The corpus; made from the settings when not given.
+        accelerator: An ``accelerate.Accelerator``, for several processes or TensorBoard.
     """
 
-    def __init__(self, settings: Settings, corpus: Corpus | None = None) -> None:
+    def __init__(
+        self, settings: Settings, corpus: Corpus | None = None, accelerator: Any = None
+    ) -> None:
         self.settings = settings
-        self.folder = Folder(settings.out, settings.overwrite)
+        self.folder = Folder(settings.out, settings.text, settings.overwrite)
         self.corpus = corpus or make_corpus(settings.data)
+        self.accelerator = accelerator
+        self.device = settings.device if accelerator is None else accelerator.device
         torch.manual_seed(settings.seed)
-        self.model = make_model(settings, self.corpus).to(settings.device)
-        self.guide = settings.make_guide(self.model).to(settings.device)
+        self.model = make_model(settings, self.corpus).to(self.device)
+        self.guide = settings.make_guide(self.model).to(self.device)
+        self.engine = Engine(
+            self.model,
+            self.guide,
+            self.corpus.train,
+            settings.training,
+            settings.seed,
+            accelerator,
+        )
         self.best = -float("inf")
-        self.speeds: list[float] = []
+        self.stale = 0
+        self.line: Any = None
+        if self.folder.resumable:
+            self._resume()
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.engine.rank == 0
 
     def headline(self) -> str:
         """Says in one line what is about to run."""
         settings, counts = self.settings, self.parameters()
+        start = f"; resumed at step {self.engine.step:,}" if self.engine.step else ""
+        workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         return (
             f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
-            f"{len(self.corpus.train):,} sentences; {settings.device}"
+            f"{len(self.corpus.train):,} sentences; {self.device.type}{workers}{start}"
         )
 
     def parameters(self) -> dict[str, int]:
@@ -142,38 +128,79 @@ class Run:
         }
 
     def train(self, quiet: bool = False) -> None:
-        """Trains, with one live line; keeps the weights with the best bound on validation."""
-        settings = self.settings
-        self.folder.write("config.yaml", settings.text)
-        self._write_vocabularies()
-        torch.manual_seed(settings.seed)
-        data = forever(self.corpus.train, settings.training.tokens, settings.seed)
+        """Trains, with one live line; what stays are the weights to report on."""
+        steps = self.settings.training.steps
+        if self.main:
+            self.folder.begin(self.engine.step)
+            self._write_vocabularies()
         with tqdm(
-            total=settings.training.steps, disable=quiet, unit="step", dynamic_ncols=True
-        ) as line:
-            train(
-                self.model,
-                self.guide,
-                _counted(data, line),
-                settings.training,
-                lambda progress: self._watch(progress, line),
-            )
-            line.update(settings.training.steps - line.n)
-        self.folder.save("last", model=self.model, guide=self.guide)
-        self.folder.load("best", model=self.model, guide=self.guide)
+            total=steps,
+            initial=self.engine.step,
+            disable=quiet or not self.main,
+            unit="step",
+            dynamic_ncols=True,
+        ) as self.line:
+            self.engine.run(self._watch, self._checkpoint, self._tick)
+        if self.main:
+            self._choose()
 
-    def _watch(self, progress: Progress, line: Any) -> None:
+    def _tick(self, step: int) -> None:
+        self.line.update(step - self.line.n)
+
+    def _watch(self, progress: Progress) -> bool:
+        """Evaluates on validation and keeps what is worth keeping; True: stop here."""
+        training = self.settings.training
         report = self._evaluate(self.corpus.valid, samples=1)
-        self.speeds.append(progress.tokens_per_second)
         figures = report.figures()
         self.folder.append({**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site})
-        line.set_postfix_str(
+        self.line.set_postfix_str(
             f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
             f"nats/token, {progress.tokens_per_second:,.0f} tokens/s"
         )
-        if report.elbo > self.best:
-            self.best = report.elbo
-            self.folder.save("best", model=self.model, guide=self.guide)
+        if self.accelerator is not None:
+            shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
+            train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
+            self.accelerator.log({**shown, **train}, step=progress.step)
+        value = figures[training.metric.replace("-", "_")]
+        self.stale += 1
+        if value > self.best:
+            self.best, self.stale = value, 0
+            self._save(self.folder.best, progress.step)
+        kept = max(training.keep, training.average)
+        if kept:
+            self._save(self.folder.kept(progress.step), progress.step)
+            for old in self.folder.kept()[:-kept]:
+                old.unlink()
+        return 0 < training.patience <= self.stale
+
+    def _save(self, path: Path, step: int) -> None:
+        checkpoints.save(path, weights(model=self.model, guide=self.guide), {"step": step})
+
+    def _checkpoint(self) -> None:
+        """Saves everything to go on from; every process takes part, the first one writes."""
+        tensors, facts = self.engine.state()
+        if self.main:
+            facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
+            checkpoints.save(self.folder.last, tensors, facts)
+
+    def _resume(self) -> None:
+        tensors, facts = checkpoints.load(self.folder.last)
+        checkpoints.restore(self.folder.last, tensors, model=self.model, guide=self.guide)
+        self.engine.restore(tensors, facts)
+        self.best = -float("inf") if facts["best"] is None else facts["best"]
+        self.stale = facts["stale"]
+
+    def _choose(self) -> None:
+        """Takes the weights to report on: the best, or the average of the last."""
+        number = self.settings.training.average
+        path = self.folder.best
+        if number:
+            path = self.folder.path / "checkpoints" / "average.safetensors"
+            averaged = checkpoints.average(self.folder.kept()[-number:])
+            checkpoints.save(path, averaged, {"step": self.engine.step, "averaged": number})
+        tensors, facts = checkpoints.load(path)
+        checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
+        self.reported = facts["step"]
 
     def _evaluate(self, part: Part, samples: int) -> Report:
         truth = None if part.truth is None else sum(part.truth)
@@ -182,7 +209,9 @@ class Run:
 
     def _write_vocabularies(self) -> None:
         words = {"target": self.corpus.target.to_json()}
-        if self.corpus.source is not None:
+        if self.corpus.source is self.corpus.target:
+            words = {"joint": words["target"]}
+        elif self.corpus.source is not None:
             words["source"] = self.corpus.source.to_json()
         self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
 
@@ -192,7 +221,7 @@ class Run:
         lines: dict[int, str] = {}
         with evaluating(self.model):
             for batch in batches(part, EVALUATION_TOKENS):
-                rows = greedy(self.model, batch.to(self.settings.device))
+                rows = greedy(self.model, batch.to(self.device))
                 places = batch.sentences.tolist()
                 lines.update(
                     (place, target.decode(row)) for place, row in zip(places, rows, strict=True)
@@ -200,45 +229,40 @@ class Run:
         translations = [lines[place] for place in range(len(part))]
         self.folder.write("test.translations.txt", "\n".join(translations) + "\n")
         metric = sacrebleu.BLEU(tokenize="none", force=True)
-        score = metric.corpus_score(translations, [part.references]).score
+        score = metric.corpus_score(translations, [list(part.references)]).score
         return {"bleu": score, "signature": str(metric.get_signature())}
 
-    def finish(self) -> Outcome:
-        """Reports on validation and test and writes results and plots."""
+    def finish(self) -> dict[str, Any]:
+        """Reports on validation and test, writes and returns the results, and draws the plots."""
         settings = self.settings
         valid = self._evaluate(self.corpus.valid, settings.samples)
         test = self._evaluate(self.corpus.test, settings.samples)
         scores = {} if self.corpus.source is None else self.bleu()
         heads = divergence(self.model, batches(self.corpus.valid, 512))
+        speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
         results = {
             "recipe": settings.recipe,
             "guide": settings.guide_name,
             "prior": settings.prior_name,
             "corpus": self.corpus.name,
             "seed": settings.seed,
+            "steps": self.engine.step,
+            "reported_step": self.reported,
             "parameters": sum(self.parameters().values()),
-            "tokens_per_second": _median(self.speeds),
+            "tokens_per_second": _median(speeds),
             "head_divergence": heads.average(),
             "valid": valid.figures(),
             "test": {**test.figures(), **scores},
             "kl_by_site": test.kl_by_site,
             "kl_how": test.how,
-            "versions": {"torch": torch.__version__, "device": str(settings.device)},
+            "versions": {"torch": torch.__version__, "device": self.device.type},
         }
-        self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
-        draw_bound(self.folder.path / "metrics.jsonl", self.folder.path / "bound.png")
+        draw_bound(self.folder.metrics(), self.folder.path / "bound.png")
         draw_kl(test.kl_by_site, self.folder.path / "kl.png")
         draw_divergence(heads, self.folder.path / "divergence.png")
-        return Outcome(results, test)
+        self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
+        return results
 
 
 def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2] if values else 0.0
-
-
-def _counted(data: Any, line: Any) -> Any:
-    """Passes batches on and moves the progress line."""
-    for place, batch in enumerate(data):
-        if place:
-            line.update()
-        yield batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -46,9 +45,8 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_bound(metrics: Path, path: Path) -> None:
+def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
     """Draws the true bound on validation, and what stands beside it, over training."""
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     steps = [record["step"] for record in records]
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     for name, label, style in (

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from command import read_settings
-from experiment import Run
+from experiment import Run, make_accelerator
 from tables import result_table, site_table
 
 DESCRIPTION = (
@@ -24,23 +24,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
     try:
-        run = Run(settings)
+        run = Run(settings, accelerator=make_accelerator(settings))
     except ValueError as mistake:
         print(f"run.py: error: {mistake}", file=sys.stderr)
         return 2
-    print(run.headline())
+    results = run.folder.results
     try:
-        run.train()
-        outcome = run.finish()
-    except FloatingPointError as trouble:
-        print(f"run.py: error: {trouble}; its checkpoints are in {settings.out}", file=sys.stderr)
+        if results is None:
+            if run.main:
+                print(run.headline(), flush=True)
+            run.train()
+            if not run.main:
+                return 0
+            results = run.finish()
+        elif run.main:
+            print(f"{settings.out} is finished; --overwrite trains it anew")
+    except (FloatingPointError, OSError) as trouble:
+        print(f"run.py: error: {trouble}; what is finished is in {settings.out}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"run.py: stopped; checkpoints are in {settings.out}", file=sys.stderr)
+        print("run.py: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
-    print(result_table(outcome.results))
+    print(result_table(results))
     if settings.verbose:
-        print(site_table(outcome.report))
+        print(site_table(results))
     print(f"written to {settings.out}")
     return 0
 

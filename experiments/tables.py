@@ -7,8 +7,6 @@ from typing import Any
 
 from pictures import chain_of, layer_of
 
-from latentheads.evaluation import Report
-
 __all__ = ["aligned", "result_table", "site_table"]
 
 Row = tuple[str, ...]
@@ -79,10 +77,9 @@ def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
     return rows
 
 
-def site_table(report: Report) -> str:
+def site_table(results: dict[str, Any]) -> str:
     """The KL of every site and how it was computed."""
     rows: list[Row] = [("site", "KL nats/token", "how")]
-    rows += [
-        (site, f"{report.kl_by_site[site]:.3e}", report.how[site]) for site in report.kl_by_site
-    ]
+    how = results["kl_how"]
+    rows += [(site, f"{kl:.3e}", how[site]) for site, kl in results["kl_by_site"].items()]
     return aligned(rows)

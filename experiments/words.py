@@ -17,7 +17,7 @@ from models import PRIORS, Prior
 __all__ = ["DEFAULTS", "Tied", "class_path", "expand_words", "load_yaml", "name_of", "presets"]
 
 PRESETS = Path(__file__).parent / "presets"
-FLAGS = ("--overwrite", "--verbose")
+FLAGS = ("--overwrite", "--verbose", "--tensorboard")
 DEFAULTS = {"guide": "cascaded", "prior": "independent"}
 T = TypeVar("T")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -85,9 +86,13 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor."""
-        moved = {
-            field.name: getattr(self, field.name).to(device, non_blocking=True)
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), Tensor)
-        }
-        return replace(self, **moved)
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> Batch:
+        """Puts every tensor in pinned memory."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
+        return replace(self, **changed)

@@ -1,22 +1,12 @@
-"""Training: steps of stochastic variational inference, with the true bound watched beside them."""
+"""How to train: everything about the steps of stochastic variational inference but the steps."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import pyro
-import torch
-from torch import Tensor, nn
-
-from latentheads.batch import Batch
-from latentheads.objective import Head_ELBO
-
-__all__ = ["Progress", "Training", "train"]
+__all__ = ["Training"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +15,8 @@ class Training:
 
     Attributes:
         steps: Updates.
-        tokens: Most tokens of a batch on either side, padding included.
+        tokens: Most tokens of a batch on either side, padding included, all processes together.
+        accumulate: Batches whose gradients are summed for one update.
         learning_rate: Adam's, at the end of the warm-up.
         warmup_steps: Updates of linear growth of the learning rate.
         decay: How the learning rate falls afterwards: to 0 at the last step (linear), or by the
@@ -37,12 +28,19 @@ class Training:
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
         free_bits: No site's KL is pushed below this many nats per target token.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
-        precision: float32, or bfloat16 autocast with densities in float32.
-        report_every: Updates between two evaluations of the bound on validation.
+        precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
+        report_every: Updates between two evaluations on validation.
+        checkpoint_every: Updates between two checkpoints to resume from; 0: at every evaluation.
+        metric: What says on validation which weights are best: the bound (elbo) or the likelihood
+            of the plug-in network (plug-in, as the papers do).
+        patience: Stop after so many evaluations without a better metric; 0: never.
+        keep: Weights of the last so many evaluations kept on disk, besides the best.
+        average: Report the average of the last so many of them rather than the best; 0: the best.
     """
 
     steps: int = 3000
     tokens: int = 1024
+    accumulate: int = 1
     learning_rate: float = 3e-3
     warmup_steps: int = 200
     decay: Literal["linear", "inverse-sqrt"] = "linear"
@@ -53,15 +51,22 @@ class Training:
     max_kl_weight: float = 1.0
     free_bits: float = 0.0
     kl: Literal["analytic", "sampled"] = "analytic"
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     report_every: int = 250
+    checkpoint_every: int = 0
+    metric: Literal["elbo", "plug-in"] = "elbo"
+    patience: int = 0
+    keep: int = 0
+    average: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tokens", "report_every"):
+        for name in ("steps", "tokens", "accumulate", "report_every"):
             _require(name, getattr(self, name), at_least=1)
         for name in ("warmup_steps", "kl_warmup_steps", "min_kl_weight", "max_kl_weight"):
             _require(name, getattr(self, name), at_least=0)
         for name in ("weight_decay", "clip", "free_bits"):
+            _require(name, getattr(self, name), at_least=0)
+        for name in ("checkpoint_every", "patience", "keep", "average"):
             _require(name, getattr(self, name), at_least=0)
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
@@ -85,103 +90,3 @@ class Training:
 def _require(name: str, value: float, at_least: float) -> None:
     if not value >= at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What is known after a stretch of training.
-
-    Attributes:
-        step: Updates done.
-        objective: Training objective since the last report in nats a token: smoothed, weighted
-            and with dropout, so not a bound.
-        tokens_per_second: Target tokens trained on, a second, evaluation not counted.
-        kl_weight: The factor of the KL at this step.
-    """
-
-    step: int
-    objective: float
-    tokens_per_second: float
-    kl_weight: float
-
-
-def train(
-    model: nn.Module,
-    guide: nn.Module,
-    data: Iterator[Batch],
-    training: Training,
-    report: Callable[[Progress], None],
-) -> None:
-    """Trains model and guide together, and reports in regular stretches and at the end.
-
-    Args:
-        model: The model.
-        guide: Its guide.
-        data: An endless stream of batches.
-        training: How to train.
-        report: Called with the progress; it may evaluate.
-
-    Raises:
-        FloatingPointError: The objective is no longer finite.
-    """
-    device = next(model.parameters()).device
-    elbo = Head_ELBO(free_bits=training.free_bits, analytic=training.kl == "analytic")
-    objective = elbo(model.train(), guide.train())
-    optimiser = torch.optim.Adam(
-        objective.parameters(),
-        lr=training.learning_rate,
-        betas=(0.9, 0.98),
-        weight_decay=training.weight_decay,
-        fused=device.type == "cuda",
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, training.rate)
-    stretch = _Stretch(device)
-    for step in range(training.steps):
-        batch = next(data).to(device)
-        elbo.kl_weight = training.kl_weight(step)
-        with pyro.validation_enabled(step == 0), _precision(training, device):
-            loss = objective(batch)
-        tokens = batch.target_valid.sum()
-        (loss * (len(batch) / batch.size / tokens)).backward()
-        if training.clip:
-            torch.nn.utils.clip_grad_norm_(objective.parameters(), training.clip)
-        optimiser.step()
-        schedule.step()
-        optimiser.zero_grad(set_to_none=True)
-        stretch.add(loss.detach() * (len(batch) / batch.size), tokens)
-        if (step + 1) % training.report_every == 0 or step + 1 == training.steps:
-            report(stretch.close(step + 1, elbo.kl_weight))
-            stretch.open()
-
-
-def _precision(training: Training, device: torch.device) -> AbstractContextManager[Any]:
-    if training.precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-class _Stretch:
-    """Sums of a stretch of steps, kept on the device until it is closed."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.open()
-
-    def open(self) -> None:
-        """Begins a new stretch."""
-        self.loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.tokens = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.start = time.perf_counter()
-
-    def add(self, loss: Tensor, tokens: Tensor) -> None:
-        """Adds one step."""
-        self.loss += loss
-        self.tokens += tokens
-
-    def close(self, step: int, kl_weight: float) -> Progress:
-        """Reads the sums."""
-        tokens, loss = float(self.tokens), float(self.loss)
-        seconds = time.perf_counter() - self.start
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the objective is {loss} at or before step {step}")
-        return Progress(step, -loss / tokens, tokens / seconds, kl_weight)

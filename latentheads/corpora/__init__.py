@@ -3,6 +3,18 @@
 from latentheads.corpora.batches import batches, forever
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.stream import Place, Stream, Update
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
-__all__ = ["Corpus", "Part", "Rows", "Vocabulary", "Words", "batches", "forever"]
+__all__ = [
+    "Corpus",
+    "Part",
+    "Place",
+    "Rows",
+    "Stream",
+    "Update",
+    "Vocabulary",
+    "Words",
+    "batches",
+    "forever",
+]

@@ -27,7 +27,7 @@ class Rows(Sequence[NDArray[np.int32]]):
         self.lengths = np.diff(ends, prepend=0)
 
     @classmethod
-    def of(cls, sentences: Iterable[Sequence[int]]) -> Rows:
+    def of(cls, sentences: Iterable[Sequence[int] | NDArray[np.int32]]) -> Rows:
         """Packs sentences."""
         tokens: list[NDArray[np.int32]] = []
         lengths: list[int] = []

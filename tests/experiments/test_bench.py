@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO
 from models import Network, Translation, make_prior
-from tests.experiments.test_run import ROOT, program
+from tests.experiments.programs import ROOT, program
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
 PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from tests.experiments.test_run import SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, program
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:

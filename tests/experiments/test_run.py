@@ -1,29 +1,12 @@
 """The command line as a user meets it: real processes, real folders."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 
-ROOT = Path(__file__).parents[2]
-TINY = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
-SHORT = ["--steps", "3", "--report_every", "2", "--tokens", "128", "--samples", "2"]
-
-
-def program(name: str, *words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "experiments" / name), *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        check=False,
-    )
+from tests.experiments.programs import SHORT, TINY, program
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
@@ -39,12 +22,17 @@ def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
     check_results(json.loads((out / "results.json").read_text()))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3]
-    with safe_open(out / "checkpoints" / "best" / "model.safetensors", "pt") as file:
-        assert "source_embedding.table.weight" in file.keys()  # noqa: SIM118
+    with safe_open(out / "checkpoints" / "best.safetensors", "pt") as file:
+        assert "model.source_embedding.table.weight" in file.keys()  # noqa: SIM118
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     again = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out))
-    assert again.returncode == 2
-    assert "holds a finished run" in again.stderr
-    assert (out / "results.json").exists()
+    assert again.returncode == 0
+    assert "is finished; --overwrite trains it anew" in again.stdout
+    assert "bound (ELBO)" in again.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    other = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--seed=5", "--out", str(out))
+    assert other.returncode == 2
+    assert "holds a run with other options (seed 0 there, 5 here)" in other.stderr
 
 
 def check_results(results: dict) -> None:
@@ -171,7 +159,7 @@ def test_a_diverging_run_says_so_in_one_line(tmp_path: Path) -> None:
     words = ["--learning_rate", "1e30", "--report_every", "1", "--steps", "4", *TINY]
     done = program("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 1
-    assert "the objective is" in done.stderr.splitlines()[-1]
+    assert "is not finite" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,146 @@
+"""A run folder: what is in it, whether it may be used, and how it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """A run folder, written file by file, each whole or not at all.
+
+    Nothing is made or removed before :meth:`begin`.
+
+    Args:
+        path: Where.
+        configuration: The run's configuration as YAML.
+        overwrite: Whether another run there may be replaced.
+
+    Raises:
+        ValueError: The folder holds something else, or cannot be written.
+    """
+
+    def __init__(self, path: Path, configuration: str, overwrite: bool = False) -> None:
+        self.path = path
+        self.configuration = configuration
+        self.fresh = overwrite or not (path / "config.yaml").exists()
+        if self.fresh:
+            self._refuse_strangers()
+        else:
+            self._refuse_another_run()
+        self._refuse_unwritable()
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to go on from."""
+        return self.path / "checkpoints" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The weights with the best metric on validation."""
+        return self.path / "checkpoints" / "best.safetensors"
+
+    def kept(self, step: int | None = None) -> Any:
+        """The weights kept at a step; without one, all that are kept, oldest first."""
+        if step is not None:
+            return self.path / "checkpoints" / f"step-{step:07d}.safetensors"
+        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """What a finished run wrote."""
+        path = self.path / "results.json"
+        if self.fresh or not path.exists():
+            return None
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return not self.fresh and self.last.exists()
+
+    def _refuse_strangers(self) -> None:
+        own = (self.path / "config.yaml").exists()
+        for name in ("metrics.jsonl", "results.json", "checkpoints"):
+            if not own and (self.path / name).exists():
+                raise ValueError(
+                    f"{self.path} is no run folder, yet holds {name}: choose another --out"
+                )
+
+    def _refuse_another_run(self) -> None:
+        known = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
+        before, now = _flat(known), _flat(yaml.safe_load(self.configuration))
+        changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+        if changed:
+            shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
+            more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
+            raise ValueError(
+                f"{self.path} holds a run with other options ({'; '.join([*shown, *more])}): "
+                "choose another --out or --overwrite"
+            )
+
+    def _refuse_unwritable(self) -> None:
+        above = self.path
+        while not above.exists() and above != above.parent:
+            above = above.parent
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise ValueError(f"cannot write the run folder {self.path}: {above} is not writable")
+
+    def begin(self, keep_until: int = 0) -> None:
+        """Makes the folder, or takes it up again.
+
+        Args:
+            keep_until: Metrics of later steps are dropped: they are about to be made again.
+        """
+        try:
+            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as reason:
+            raise ValueError(
+                f"cannot write the run folder {self.path}: {reason.strerror}"
+            ) from reason
+        (self.path / "results.json").unlink(missing_ok=True)
+        if keep_until == 0:
+            for old in (self.last, self.best, *self.kept()):
+                old.unlink(missing_ok=True)
+        lines = [r for r in self.metrics() if r["step"] <= keep_until]
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
+        self.write("config.yaml", self.configuration)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``; one that a kill cut short is left out."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        found = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return found
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a text file whole or not at all."""
+        partial = self.path / f"{name}.part"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(self.path / name)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Adds a line to ``metrics.jsonl``."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return flat

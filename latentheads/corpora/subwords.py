@@ -1,0 +1,240 @@
+"""Subwords: byte-pair encoding, learned on a corpus, that gives back the very text it read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from latentheads.batch import EOS, SPECIALS
+from latentheads.corpora.rows import Rows
+from latentheads.corpora.vocabulary import Vocabulary, Words
+
+__all__ = ["Subwords", "vocabulary_from_json"]
+
+CHUNK = 10_000
+"""Lines encoded at a time, by all cores."""
+
+RESERVED = [f"{name} " for name in SPECIALS]
+"""The special tokens inside the tokenizer. No subword ends in a space, so no text becomes one."""
+
+
+def _one_thread() -> None:
+    """The threads of a process do not live on in its forked child."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread)
+
+
+class Subwords(Vocabulary):
+    """Subwords learned by byte-pair encoding; a word carries the space before it.
+
+    Raw text is cut at the boundaries of GPT-2 and into bytes: every text is known and decoded
+    exactly. Tokenised text is cut at its spaces and into characters: characters that training did
+    not have are unknown, one `UNK` each; all else, spaces included, is decoded exactly. The text
+    of a special token, such as "<eos>", is text like any other.
+
+    Args:
+        tokenizer: A trained tokenizer of `train`.
+        lowercase: Whether lines are lower-cased first; the text comes back lower-cased.
+        tokenised: Whether lines are words with a space between.
+    """
+
+    kind = "bpe"
+
+    def __init__(
+        self, tokenizer: Tokenizer, lowercase: bool = False, tokenised: bool = False
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.lowercase = lowercase
+        self.tokenised = tokenised
+        places = tokenizer.get_vocab(with_added_tokens=False)
+        types = sorted(places, key=lambda name: places[name])
+        if types[: len(RESERVED)] != RESERVED or len(types) != 1 + max(places.values()):
+            raise ValueError(f"a subword vocabulary begins with {', '.join(SPECIALS)} and has no gap")
+        spelled = (_spelled(name, tokenised) for name in types[len(RESERVED) :])
+        self._pieces = [*(name.encode() for name in SPECIALS), *spelled]
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        size: int,
+        lowercase: bool = False,
+        tokenised: bool = False,
+        minimum: int = 2,
+    ) -> Subwords:
+        """Learns the subwords of some lines, the same for the same lines.
+
+        Args:
+            lines: Text to learn from; for a joint vocabulary, that of both languages.
+            size: Types to end with, special tokens and characters included; fewer where nothing
+                is left to merge.
+            lowercase: As in `Subwords`.
+            tokenised: As in `Subwords`.
+            minimum: A pair seen less often is not merged.
+
+        Raises:
+            ValueError: The characters alone are more than `size`.
+        """
+        tokenizer = _untrained(tokenised)
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=minimum,
+            special_tokens=RESERVED,
+            initial_alphabet=[] if tokenised else sorted(_BYTES),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator((_marked(line, lowercase) for line in lines), trainer)
+        if tokenizer.get_vocab_size() > size:
+            least = tokenizer.get_vocab_size()
+            raise ValueError(
+                f"size must be at least {least}, {len(SPECIALS)} special tokens and "
+                f"{least - len(SPECIALS)} {'characters' if tokenised else 'bytes'}; got {size}"
+            )
+        plain = json.loads(tokenizer.to_str()) | {"added_tokens": []}
+        return cls(Tokenizer.from_str(json.dumps(plain)), lowercase, tokenised)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, line: str) -> list[int]:
+        """Turns a line into ids, ended by EOS."""
+        return [*self.tokenizer.encode(_marked(line, self.lowercase)).ids, EOS]
+
+    def encode_all(self, lines: Iterable[str]) -> Rows:
+        """Encodes every line, some thousands at a time."""
+        tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for chunk in _chunks(lines):
+            flat, ends = self._encode_chunk(chunk)
+            tokens.append(flat)
+            lengths.append(ends)
+        return Rows(np.concatenate(tokens), np.cumsum(np.concatenate(lengths)))
+
+    def _encode_chunk(self, lines: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids of some lines one behind the other, and the length of each."""
+        marked = [_marked(line, self.lowercase) for line in lines]
+        rows = [[*found.ids, EOS] for found in self.tokenizer.encode_batch_fast(marked)]
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        flat = (place for row in rows for place in row)
+        return np.fromiter(flat, np.int32, int(lengths.sum())), lengths
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Turns ids into text, up to the first EOS; bytes that are no text become U+FFFD."""
+        found = []
+        for place in ids:
+            if place == EOS:
+                break
+            found.append(self._pieces[place])
+        return b"".join(found).decode("utf-8", "replace").removeprefix(" ")
+
+    def to_json(self) -> dict[str, Any]:
+        """The trained tokenizer as an object, and how lines are prepared for it."""
+        return {
+            "kind": self.kind,
+            "lowercase": self.lowercase,
+            "tokenised": self.tokenised,
+            "tokenizer": json.loads(self.tokenizer.to_str()),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Subwords:
+        """Makes the vocabulary again that `to_json` described.
+
+        Raises:
+            ValueError: It does not describe one.
+        """
+        lowercase, tokenised = value.get("lowercase"), value.get("tokenised")
+        described = value.get("tokenizer")
+        if not (isinstance(lowercase, bool) and isinstance(tokenised, bool)):
+            raise ValueError("a bpe vocabulary says lowercase and tokenised, each true or false")
+        if not isinstance(described, dict):
+            raise ValueError("a bpe vocabulary has a tokenizer, an object")
+        tokenizer = _read(described)
+        cut, expected = tokenizer.pre_tokenizer, _untrained(tokenised).pre_tokenizer
+        if type(cut) is not type(expected) or described.get("added_tokens"):
+            raise ValueError("the tokenizer of a bpe vocabulary was not written by latentheads")
+        return cls(tokenizer, lowercase, tokenised)
+
+
+def _untrained(tokenised: bool) -> Tokenizer:
+    if tokenised:
+        tokenizer = Tokenizer(models.BPE(unk_token=RESERVED[-1]))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+def _read(described: dict[str, Any]) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(json.dumps(described))
+    except Exception as reason:
+        said = " ".join(str(reason).split())
+        raise ValueError(f"the tokenizer of a bpe vocabulary is malformed: {said}") from reason
+
+
+def _marked(line: str, lowercase: bool) -> str:
+    """A space before the line, so that its first word is like the others; nothing if empty."""
+    line = line.lower() if lowercase else line
+    return f" {line}" if line else line
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    waiting = iter(lines)
+    while chunk := list(islice(waiting, CHUNK)):
+        yield chunk
+
+
+def _byte_names() -> dict[str, int]:
+    """The character that stands for each byte in GPT-2's alphabet.
+
+    A printable Latin-1 character stands for itself; the n-th other byte, from 0, is U+0100 + n.
+    """
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in own]
+    return {chr(b): b for b in own} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTES = _byte_names()
+
+
+def _spelled(name: str, tokenised: bool) -> bytes:
+    """The bytes of text that a subword stands for."""
+    if tokenised:
+        return name.encode()
+    try:
+        return bytes(_BYTES[character] for character in name)
+    except KeyError as reason:
+        raise ValueError(f"a byte-level subword has no character {reason}") from reason
+
+
+def vocabulary_from_json(value: object) -> Vocabulary:
+    """Makes the vocabulary again that a `to_json` described; runs no code from it.
+
+    Raises:
+        ValueError: It describes none.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
+    kind = value.get("kind")
+    if kind == Subwords.kind:
+        return Subwords.from_json(value)
+    if kind != Words.kind:
+        raise ValueError(f"a vocabulary's kind must be {Words.kind} or {Subwords.kind}; got {kind!r}")
+    words = value.get("words")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("a vocabulary of words has words, a list of strings")
+    if len(set(words)) != len(words):
+        raise ValueError("a vocabulary of words has each word once")
+    return Words(words)

@@ -1,0 +1,124 @@
+"""Plain text: one sentence a line, a file for each language."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["PARTS", "Pair", "find", "read_lines", "read_pairs"]
+
+Pair = tuple[str, str]
+"""A source sentence and its target."""
+
+PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+"""What the file of each part may be called before its first dot, in order of preference."""
+
+LISTED = 12
+"""Files of a folder that an error names at most."""
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""Reads the lines of a UTF-8 file, compressed where its name ends in ``.gz``.
+
+    Lines end at "\n" alone: U+0085 and U+2028 stand inside sentences in some corpora. A "\r" before
+    "\n" and a byte order mark at the beginning are left out; nothing else is changed.
+
+    Raises:
+        ValueError: The file is missing, unreadable, empty, or no UTF-8 text.
+    """
+    data = _bytes(Path(path)).removeprefix(b"\xef\xbb\xbf")
+    if not data:
+        raise ValueError(f"{path} is empty: one sentence a line is expected")
+    if b"\0" in data:
+        raise ValueError(f"{path}, line {_line(data, data.index(0))}: a NUL byte; text has none")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as reason:
+        raise ValueError(
+            f"{path}, line {_line(data, reason.start)}: byte 0x{data[reason.start]:02x} is no "
+            "UTF-8; convert the file to UTF-8"
+        ) from reason
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read()
+    except FileNotFoundError as reason:
+        raise ValueError(f"there is no file {path}") from reason
+    except (OSError, EOFError, zlib.error) as reason:
+        said = getattr(reason, "strerror", None) or reason
+        raise ValueError(f"cannot read {path}: {said}") from reason
+
+
+def _line(data: bytes, place: int) -> int:
+    return data.count(b"\n", 0, place) + 1
+
+
+def find(folder: str | Path, part: str, language: str, stem: str | None = None) -> Path:
+    """Finds the file of a part in a language, such as ``train.de`` or ``train.de.gz``.
+
+    Args:
+        folder: Where it is.
+        part: One of ``train``, ``valid`` (its file may be called valid, val or dev), ``test``.
+        language: What the name ends in.
+        stem: What stands before the language where it is another name, as in
+            ``test_2016_flickr.de``.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    folder = Path(folder)
+    names = [name for s in _stems(part, stem) for name in _names(s, language)]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}, where {names[0]} was looked for")
+    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_listed(folder)}")
+
+
+def _stems(part: str, stem: str | None) -> Sequence[str]:
+    if stem is not None:
+        return [stem]
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    return PARTS[part]
+
+
+def _names(stem: str, language: str) -> list[str]:
+    return [f"{stem}.{language}", f"{stem}.{language}.gz"]
+
+
+def _listed(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir())
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "no file") + more
+
+
+def read_pairs(
+    folder: str | Path, part: str, source: str, target: str, stem: str | None = None
+) -> list[Pair]:
+    """Reads the two files of a part.
+
+    Args:
+        folder: Where they are.
+        part: One of ``train``, ``valid``, ``test``.
+        source: Language translated from.
+        target: Language translated into.
+        stem: As in `find`.
+
+    Raises:
+        ValueError: A file is missing or broken, or the two do not belong together.
+    """
+    paths = find(folder, part, source, stem), find(folder, part, target, stem)
+    lefts, rights = (read_lines(path) for path in paths)
+    if len(lefts) != len(rights):
+        raise ValueError(
+            f"{paths[0]} has {len(lefts):,} lines and {paths[1]} {len(rights):,}: line n of one "
+            "must translate line n of the other"
+        )
+    return list(zip(lefts, rights))

@@ -1,0 +1,295 @@
+"""The engine: steps of stochastic variational inference that can be taken up again at any step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.bound import traces
+from latentheads.checkpoints import weights
+from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.objective import Head_ELBO
+from latentheads.training import Training
+
+__all__ = ["Engine", "Progress"]
+
+GUARD_EVERY = 20
+"""Updates between two looks at whether the objective is finite, where a look stops the device."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known after a stretch of training.
+
+    Attributes:
+        step: Updates done.
+        epoch: The epoch they have come to, counted from 0.
+        objective: Training objective since the last report in nats a token: smoothed, weighted
+            and with dropout, so not a bound.
+        tokens_per_second: Target tokens trained on, a second, evaluation not counted.
+        kl_weight: The factor of the KL at this step.
+    """
+
+    step: int
+    epoch: int
+    objective: float
+    tokens_per_second: float
+    kl_weight: float
+
+
+class Engine:
+    """Trains model and guide together.
+
+    With the same seed the weights after a step are the same whether or not training was stopped,
+    killed and resumed in between: on a CPU in float32 bit for bit.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        part: What is learned from.
+        training: How to train.
+        seed: Of the data order and of the noise.
+        accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        guide: nn.Module,
+        part: Part,
+        training: Training,
+        seed: int = 0,
+        accelerator: Any = None,
+    ) -> None:
+        self.model, self.guide = model, guide
+        self.training = training
+        self.seed = seed
+        self.accelerator = accelerator
+        self.device = next(model.parameters()).device
+        if training.precision == "fp16" and self.device.type == "cpu":
+            raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+        self.processes = 1 if accelerator is None else accelerator.num_processes
+        self.rank = 0 if accelerator is None else accelerator.process_index
+        self.stream = Stream(
+            part,
+            training.tokens,
+            seed,
+            training.accumulate,
+            self.rank,
+            self.processes,
+            pin=self.device.type == "cuda",
+        )
+        analytic = training.kl == "analytic"
+        self.elbo = Head_ELBO(free_bits=training.free_bits, analytic=analytic)
+        self.objective = self.elbo(model, guide)
+        self.optimiser = torch.optim.Adam(
+            self.objective.parameters(),
+            lr=training.learning_rate,
+            betas=(0.9, 0.98),
+            weight_decay=training.weight_decay,
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
+        self.step = 0
+        self.place = Place()
+        self.stopped = False
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._tokens = 0
+        torch.manual_seed(seed + self.rank)
+
+    def run(
+        self,
+        report: Callable[[Progress], bool | None],
+        checkpoint: Callable[[], None] | None = None,
+        tick: Callable[[int], None] | None = None,
+    ) -> None:
+        """Trains up to the last step, or until a report asks to stop.
+
+        Args:
+            report: Called with the progress every ``report_every`` updates and at the end, by the
+                first process alone; it may evaluate. True stops training.
+            checkpoint: Called by every process where :meth:`state` should be saved.
+            tick: Called with the number of updates done, after each.
+
+        Raises:
+            FloatingPointError: The objective is no longer finite; the message names the site.
+        """
+        training = self.training
+        module = self.objective
+        if self.accelerator is not None and self.processes > 1:
+            module = self.accelerator.prepare_model(self.objective)
+        start = time.perf_counter()
+        with closing(self.stream.ahead(self.place)) as updates:
+            while self.step < training.steps and not self.stopped:
+                self.model.train()
+                self.guide.train()
+                self._update(module, next(updates))
+                if tick:
+                    tick(self.step)
+                due = self.step % training.report_every == 0 or self.step == training.steps
+                if due:
+                    progress = self._progress(time.perf_counter() - start)
+                    self.stopped = self._agreed(report, progress)
+                    start = time.perf_counter()
+                every = training.checkpoint_every
+                if checkpoint and (self.stopped or (self.step % every == 0 if every else due)):
+                    checkpoint()
+
+    def _update(self, module: nn.Module, update: Update) -> None:
+        """One update of the weights."""
+        step, training = self.step, self.training
+        self.elbo.kl_weight = training.kl_weight(step)
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        last = len(update.shares) - 1
+        for place, (share, weight) in enumerate(update.shares):
+            batch = share.to(self.device)
+            scale = weight * len(batch) / batch.size
+            with ExitStack() as around:
+                if place < last and module is not self.objective:
+                    around.enter_context(self.accelerator.no_sync(module))
+                around.enter_context(pyro.validation_enabled(step == 0))
+                with self._precision():
+                    nats = module(batch) * scale
+                self.scaler.scale(nats * (self.processes / update.tokens)).backward()
+            loss += nats.detach()
+        self._guard(loss, update)
+        for group in self.optimiser.param_groups:
+            group["lr"] = training.learning_rate * training.rate(step)
+        if training.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.objective.parameters(), training.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad(set_to_none=True)
+        self._loss += loss
+        self._tokens += update.tokens
+        self.step += 1
+        self.place = update.after
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+        dtype = kind[self.training.precision]
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def _guard(self, loss: Tensor, update: Update) -> None:
+        """Stops before the weights are spoilt; on a GPU within ``GUARD_EVERY`` updates."""
+        seen = loss if self.device.type == "cpu" else self._loss
+        if self.device.type != "cpu" and self.step % GUARD_EVERY:
+            return
+        if not math.isfinite(float(seen)):
+            where = broken(self.model, self.guide, [batch for batch, _ in update.shares])
+            raise FloatingPointError(f"step {self.step + 1}: {where}")
+
+    def _progress(self, seconds: float) -> Progress:
+        """Reads the sums since the last report and begins new ones."""
+        loss = self._loss if self.processes == 1 else self.accelerator.reduce(self._loss, "sum")
+        tokens, objective = self._tokens, -float(loss) / self._tokens
+        self._loss, self._tokens = torch.zeros_like(self._loss), 0
+        speed, weight = tokens / seconds, self.elbo.kl_weight
+        return Progress(self.step, self.place.epoch, objective, speed, weight)
+
+    def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
+        """The first process reports; all stop if it says so."""
+        stop = torch.zeros((), device=self.device)
+        if self.rank == 0:
+            stop += bool(report(progress))
+        if self.processes > 1:
+            stop = self.accelerator.reduce(stop, "sum")
+        return bool(stop)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that training goes on from: tensors, and facts for JSON.
+
+        With several processes all of them must ask.
+        """
+        tensors = weights(model=self.model, guide=self.guide)
+        for name, values in self._moments():
+            tensors |= {f"optimiser.{name}.{key}": value for key, value in values.items()}
+        tensors["loss"] = self._loss
+        tensors |= self._noise()
+        facts = {
+            "step": self.step,
+            "place": asdict(self.place),
+            "stopped": self.stopped,
+            "tokens": self._tokens,
+            "processes": self.processes,
+            "scaler": self.scaler.state_dict(),
+        }
+        return tensors, facts
+
+    def _named(self) -> list[str]:
+        return [name for name, _ in self.objective.named_parameters()]
+
+    def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """The optimiser's tensors by the name of their parameter."""
+        held = self.optimiser.state_dict()["state"]
+        for place, name in enumerate(self._named()):
+            if place in held:
+                yield name, {k: v for k, v in held[place].items() if isinstance(v, Tensor)}
+
+    def _noise(self) -> dict[str, Tensor]:
+        """The state of every process's random numbers, one row a process."""
+        states = {"noise.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["noise.cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.processes > 1:
+            gather = self.accelerator.gather
+            return {n: gather(s[None].to(self.device)).cpu() for n, s in states.items()}
+        return {name: state[None] for name, state in states.items()}
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Goes back to a state. Model and guide must have been restored before.
+
+        With another number of processes or on another device the noise cannot go on as it was; it
+        is seeded anew.
+        """
+        state = self.optimiser.state_dict()
+        for place, name in enumerate(self._named()):
+            start = f"optimiser.{name}."
+            found = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+            if found:
+                state["state"][place] = found
+        self.optimiser.load_state_dict(state)
+        self.step, self.place = facts["step"], Place(**facts["place"])
+        self.stopped = facts["stopped"]
+        self._loss, self._tokens = tensors["loss"].to(self.device), facts["tokens"]
+        self.scaler.load_state_dict(facts["scaler"])
+        self._restore_noise(tensors, facts["processes"])
+
+    def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
+        on_gpu = self.device.type == "cuda"
+        if processes != self.processes or on_gpu != ("noise.cuda" in tensors):
+            torch.manual_seed((self.seed + self.step) * self.processes + self.rank)
+            return
+        torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu())
+        if on_gpu:
+            torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu(), self.device)
+
+
+def broken(model: nn.Module, guide: nn.Module, batches: list[Batch]) -> str:
+    """Says where an objective stops being finite: the first parameter or site that is not."""
+    for kind, module in (("model", model), ("guide", guide)):
+        for name, parameter in module.named_parameters():
+            if not parameter.isfinite().all():
+                return f"the {kind}'s parameter {name} is not finite"
+    for batch in batches:
+        here = batch.to(next(model.parameters()).device)
+        with torch.no_grad(), pyro.validation_enabled(False):
+            model_trace, _ = traces(model, guide, here)
+        for name, site in model_trace.nodes.items():
+            if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
+                continue
+            if not site["is_observed"] and not site["value"].isfinite().all():
+                return f"site {name}: a drawn value is not finite"
+            if not site["fn"].log_prob(site["value"]).isfinite().all():
+                return f"site {name}: its log-density is not finite"
+    return "the objective is not finite, though every site is in a second draw"

@@ -1,0 +1,156 @@
+"""Killed, resumed, shared between processes, refused: real processes and real folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from latentheads import checkpoints
+from tests.experiments.programs import ENVIRONMENT, ROOT, SHORT, TINY, command, program
+
+LONG = ["--steps=60", "--report_every=25", "--checkpoint_every=1", "--tokens=128", "--samples=2"]
+NOISY = ["--dropout=0.2", "--kl_warmup_steps=30", "--accumulate=2"]
+
+
+def reached(out: Path) -> int:
+    try:
+        return checkpoints.load(out / "checkpoints" / "last.safetensors")[1]["step"]
+    except ValueError:
+        return 0
+
+
+def killed(words: list[str], out: Path, wait: int) -> None:
+    """Starts a run and kills it so many steps after where it goes on."""
+    before = reached(out)
+    process = subprocess.Popen(
+        command("run.py", *words, "--out", str(out)),
+        env={**os.environ, **ENVIRONMENT},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while reached(out) < before + wait and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(random.random() * 0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def told(out: Path) -> list[dict]:
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        del record["tokens_per_second"]
+    return records
+
+
+def test_a_run_killed_again_and_again_ends_as_if_never_killed(tmp_path: Path) -> None:
+    words = [*TINY, *LONG, *NOISY]
+    whole, other = tmp_path / "whole", tmp_path / "killed"
+    assert program("run.py", *words, "--out", str(whole)).returncode == 0
+    for wait in (3, 17, 9):
+        killed(words, other, wait)
+    done = program("run.py", *words, "--out", str(other))
+    assert done.returncode == 0, done.stderr
+    assert "resumed at step" in done.stdout
+    for name in ("last", "best"):
+        one, facts = checkpoints.load(whole / "checkpoints" / f"{name}.safetensors")
+        two, others = checkpoints.load(other / "checkpoints" / f"{name}.safetensors")
+        assert facts == others
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    assert told(whole) == told(other)
+
+
+def results(out: Path) -> dict:
+    found = json.loads((out / "results.json").read_text())
+    del found["tokens_per_second"]
+    return found
+
+
+def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
+    words = ["--recipe=transformer", *TINY, "--steps=8", "--report_every=4", "--tokens=128"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert program("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    port = f"--master-port={random.randint(20000, 40000)}"
+    more = ["--samples=2", "--device=cpu", "--tensorboard", "--out", str(two)]
+    done = subprocess.run(
+        [*torchrun, port, str(ROOT / "experiments" / "run.py"), *words, *more],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("bound (ELBO)") == 1
+    for mine, theirs in zip(told(one), told(two), strict=True):
+        assert mine["objective"] == pytest.approx(theirs["objective"], abs=1e-5)
+        assert mine["valid"]["elbo"] == pytest.approx(theirs["valid"]["elbo"], abs=1e-5)
+    assert results(one)["test"]["elbo"] == pytest.approx(results(two)["test"]["elbo"], abs=1e-5)
+    assert list(two.rglob("events.out.tfevents*"))
+
+
+@pytest.fixture(scope="module")
+def half_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed after its first checkpoints."""
+    out = tmp_path_factory.mktemp("runs") / "half"
+    killed([*TINY, *LONG], out, 2)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda last: last.write_bytes(last.read_bytes()[:-100]), "is no whole checkpoint"),
+        (lambda last: last.write_text("foreign"), "is no whole checkpoint"),
+    ],
+)
+def test_a_spoilt_checkpoint_costs_one_line(
+    half_way: Path, spoil: object, message: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(half_way, out)
+    spoil(out / "checkpoints" / "last.safetensors")
+    done = program("run.py", *TINY, *LONG, "--out", str(out))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("mine")
+    done = program("run.py", *TINY, *SHORT, "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "is no run folder, yet holds metrics.jsonl" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [*TINY, "--steps=40", "--report_every=2", "--tokens=128", "--samples=2"]
+    more = ["--learning_rate=1e-9", "--average=3", "--keep=2", "--patience=4", "--metric=plug-in"]
+    done = program("run.py", *words, *more, "--recipe=transformer", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    kept = [name for name in names if name.startswith("step-")]
+    assert len(kept) == 3
+    assert names == ["average.safetensors", "best.safetensors", "last.safetensors", *kept]
+    mean, facts = checkpoints.load(out / "checkpoints" / "average.safetensors")
+    parts = [checkpoints.load(out / "checkpoints" / name)[0] for name in kept]
+    name = "model.encoder.layers.0.inner.attention.in_weight"
+    assert torch.allclose(mean[name], torch.stack([p[name] for p in parts]).mean(0))
+    assert facts["averaged"] == 3
+    assert results(out)["steps"] < 40
+    assert results(out)["steps"] == reached(out)

@@ -1,0 +1,86 @@
+"""The stream of updates: one order for any number of processes, taken up at any place."""
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from latentheads.corpora import Part, Place, Rows, Stream, batches
+from latentheads.corpora.corpus import grammar
+
+
+@pytest.fixture(scope="module")
+def part() -> Part:
+    return grammar(sentences=307, held_out=11).train
+
+
+def places(update: object) -> list[list[int]]:
+    return [batch.sentences.tolist() for batch, weight in update.shares if weight]
+
+
+def take(stream: Stream, number: int, *start: Place) -> list:
+    return list(itertools.islice(stream.updates(*start), number))
+
+
+def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
+    found = take(Stream(part, 97, seed=3), 90)
+    plan = itertools.chain(
+        batches(part, 97, 3, 0), batches(part, 97, 3, 1), batches(part, 97, 3, 2)
+    )
+    for update, batch in zip(found, plan, strict=False):
+        assert places(update) == [batch.sentences.tolist()]
+        assert update.tokens == int(batch.target_valid.sum())
+
+
+@pytest.mark.parametrize("number", [1, 7, 40])
+def test_a_stream_goes_on_from_any_place(part: Part, number: int) -> None:
+    stream = Stream(part, 97, seed=3, accumulate=3)
+    whole = take(stream, number + 9)
+    rest = take(Stream(part, 97, seed=3, accumulate=3), 9, whole[number - 1].after)
+    assert [places(update) for update in rest] == [places(update) for update in whole[number:]]
+    assert [update.after for update in rest] == [update.after for update in whole[number:]]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_sentences_of_one_process(part: Part, processes: int) -> None:
+    whole = take(Stream(part, 97, seed=3, accumulate=2), 9)
+    shared = [
+        take(Stream(part, 97, 3, 2, rank=rank, processes=processes), 9) for rank in range(processes)
+    ]
+    for one, *parts in zip(whole, *shared, strict=True):
+        for batch, *shares in zip(one.shares, *(part.shares for part in parts), strict=True):
+            together = [p for share, weight in shares if weight for p in share.sentences.tolist()]
+            assert sorted(together) == sorted(batch[0].sentences.tolist())
+        assert {part.tokens for part in parts} == {one.tokens}
+
+
+def test_a_process_without_a_sentence_computes_along_for_nothing() -> None:
+    lonely = Part(Rows.of([[5, 2]]), Rows.of([[6, 2]]))
+    shares = [take(Stream(lonely, 9, 0, rank=r, processes=2), 1)[0].shares for r in range(2)]
+    assert [weight for ((_, weight),) in shares] == [1.0, 0.0]
+    assert len(shares[1][0][0]) == 1
+
+
+def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
+    stream = Stream(part, 97, seed=3)
+    ahead = stream.ahead()
+    found = list(itertools.islice(ahead, 40))
+    assert [places(u) for u in found] == [places(u) for u in take(stream, 40)]
+    ahead.close()
+    deadline = time.monotonic() + 5
+    while any(thread.name == "batches" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
+    with pytest.raises(ValueError, match="tokens must be positive, got 0"):
+        next(Stream(part, 0, seed=3).ahead())
+
+
+def test_nothing_to_train_on_is_refused(part: Part) -> None:
+    with pytest.raises(ValueError, match="no sentence to train on"):
+        Stream(Part(Rows.of([]), None), 97, 0)
+    with pytest.raises(ValueError, match="accumulate must be at least 1, got 0"):
+        Stream(part, 97, 0, accumulate=0)
