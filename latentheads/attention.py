@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import pyro
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pyro.distributions import Distribution
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.distributions import HeadContext
-from latentheads.distributions.tokens import full_precision
 from latentheads.families import Family
 from latentheads.mask import Mask
 from latentheads.names import Block
+from latentheads.numeric import dropout, full_precision
 
 __all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention"]
 
@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         """Softmax over the readable keys, weighted sum of values, gates, output projection."""
         weights = torch.softmax(logits + mask.bias, -1)
         if self.dropout:
-            weights = F.dropout(weights, self.dropout, self.training)
+            weights = dropout(weights, self.dropout, self.training)
         heads = torch.matmul(weights.to(v.dtype), v)
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
@@ -108,11 +108,20 @@ class MultiHeadAttention(nn.Module):
 
 @dataclass
 class Cache:
-    """Keys and values of a block seen so far, and its gates, for decoding token by token."""
+    """What a block keeps while decoding token by token: keys, values and gates.
+
+    Attributes:
+        keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
+            hypotheses: all of a sentence read one memory.
+        values: The same.
+        gate: The gates of a sentence, which its hypotheses share.
+        of_memory: Whether keys and values are those of a memory.
+    """
 
     keys: Tensor | None = None
     values: Tensor | None = None
     gate: Tensor | None = None
+    of_memory: bool = False
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Appends the keys and values of new positions and returns all of them."""
@@ -122,12 +131,44 @@ class Cache:
         self.keys, self.values = keys, values
         return keys, values
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps, repeats or reorders sentences."""
-        for name in ("keys", "values", "gate"):
-            held = getattr(self, name)
-            if held is not None:
-                setattr(self, name, held[rows])
+    def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keeps the keys and values of a memory, laid out to be read many times."""
+        self.keys, self.values, self.of_memory = keys.contiguous(), values.contiguous(), True
+        return self.keys, self.values
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
+        if self.gate is not None and sentences is not None:
+            self.gate = self.gate.index_select(0, sentences)
+        if self.keys is None or self.values is None:
+            return
+        if hypotheses is not None and not self.of_memory:
+            rows = _flat(sentences, hypotheses, self.keys.shape[1])
+            self.keys, self.values = (_pick(held, rows) for held in (self.keys, self.values))
+        elif sentences is not None:
+            self.keys = self.keys.index_select(0, sentences)
+            self.values = self.values.index_select(0, sentences)
+
+
+def _flat(sentences: Tensor | None, hypotheses: Tensor, width: int) -> Tensor:
+    """Places of hypotheses when those of all sentences stand in one row."""
+    if sentences is None:
+        sentences = torch.arange(len(hypotheses), device=hypotheses.device)
+    return sentences[:, None] * width + hypotheses
+
+
+def _pick(held: Tensor, rows: Tensor) -> Tensor:
+    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
 
 class LatentAttention(nn.Module):
@@ -202,8 +243,7 @@ class LatentAttention(nn.Module):
         if memory is None:
             q, k, v = self.attention.project(query, None)
             return q, *cache.extend(k, v)
+        q = self.attention.project_query(query)
         if cache.keys is None or cache.values is None:
-            cache.extend(*self.attention.project_memory(memory))
-        assert cache.keys is not None
-        assert cache.values is not None
-        return self.attention.project_query(query), cache.keys, cache.values
+            return q, *cache.hold(*self.attention.project_memory(memory))
+        return q, cache.keys, cache.values

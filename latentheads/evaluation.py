@@ -79,7 +79,7 @@ def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
 def plug_in_log_likelihood(model: Any, batch: Batch) -> Tensor:
     """Log-likelihood of every sentence under the plug-in network."""
     with PlugIn():
-        law = model.likelihood(model.predict(model.states(batch)), batch)
+        law = model.likelihood(model.states(batch), batch)
     return law.log_prob(batch.target).double()
 
 

@@ -16,6 +16,7 @@ from latentheads.batch import Batch
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import tell_parameters
 from latentheads.names import SENTENCES, TARGET, Block
+from latentheads.output import Output
 from models.network import Network
 from models.priors import Prior
 
@@ -37,11 +38,16 @@ def attention(
 class HeadModel(nn.Module, ABC):
     """p(y, heads | x): run under Pyro it draws every head and observes the target.
 
+    Attributes:
+        output: The layer that turns the states into tokens; a subclass makes it.
+
     Args:
         chains: The chains of blocks this network has.
         latent: Those whose heads are drawn; None for all.
         label_smoothing: Of the likelihood while training; evaluation is always exact.
     """
+
+    output: Output
 
     def __init__(
         self,
@@ -68,17 +74,17 @@ class HeadModel(nn.Module, ABC):
     def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
         """Runs the network up to the states that predict each target token."""
 
-    @abstractmethod
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
     ) -> Float[Tensor, "*batch target vocab"]:
         """Scores the vocabulary."""
+        return self.output(states)
 
-    def likelihood(self, logits: Float[Tensor, "*batch target vocab"], batch: Batch) -> Tokens:
+    def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
         """The law of the target: smoothed while training if asked, exact otherwise."""
         if self.training and self.label_smoothing:
-            return SmoothedTokens(logits, batch.target_valid, self.label_smoothing)
-        return Tokens(logits, batch.target_valid)
+            return SmoothedTokens(states, batch.target_valid, self.output, self.label_smoothing)
+        return Tokens(states, batch.target_valid, self.output)
 
     def forward(self, batch: Batch, observe: bool = True) -> Any:
         """Draws every head, then the target.
@@ -89,9 +95,13 @@ class HeadModel(nn.Module, ABC):
         """
         tell_parameters("model", self)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
-            logits = self.predict(self.states(batch))
-            seen = batch.target if observe else None
-            return pyro.sample(TARGET, self.likelihood(logits, batch), obs=seen)
+            law = self.likelihood(self.states(batch), batch)
+            return pyro.sample(TARGET, law, obs=batch.target if observe else None)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters."""
+        return next(self.parameters()).dtype
 
     @property
     def device(self) -> torch.device:

@@ -6,8 +6,7 @@ from abc import abstractmethod
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.mask import Mask, causal
@@ -18,9 +17,7 @@ __all__ = ["Decoder"]
 
 
 class Decoder(HeadModel):
-    """A model with a causal stack over the target and a table of output embeddings."""
-
-    output: nn.Embedding
+    """A model with a causal stack over the target."""
 
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:
@@ -28,15 +25,14 @@ class Decoder(HeadModel):
 
     @abstractmethod
     def step(
-        self, tokens: Int[Tensor, "batch new"], state: DecodingState
-    ) -> Float[Tensor, "batch new vocab"]:
-        """Feeds further target tokens and scores the vocabulary after each."""
+        self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
+        """Feeds further target tokens and scores the vocabulary after each.
 
-    def predict(
-        self, states: Float[Tensor, "*batch target dim"]
-    ) -> Float[Tensor, "*batch target vocab"]:
-        """Scores the vocabulary with the output embeddings."""
-        return F.linear(states, self.output.weight)
+        Args:
+            tokens: The next tokens of every sentence, or of each of its hypotheses.
+            state: What :meth:`begin` prepared.
+        """
 
     def self_mask(self, valid: Bool[Tensor, "*batch query"], start: int = 0) -> Mask:
         """Causal validity of the queries from a position on; padding follows every real token."""
@@ -44,7 +40,12 @@ class Decoder(HeadModel):
         readable = causal(start + new, valid.device)[start:]
         return Mask.build(readable.expand(*valid.shape, start + new), valid, self.density_dtype)
 
+    def step_mask(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Mask:
+        """The mask of new tokens from a position on, one for all sentences and hypotheses."""
+        one = tokens.new_ones((1,) * (tokens.ndim - 1) + tokens.shape[-1:], dtype=torch.bool)
+        return self.self_mask(one, start)
+
     @property
     def density_dtype(self) -> torch.dtype:
         """float32, or float64 for a model in float64."""
-        return torch.promote_types(self.output.weight.dtype, torch.float32)
+        return torch.promote_types(self.dtype, torch.float32)

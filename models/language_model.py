@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.attention import GatePrior
 from latentheads.batch import Batch
 from latentheads.names import CHAINS, Block
+from latentheads.output import TableOutput
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -46,7 +46,8 @@ class LanguageModel(Decoder):
         sizes = network or Network(norm="pre")
         table = Embedding.new_table(vocabulary, sizes.width)
         untied = sizes.share == "none"
-        self.output = Embedding.new_table(vocabulary, sizes.width) if untied else table
+        last = Embedding.new_table(vocabulary, sizes.width) if untied else table
+        self.output = TableOutput(last)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
@@ -64,10 +65,10 @@ class LanguageModel(Decoder):
         return DecodingState()
 
     def step(
-        self, tokens: Int[Tensor, "batch new"], state: DecodingState
-    ) -> Float[Tensor, "batch new vocab"]:
+        self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        mask = self.self_mask(tokens.new_ones(tokens.shape, dtype=torch.bool), state.position)
+        mask = self.step_mask(tokens, state.position)
         x = self.decoder(self.embedding(tokens, state.position), mask, state=state)
         state.position += tokens.shape[-1]
         return self.predict(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.attention import Cache, LatentAttention
@@ -29,10 +29,22 @@ class DecodingState:
         """The cache of a block, empty at first."""
         return self.caches.setdefault(attention.block.name, Cache())
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps, repeats or reorders sentences of the batch, as a search asks for."""
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences of the batch, and the hypotheses of each.
+
+        Only self-attention keeps anything for each hypothesis, so nothing else is copied for them.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
         for cache in self.caches.values():
-            cache.select(rows)
+            cache.select(sentences, hypotheses)
 
 
 class Layer(nn.Module):
@@ -82,8 +94,10 @@ class Layer(nn.Module):
         if self.cross is not None and self.cross_step is not None and memory_mask is not None:
             cache = state and state.cache(self.cross)
             entered = self.cross_step.enter(x)
+            if state is not None:
+                entered = entered.flatten(1, -2)  # hypotheses are queries of one memory
             update, cross = self.cross(entered, memory, memory_mask, below[1], cache)
-            x = self.cross_step.leave(x, update)
+            x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
         return self.feed_forward_step(x, self.feed_forward), (inner, cross)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
+from latentheads.numeric import dropout
 
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
 
@@ -96,7 +97,7 @@ class Embedding(nn.Module):
         """Embeds tokens that begin at a position."""
         x = self.table(tokens) * self.table.embedding_dim**0.5
         x = x + self._at(start, tokens.shape[-1], x)
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
     def _at(self, start: int, length: int, like: Tensor) -> Tensor:
         known = self._positions
@@ -122,7 +123,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token dim"]:
         """Transforms every position."""
-        hidden = F.dropout(F.relu(self.inner(x)), self.dropout, self.training)
+        hidden = dropout(F.relu(self.inner(x)), self.dropout, self.training)
         return self.outer(hidden)
 
 
@@ -141,7 +142,7 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, update: Tensor) -> Tensor:
         """Adds what the sub-layer wrote."""
-        x = x + F.dropout(update, self.dropout, self.training)
+        x = x + dropout(update, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:

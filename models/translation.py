@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch
 from latentheads.mask import Mask
 from latentheads.names import CHAINS, Block
+from latentheads.output import TableOutput
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -25,13 +25,17 @@ __all__ = ["Translation"]
 @dataclass
 class _TranslationState(DecodingState):
     memory: Tensor | None = None
-    source_valid: Tensor | None = None
+    memory_mask: Mask | None = None
 
-    def select(self, rows: Tensor) -> None:
-        super().select(rows)
-        assert self.memory is not None
-        assert self.source_valid is not None
-        self.memory, self.source_valid = self.memory[rows], self.source_valid[rows]
+    def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
+        super().select(sentences, hypotheses)
+        if sentences is not None:
+            assert self.memory is not None
+            assert self.memory_mask is not None
+            self.memory = self.memory.index_select(0, sentences)
+            mask = self.memory_mask
+            parts = (mask.bias, mask.latent, mask.pairs)
+            self.memory_mask = Mask(*(part.index_select(0, sentences) for part in parts))
 
 
 class Translation(Decoder):
@@ -69,7 +73,8 @@ class Translation(Decoder):
         source = Embedding.new_table(source_vocabulary, width)
         target = source if joint else Embedding.new_table(target_vocabulary, width)
         untied = sizes.share == "none"
-        self.output = Embedding.new_table(target_vocabulary, width) if untied else target
+        last = Embedding.new_table(target_vocabulary, width) if untied else target
+        self.output = TableOutput(last)
         self.source_embedding = Embedding(source, sizes.dropout)
         self.target_embedding = Embedding(target, sizes.dropout)
 
@@ -108,18 +113,18 @@ class Translation(Decoder):
         """Encodes the source."""
         valid = batch.source_valid
         assert batch.source is not None
-        return _TranslationState(memory=self.encode(batch.source, valid), source_valid=valid)
+        one = valid.new_ones(len(batch), 1)
+        return _TranslationState(
+            memory=self.encode(batch.source, valid), memory_mask=self._cross_mask(valid, one)
+        )
 
     def step(
-        self, tokens: Int[Tensor, "batch new"], state: DecodingState
-    ) -> Float[Tensor, "batch new vocab"]:
+        self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        assert state.source_valid is not None
-        fed = tokens.new_ones(tokens.shape, dtype=torch.bool)
-        mask = self.self_mask(fed, state.position)
-        cross = self._cross_mask(state.source_valid, fed)
+        mask = self.step_mask(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
-        x = self.decoder(x, mask, state.memory, cross, state)
+        x = self.decoder(x, mask, state.memory, state.memory_mask, state)
         state.position += tokens.shape[-1]
         return self.predict(x)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from latentheads.corpora.text import Pair
 
-__all__ = ["PUBLISHED", "Cleaning", "Counts", "clean"]
+__all__ = ["PUBLISHED", "USUAL", "Cleaning", "Counts", "clean"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class Cleaning:
         return None
 
 
+USUAL = Cleaning()
+"""What is left out when nothing else is said."""
+
 PUBLISHED = Cleaning(max_length=175, max_ratio=1.5)
 """The limits of the IWSLT14 experiments: fairseq's preparation runs Moses' ``clean-corpus-n`` with
 them over the tokenised training data."""
@@ -72,7 +75,7 @@ class Counts:
         )
 
 
-def clean(pairs: Iterable[Pair], cleaning: Cleaning = Cleaning()) -> tuple[list[Pair], Counts]:
+def clean(pairs: Iterable[Pair], cleaning: Cleaning = USUAL) -> tuple[list[Pair], Counts]:
     """Keeps the pairs that are fit for training, in their order, unchanged."""
     kept: list[Pair] = []
     faults = {"empty": 0, "too_long": 0, "ratio": 0}

@@ -128,4 +128,3 @@ class Stream:
                 yield item
         finally:
             stopped.set()
-

@@ -60,7 +60,9 @@ class Subwords(Vocabulary):
         places = tokenizer.get_vocab(with_added_tokens=False)
         types = sorted(places, key=lambda name: places[name])
         if types[: len(RESERVED)] != RESERVED or len(types) != 1 + max(places.values()):
-            raise ValueError(f"a subword vocabulary begins with {', '.join(SPECIALS)} and has no gap")
+            raise ValueError(
+                f"a subword vocabulary begins with {', '.join(SPECIALS)} and has no gap"
+            )
         spelled = (_spelled(name, tokenised) for name in types[len(RESERVED) :])
         self._pieces = [*(name.encode() for name in SPECIALS), *spelled]
 
@@ -231,7 +233,9 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     if kind == Subwords.kind:
         return Subwords.from_json(value)
     if kind != Words.kind:
-        raise ValueError(f"a vocabulary's kind must be {Words.kind} or {Subwords.kind}; got {kind!r}")
+        raise ValueError(
+            f"a vocabulary's kind must be {Words.kind} or {Subwords.kind}; got {kind!r}"
+        )
     words = value.get("words")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("a vocabulary of words has words, a list of strings")

@@ -10,22 +10,24 @@ from jaxtyping import Bool, Float, Int
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
-from torch.nn import functional as F
 
-__all__ = ["SmoothedTokens", "Tokens", "full_precision"]
+from latentheads.numeric import full_precision
+from latentheads.output import GivenLogits, Output
 
-
-def full_precision(x: Tensor) -> Tensor:
-    """Widens a half-precision tensor to float32; densities are never computed in less."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+__all__ = ["SmoothedTokens", "Tokens"]
 
 
 class Tokens(TorchDistribution):
     """The tokens of a sentence given everything before each: an exact likelihood.
 
     Args:
-        logits: Scores of the vocabulary at every position.
+        states: What predicts each token; the logits themselves where there is no output layer.
         valid: True at real tokens; padding counts nothing.
+        output: The layer that turns states into tokens.
+
+    Attributes:
+        autocast: Whether the law was made under autocast, and its type; it is scored so wherever
+            that happens.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -33,22 +35,29 @@ class Tokens(TorchDistribution):
     smoothing = 0.0
 
     def __init__(
-        self, logits: Float[Tensor, "*batch token vocab"], valid: Bool[Tensor, "*valid token"]
+        self,
+        states: Float[Tensor, "*batch token dim"],
+        valid: Bool[Tensor, "*valid token"],
+        output: Output | None = None,
     ) -> None:
-        self.logits = logits
+        self.states = states
         self.valid = valid
-        super().__init__(logits.shape[:-2], logits.shape[-2:-1], validate_args=False)
+        self.output = output or GivenLogits()
+        device = states.device.type
+        self.autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        super().__init__(states.shape[:-2], states.shape[-2:-1], validate_args=False)
+
+    @property
+    def logits(self) -> Float[Tensor, "*batch token vocab"]:
+        """Scores of the vocabulary at every position, made when asked for."""
+        return self.output(self.states)
 
     def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
         """Log-probability of every token, 0 at padding."""
-        shape = self.logits.shape[:-1]
-        losses = F.cross_entropy(
-            full_precision(self.logits).flatten(0, -2),
-            value.expand(shape).flatten(),
-            reduction="none",
-            label_smoothing=self.smoothing,
-        )
-        return -losses.view(shape) * self.valid
+        tokens = value.expand(self.states.shape[:-1])
+        enabled, kind = self.autocast
+        with torch.autocast(self.states.device.type, kind, enabled):
+            return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
 
     def log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probability of the real tokens of each sentence."""
@@ -65,7 +74,8 @@ class Tokens(TorchDistribution):
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        return type(self)(self.logits.expand(batch_shape + self.logits.shape[-2:]), self.valid)
+        states = self.states.expand(batch_shape + self.states.shape[-2:])
+        return type(self)(states, self.valid, self.output)
 
 
 class SmoothedTokens(Tokens):
@@ -74,18 +84,20 @@ class SmoothedTokens(Tokens):
     .. math:: (1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)
 
     Args:
-        logits: Scores of the vocabulary at every position.
+        states: What predicts each token.
         valid: True at real tokens.
+        output: The layer that turns states into tokens.
         smoothing: :math:`\epsilon`.
     """
 
     def __init__(
         self,
-        logits: Float[Tensor, "*batch token vocab"],
+        states: Float[Tensor, "*batch token dim"],
         valid: Bool[Tensor, "*valid token"],
+        output: Output | None = None,
         smoothing: float = 0.1,
     ) -> None:
-        super().__init__(logits, valid)
+        super().__init__(states, valid, output)
         self.smoothing = smoothing
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SmoothedTokens:
@@ -93,5 +105,5 @@ class SmoothedTokens(Tokens):
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        logits = self.logits.expand(batch_shape + self.logits.shape[-2:])
-        return type(self)(logits, self.valid, self.smoothing)
+        states = self.states.expand(batch_shape + self.states.shape[-2:])
+        return type(self)(states, self.valid, self.output, self.smoothing)

@@ -28,7 +28,7 @@ def test_it_runs_without_a_source(batch: Batch) -> None:
 @pytest.mark.parametrize("share", ["none", "decoder"])
 def test_output_table_is_shared_as_asked(share: str) -> None:
     model = LanguageModel(13, make_prior("delta"), sizes(share=share))
-    assert (model.output is model.embedding.table) == (share == "decoder")
+    assert (model.output.table is model.embedding.table) == (share == "decoder")
 
 
 def test_a_chain_it_does_not_have_is_refused() -> None:

@@ -50,7 +50,7 @@ def test_a_joint_table_needs_a_joint_vocabulary() -> None:
 @pytest.mark.parametrize(("share", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
 def test_tables_are_shared_as_asked(share: str, tables: int) -> None:
     model = Translation(13, 13, make_prior("delta"), sizes(share=share))
-    weights = (model.source_embedding.table, model.target_embedding.table, model.output)
+    weights = (model.source_embedding.table, model.target_embedding.table, model.output.table)
     assert len({id(table.weight) for table in weights}) == tables
     assert model.predict(torch.randn(1, 2, 6)).shape == (1, 2, 13)
 

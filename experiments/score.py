@@ -1,0 +1,225 @@
+"""Scores the translations of finished runs and tests each run against the first.
+
+python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tables import aligned
+
+from latentheads.scores import Comparison, Estimate, paired_bootstrap
+
+DESCRIPTION = (
+    "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "
+    "each run against the first by paired bootstrap: the same resampled sentences for all runs. "
+    "Prints one table, score [95 %% interval] and p of no difference, and the signatures to cite. "
+    "Plain text files, one sentence a line, may stand for runs: give --references."
+)
+TITLES = {"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the line and leaves with status 2."""
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+
+
+@dataclass(frozen=True)
+class System:
+    """The translations of one run or file.
+
+    Attributes:
+        name: As given on the command line.
+        translations: One sentence each.
+        references: The translation of each sentence that counts as right.
+        tokenised: Whether words stand with spaces between.
+    """
+
+    name: str
+    translations: list[str]
+    references: list[str]
+    tokenised: bool
+
+
+def make_parser() -> Parser:
+    """Builds the command line."""
+    parser = Parser("score.py", description=DESCRIPTION)
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE", help="references of plain text files"
+    )
+    parser.add_argument(
+        "--tokenised",
+        action="store_true",
+        help="plain text files hold tokens with spaces between: scored as they are (tok:none); "
+        "a run folder says it itself",
+    )
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help="add the BLEU of the papers, another figure: tokens lower-cased, compounds split",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="resamples of the test part (default: 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=12345, help="of the resamples (default: 12345)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    return parser
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads a text file, one sentence a line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"cannot read {path}: it is no UTF-8 text") from None
+    except OSError as reason:
+        raise ValueError(f"cannot read {path}: {reason.strerror}") from None
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def read_run(folder: Path) -> System:
+    """Reads what a finished run wrote."""
+    try:
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        signature = results["test"].get("signature", "")
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is no finished run: it has no results.json") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{folder} is no finished run: cannot read its results.json") from None
+    for name in ("test.translations.txt", "test.references.txt"):
+        if not (folder / name).is_file():
+            raise ValueError(
+                f"{folder} has no {name}: run.py writes it where the task is translation"
+            )
+    return System(
+        str(folder),
+        read_lines(folder / "test.translations.txt"),
+        read_lines(folder / "test.references.txt"),
+        "tok:none" in signature.split("|"),
+    )
+
+
+def read_systems(names: Sequence[str], references: Path | None, tokenised: bool) -> list[System]:
+    """Reads every run folder and text file, all on one test part."""
+    files = [name for name in names if not Path(name).is_dir()]
+    for name in files:
+        if not Path(name).exists():
+            raise ValueError(f"{name} does not exist: give run folders or text files")
+    if files and references is None:
+        raise ValueError(f"{files[0]} is no run folder: a text file needs --references FILE")
+    if not files and (references is not None or tokenised):
+        raise ValueError("--references and --tokenised are for text files: all of these are runs")
+    right = [] if references is None else read_lines(references)
+    systems = [
+        System(name, read_lines(Path(name)), right, tokenised)
+        if name in files
+        else read_run(Path(name))
+        for name in names
+    ]
+    for system in systems:
+        _check(system, systems[0])
+    return systems
+
+
+def _check(system: System, first: System) -> None:
+    """Refuses what cannot be scored, or not beside the baseline."""
+    if len(system.translations) != len(system.references):
+        raise ValueError(
+            f"{system.name} has {len(system.translations)} translations of "
+            f"{len(system.references)} references: one line each is needed"
+        )
+    if system.references != first.references:
+        raise ValueError(
+            f"{system.name} and {first.name} have different references: "
+            "runs on one test part are needed"
+        )
+    if system.tokenised != first.tokenised:
+        kinds = {True: "tokens", False: "raw text"}
+        raise ValueError(
+            f"{system.name} holds {kinds[system.tokenised]}, {first.name} "
+            f"{kinds[first.tokenised]}: one kind is needed (--tokenised says it of text files)"
+        )
+
+
+def table(names: Sequence[str], rows: Sequence[Comparison]) -> str:
+    """The scores of all systems, then the signatures."""
+    shown = [name for name in TITLES if getattr(rows[0], name) is not None]
+    heads = [cell for name in shown for cell in (f"{TITLES[name]} [95 %]", "p")]
+    cells = [[cell for name in shown for cell in _cells(getattr(row, name))] for row in rows]
+    lines = [("run", *heads), *((name, *line) for name, line in zip(names, cells, strict=True))]
+    signatures = [(TITLES[name], getattr(rows[0], name).signature) for name in shown]
+    width = max(len(title) for title, _ in signatures)
+    return "\n".join([aligned(lines), "", *(f"{t.ljust(width)}  {s}" for t, s in signatures)])
+
+
+def _cells(estimate: Estimate) -> tuple[str, str]:
+    interval = f"{estimate.score:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return interval, "" if estimate.p is None else f"{estimate.p:.4f}"
+
+
+def record(systems: Sequence[System], rows: Sequence[Comparison]) -> dict[str, Any]:
+    """All figures, as written to a file."""
+    return {
+        "sentences": len(systems[0].references),
+        "tokenised": systems[0].tokenised,
+        "systems": [
+            {"run": system.name, **_figures(row)} for system, row in zip(systems, rows, strict=True)
+        ],
+    }
+
+
+def _figures(row: Comparison) -> dict[str, Any]:
+    estimates = {name: getattr(row, name) for name in TITLES}
+    return {
+        name: {**asdict(it), "low": it.low, "high": it.high}
+        for name, it in estimates.items()
+        if it is not None
+    }
+
+
+def _check_writable(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ValueError(f"--json: cannot write {path}: no such folder, or a folder")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        _check_writable(options.json)
+        systems = read_systems(options.runs, options.references, options.tokenised)
+        first, *others = [system.translations for system in systems]
+        rows = paired_bootstrap(
+            first,
+            others,
+            systems[0].references,
+            systems[0].tokenised,
+            "paper" if options.paper else None,
+            options.samples,
+            options.seed,
+        )
+    except ValueError as mistake:
+        parser.error(str(mistake))
+    print(table([system.name for system in systems], rows))
+    if options.json is not None:
+        text = json.dumps(record(systems, rows), indent=2, ensure_ascii=False)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

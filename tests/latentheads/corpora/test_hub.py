@@ -1,0 +1,210 @@
+"""Pairs through the real `datasets` library, from local files in every layout."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads.corpora import hub
+from latentheads.corpora.hub import HUB, HubCorpus, load_pairs
+
+PAIRS = [("ja", "yes"), ("nein\u2028 ", "no")]
+STREAMING = pytest.mark.parametrize("streaming", [False, True])
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Path:
+    """A JSON file with a translation in every row."""
+    rows = [{"translation": {"de": left, "en": right}} for left, right in PAIRS]
+    return write(tmp_path / "nested.json", rows)
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    """A JSON file with a column for each language."""
+    return write(tmp_path / "flat.json", [{"en": right, "de": left} for left, right in PAIRS])
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def load(file: object, /, **options: Any) -> list[tuple[str, str]]:
+    given = {"name": "mine", "part": "train", "source": "de", "target": "en", "path": "json"}
+    cache = Path(str(file)).parent / "cache"
+    given |= {"files": str(file), "cache_dir": cache, **options}
+    return list(load_pairs(**given))
+
+
+def refused(file: object, /, **options: Any) -> str:
+    with pytest.raises(ValueError) as caught:
+        load(file, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@STREAMING
+def test_both_layouts_are_read(nested: Path, flat: Path, streaming: bool) -> None:
+    assert load(nested, streaming=streaming) == PAIRS
+    assert load(flat, streaming=streaming, column="") == PAIRS
+    assert load(flat, streaming=streaming, name="multi30k", part="valid") == PAIRS
+
+
+def test_the_languages_give_the_direction(nested: Path) -> None:
+    assert load(nested, source="en", target="de") == [(right, left) for left, right in PAIRS]
+
+
+@STREAMING
+@pytest.mark.parametrize(("limit", "expected"), [(1, PAIRS[:1]), (2, PAIRS), (9, PAIRS)])
+def test_a_limit_stops_early(nested: Path, streaming: bool, limit: int, expected: Any) -> None:
+    assert load(nested, limit=limit, streaming=streaming) == expected
+
+
+def test_a_csv_file_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("de", "en"), ("ja, ja", "yes")])
+    assert load(tmp_path / "a.csv", path="csv", column="") == [("ja, ja", "yes")]
+
+
+@pytest.mark.parametrize("name", ["iwslt14", "iwslt17"])
+@STREAMING
+def test_the_hubs_own_parquet_copy_is_read_by_its_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, streaming: bool
+) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import Table, parquet
+
+    for split in ("train", "validation", "test"):
+        folder = tmp_path / "copy" / str(HUB[name].config) / split
+        folder.mkdir(parents=True)
+        row = {"de": f"ein {split}", "en": f"a {split}"}
+        parquet.write_table(Table.from_pylist([{"translation": row}]), folder / "0000.parquet")
+    monkeypatch.setitem(HUB, name, replace(HUB[name], path=str(tmp_path / "copy")))
+    options = {"streaming": streaming, "cache_dir": tmp_path / "cache"}
+    found = list(load_pairs(name, "valid", "de", "en", **options))
+    assert found == [("ein validation", "a validation")]
+
+
+def test_a_folder_names_its_splits_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split in ("train", "test"):
+        write(folder / f"{split}.jsonl", [{"de": split, "en": "x"}])
+    options = {"path": folder, "files": None, "name": "multi30k"}
+    assert load(folder, part="test", **options) == [("test", "x")]
+    assert load(folder, part="valid", split="train", **options) == [("train", "x")]
+    said = refused(folder, part="valid", **options)
+    assert said.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
+
+
+def test_every_known_corpus_says_where_its_parts_are() -> None:
+    assert set(HUB) == {"multi30k", "iwslt14", "iwslt17", "wmt14"}
+    for corpus in HUB.values():
+        assert set(corpus.splits) == {"train", "valid", "test"}
+        assert (corpus.files is None) == (corpus.revision is None)
+    assert [name for name, corpus in HUB.items() if corpus.streaming] == ["wmt14"]
+
+
+def test_another_place_has_no_known_configuration() -> None:
+    elsewhere = hub._known("iwslt17", "mine/copy")
+    assert elsewhere == HubCorpus("mine/copy")
+
+
+def test_pairs_come_while_they_are_read(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def rows(*_: object) -> Iterator[dict[str, Any]]:
+        for place in range(99):
+            read.append(place)
+            yield {"translation": {"de": str(place), "en": ""}}
+
+    monkeypatch.setattr(hub, "_load", rows)
+    monkeypatch.setattr(hub, "CHUNK", 4)
+    pairs = load_pairs("wmt14", "train", "de", "en")
+    assert len(list(islice(pairs, 5))) == 5
+    assert len(read) == 8
+
+
+def test_loading_is_silent_and_leaves_no_trace(
+    nested: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import datasets
+
+    level = logging.getLogger("datasets").level
+    datasets.enable_progress_bars()
+    load(nested)
+    assert capfd.readouterr() == ("", "")
+    assert not datasets.are_progress_bars_disabled()
+    assert logging.getLogger("datasets").level == level
+
+
+def test_an_unreachable_hub_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    said = refused(tmp_path / "x", name="wmt14", path=None, files=None)
+    assert said.startswith("cannot reach wmt/wmt14 on the hub: ")
+    assert said.endswith("; give the path of a local copy")
+
+
+def test_without_the_library_the_way_out_is_said(
+    nested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert refused(nested).startswith("corpora of the hub need datasets: pip install datasets")
+
+
+def test_an_unknown_name_or_part_is_refused(nested: Path) -> None:
+    known = "multi30k, iwslt14, iwslt17, wmt14"
+    expected = f"corpus must be one of {known}, or a path given; got 'wmt15'"
+    assert refused(nested, name="wmt15", path=None) == expected
+    assert refused(nested, part="dev") == "part must be one of train, valid, test; got 'dev'"
+    assert refused(nested, limit=0) == "limit must be at least 1, got 0"
+
+
+@STREAMING
+def test_a_missing_column_is_refused_with_those_there_are(
+    nested: Path, flat: Path, streaming: bool
+) -> None:
+    options = {"streaming": streaming}
+    assert refused(nested, target="fr", **options) == "json has no 'fr'; it has de, en"
+    expected = "json has no 'de'; it has translation"
+    assert refused(nested, column="", **options) == expected
+    said = refused(flat, **options)
+    assert said.startswith("json has no column 'translation' with a sentence for each language;")
+    assert said.endswith("it has en, de")
+
+
+def test_a_cell_without_text_is_named_by_its_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [{"de": "ja", "en": "yes"}, {"de": None, "en": "no"}])
+    assert refused(path, column="") == "json, row 2: de and en must be text"
+
+
+@STREAMING
+def test_a_missing_or_broken_file_is_refused(tmp_path: Path, streaming: bool) -> None:
+    options = {"streaming": streaming}
+    assert "cannot read split 'train' of json: " in refused(tmp_path / "gone.json", **options)
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"translation": {"de": \n', encoding="utf-8")
+    assert "cannot read split 'train' of json: " in refused(broken, **options)
+
+
+def test_a_corpus_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("de,en\n", encoding="utf-8")
+    options = {"path": "csv", "column": ""}
+    said = refused(tmp_path / "a.csv", streaming=True, **options)
+    assert said == "split 'train' of csv has no row"
+    said = refused(tmp_path / "a.csv", **options)
+    assert said.startswith("cannot read split 'train' of csv: ")

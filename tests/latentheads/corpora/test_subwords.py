@@ -1,0 +1,207 @@
+"""Subwords: exact round trips, the same vocabulary every time, nothing but JSON on disk."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latentheads.batch import EOS, SPECIALS, UNK
+from latentheads.corpora import Words, subwords
+from latentheads.corpora.corpus import grammar_sources
+from latentheads.corpora.subwords import Subwords, vocabulary_from_json
+
+LINES = list(grammar_sources(sentences=300, held_out=50, seed=1).test.references) * 3
+HOSTILE = ["<eos> the<eos> <pad> x<pad>x", "a<unk> <unk> <bos> ", "</w> Ġ ▁ ##a @@ b@@"] * 4
+
+RAW = Subwords.train([*LINES, *HOSTILE], 400)
+TOKENISED = Subwords.train(LINES, 200, tokenised=True)
+BOTH = pytest.mark.parametrize("tokenised", [False, True])
+
+AWKWARD = [
+    "",
+    " ",
+    "  two  spaces ",
+    "\ttab\t",
+    "e\u0301 é ﬁ İ",
+    "\U0001f469\u200d\U0001f469 \u0085 \u2028 \u00a0",
+    "a\nb\r\n",
+    "<pad> <bos> <eos><unk>  </w>",
+    "Ġ Ċ ▁",
+    "\x00\x7f\uffff",
+]
+
+
+@given(st.text())
+def test_raw_text_comes_back_exactly(line: str) -> None:
+    ids = RAW.encode(line)
+    assert RAW.decode(ids) == line
+    assert UNK not in ids
+    assert ids.index(EOS) == len(ids) - 1
+
+
+@given(st.text(sorted(set("".join(LINES)))))
+def test_tokenised_text_of_known_characters_comes_back_exactly(line: str) -> None:
+    ids = TOKENISED.encode(line)
+    assert TOKENISED.decode(ids) == line
+    assert min(ids) == EOS
+    assert UNK not in ids
+
+
+@pytest.mark.parametrize("line", AWKWARD)
+def test_awkward_raw_text_comes_back_exactly(line: str) -> None:
+    assert RAW.decode(RAW.encode(line)) == line
+
+
+@BOTH
+def test_the_text_of_a_special_token_is_text(tokenised: bool) -> None:
+    vocabulary = Subwords.train(HOSTILE, 400, tokenised=tokenised)
+    for line in HOSTILE:
+        ids = vocabulary.encode(line)
+        assert vocabulary.decode(ids) == line
+        assert min(ids[:-1]) >= len(SPECIALS)
+    same = vocabulary_from_json(vocabulary.to_json())
+    assert same.encode(HOSTILE[0]) == vocabulary.encode(HOSTILE[0])
+
+
+def test_the_first_word_is_like_any_other() -> None:
+    word = TOKENISED.encode("the")[:-1]
+    assert TOKENISED.encode("the the") == [*word, *word, EOS]
+
+
+def test_subwords_do_not_cross_words() -> None:
+    assert all(b" " not in piece[1:] for piece in TOKENISED._pieces[len(SPECIALS) :])
+
+
+def test_unknown_characters_are_unknown_and_nothing_else_is() -> None:
+    line = "the ქ dog\u00a0s töö"
+    ids = TOKENISED.encode(line)
+    assert ids.count(UNK) == 4
+    assert TOKENISED.decode(ids) == "the <unk> dog<unk>s t<unk><unk>"
+
+
+def test_unicode_spaces_are_no_boundary_of_tokenised_words() -> None:
+    lines = ["a\u00a0b\u0085c\u2028d\te"] * 2
+    vocabulary = Subwords.train(lines, 40, tokenised=True)
+    ids = vocabulary.encode(lines[0])
+    assert len(ids) == 2
+    assert vocabulary.decode(ids) == lines[0]
+
+
+@BOTH
+def test_lower_casing_is_that_of_python(tokenised: bool) -> None:
+    line = "Über DIE Straße ΟΔΟΣ"
+    vocabulary = Subwords.train([line, line], 300, lowercase=True, tokenised=tokenised)
+    assert vocabulary.decode(vocabulary.encode(line)) == line.lower()
+
+
+@BOTH
+def test_same_lines_give_the_same_vocabulary(tokenised: bool) -> None:
+    first, second = (Subwords.train(LINES, 350, tokenised=tokenised) for _ in range(2))
+    assert json.dumps(first.to_json()) == json.dumps(second.to_json())
+
+
+def test_training_reads_a_stream_and_stops_where_nothing_repeats() -> None:
+    def stream() -> Iterator[str]:
+        yield from ("ab ab", "cd")
+
+    assert len(Subwords.train(stream(), 1000, tokenised=True)) == len(SPECIALS) + 5 + 2
+    assert len(Subwords.train(stream(), 1000, tokenised=True, minimum=3)) == len(SPECIALS) + 5
+    assert len(Subwords.train(stream(), 262)) == 262
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_all_lines_are_encoded_as_each(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(subwords, "CHUNK", chunk)
+    rows = RAW.encode_all(line for line in AWKWARD)
+    assert [row.tolist() for row in rows] == [RAW.encode(line) for line in AWKWARD]
+    assert (rows.tokens.dtype, rows.ends.dtype) == (np.int32, np.int64)
+    assert len(RAW.encode_all([])) == 0
+
+
+def test_decoding_stops_at_the_end_and_survives_any_ids() -> None:
+    ids = RAW.encode("the dog")
+    assert RAW.decode([*ids, *ids]) == "the dog"
+    assert RAW.decode([0, 1, UNK]) == "<pad><bos><unk>"
+    assert "\ufffd" in RAW.decode(range(len(SPECIALS), len(RAW)))
+
+
+@pytest.mark.parametrize("vocabulary", [RAW, TOKENISED, Words(["a", "b"])])
+def test_a_vocabulary_is_made_again_from_its_json(vocabulary: Any) -> None:
+    again = vocabulary_from_json(json.loads(json.dumps(vocabulary.to_json())))
+    assert type(again) is type(vocabulary)
+    assert again.to_json() == vocabulary.to_json()
+    assert len(again) == len(vocabulary)
+    assert again.encode("a b the dogs") == vocabulary.encode("a b the dogs")
+
+
+def changed(vocabulary: Subwords, **values: object) -> dict[str, Any]:
+    return {**copy.deepcopy(vocabulary.to_json()), **values}
+
+
+def without_a_type(vocabulary: Subwords) -> dict[str, Any]:
+    value = changed(vocabulary)
+    value["tokenizer"]["model"]["merges"] = []
+    del value["tokenizer"]["model"]["vocab"][vocabulary.tokenizer.id_to_token(5)]
+    return value
+
+
+def renamed(vocabulary: Subwords, place: int, name: str) -> dict[str, Any]:
+    value = changed(vocabulary)
+    value["tokenizer"]["model"]["merges"] = []
+    types = value["tokenizer"]["model"]["vocab"]
+    types[name] = types.pop(vocabulary.tokenizer.id_to_token(place))
+    return value
+
+
+FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (["the"], "a vocabulary is a JSON object, got list"),
+        ({}, "kind must be words or bpe; got None"),
+        ({"kind": "pickle"}, "kind must be words or bpe; got 'pickle'"),
+        ({"kind": ["bpe"]}, r"kind must be words or bpe; got \['bpe'\]"),
+        ({"kind": "words"}, "has words, a list of strings"),
+        ({"kind": "words", "words": ["a", 1]}, "has words, a list of strings"),
+        ({"kind": "words", "words": ["a", "a"]}, "has each word once"),
+        ({"kind": "bpe", "lowercase": 0, "tokenised": False}, "lowercase and tokenised, each true"),
+        (FRESH, "has a tokenizer, an object"),
+        ({**FRESH, "tokenizer": {}}, "is malformed: Model missing"),
+        (changed(RAW, tokenised=True), "was not written by latentheads"),
+        (without_a_type(TOKENISED), "begins with <pad>, <bos>, <eos>, <unk> and has no gap"),
+        (renamed(RAW, EOS, "x"), "begins with <pad>, <bos>, <eos>, <unk> and has no gap"),
+        (renamed(RAW, 7, "猫"), "a byte-level subword has no character '猫'"),
+    ],
+)
+def test_malformed_json_is_refused_in_one_line(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        vocabulary_from_json(value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_size_below_the_characters_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 260, 4 special tokens and 256 bytes; got 259"):
+        Subwords.train(["a"], 259)
+    with pytest.raises(ValueError, match="at least 7, 4 special tokens and 3 characters; got 6"):
+        Subwords.train(["a b"], 6, tokenised=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_encodes_too(capfd: pytest.CaptureFixture[str]) -> None:
+    expected = RAW.encode_all(LINES).tokens.tolist()
+    child = os.fork()
+    if not child:
+        os._exit(RAW.encode_all(LINES).tokens.tolist() != expected)
+    assert os.waitpid(child, 0)[1] == 0
+    assert capfd.readouterr().err == ""
