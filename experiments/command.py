@@ -9,50 +9,44 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
+from data import Data
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, presets
 
 from guides import GUIDES, RECIPES, Reader
-from latentheads.corpora.grammar import LANGUAGES
 from latentheads.names import CHAINS
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
-__all__ = ["Data", "Parser", "Settings", "read_settings"]
+__all__ = ["Decoding", "Parser", "Settings", "read_settings"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Data:
-    """The corpus, made by the program itself: no file is needed.
+class Decoding:
+    """How the test part is translated.
 
     Attributes:
-        data: ``grammar``, sentences drawn from a synchronous grammar whose exact log p(y | x) is
-            known, or ``pydoc``, the prose of Python's own reference.
-        task: translation, or language-model (pydoc: always; grammar: of its English-like side).
-        language: Target language of the grammar.
-        sentences: Training sentences drawn from the grammar.
-        held_out: Sentences of valid and of test drawn from the grammar.
+        beam: Hypotheses kept of a sentence; 1 takes the likeliest token each time.
+        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
+        draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
+            location, as the papers do.
+        paper_bleu: Score by the papers' protocol too: tokenised, lower-cased, compounds split.
     """
 
-    data: Literal["grammar", "pydoc"] = "grammar"
-    task: Literal["translation", "language-model"] = "translation"
-    language: str = next(iter(LANGUAGES))
-    sentences: int = 20_000
-    held_out: int = 500
+    beam: int = 1
+    length_penalty: float = 1.0
+    draws: int = 0
+    paper_bleu: bool = False
 
     def __post_init__(self) -> None:
-        if self.language not in LANGUAGES:
-            raise ValueError(
-                f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
-            )
-        for name in ("sentences", "held_out"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("beam", 1), ("length_penalty", 0), ("draws", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -69,6 +63,7 @@ class Settings:
         network: Sizes.
         latent: The chains whose heads are drawn; None for all.
         training: How to train.
+        decoding: How to translate.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the final report.
         device: Where to run.
@@ -89,6 +84,7 @@ class Settings:
     network: Network
     latent: tuple[str, ...] | None
     training: Training
+    decoding: Decoding
     seed: int
     samples: int
     device: torch.device
@@ -166,7 +162,7 @@ def _parser(prog: str, description: str) -> Parser:
         metavar="NAME",
         help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
     )
-    for group in (Data, Network, Training):
+    for group in (Data, Network, Training, Decoding):
         parser.add_class_arguments(group, nested_key=None)
     parser.add_argument(
         "--latent",
@@ -229,6 +225,7 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         network=_group(Network, configuration),
         latent=_chains(configuration.latent),
         training=_group(Training, configuration),
+        decoding=_group(Decoding, configuration),
         seed=configuration.seed,
         samples=configuration.samples,
         device=_device(configuration.device),

@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 from command import Parser, Settings, read_settings
-from experiment import Run, make_corpus
+from data import make_corpus
+from experiment import Run
 from folder import Folder
 from pictures import draw_elbos
 from scipy import stats

@@ -5,39 +5,33 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import sacrebleu
 import torch
-from command import Data, Settings
+from command import Decoding, Settings
+from data import make_corpus
 from folder import Folder
 from pictures import draw_bound, draw_divergence, draw_kl
 from tqdm import tqdm
 
 from latentheads import checkpoints
+from latentheads.batch import Batch
 from latentheads.checkpoints import weights
-from latentheads.corpora import Corpus, Part, batches
-from latentheads.corpora.corpus import grammar, grammar_sources, pydoc_prose
-from latentheads.decoding import greedy
+from latentheads.corpora import Corpus, Part, Vocabulary, batches
+from latentheads.decoding import beam_search
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
-from latentheads.evaluation import Report, evaluate, evaluating
+from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.scores import Protocol, score
 from models import HeadModel, LanguageModel, Translation
 
-__all__ = ["Run", "make_accelerator", "make_corpus"]
+__all__ = ["Run", "make_accelerator", "translate"]
 
 EVALUATION_TOKENS = 4096
-
-
-def make_corpus(data: Data) -> Corpus:
-    """Makes the corpus that the options name."""
-    if data.data == "pydoc":
-        return pydoc_prose()
-    if data.task == "language-model":
-        return grammar_sources(data.sentences, data.held_out)
-    return grammar(data.sentences, data.held_out, data.language)
+DECODING_TOKENS = 2048
 
 
 def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
@@ -48,6 +42,19 @@ def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
         return LanguageModel(target, prior, network, settings.latent, label_smoothing=smoothing)
     source, latent = len(corpus.source), settings.latent
     return Translation(source, target, prior, network, latent, label_smoothing=smoothing)
+
+
+def translate(model: HeadModel, target: Vocabulary, batch: Batch, decoding: Decoding) -> list[str]:
+    """Translates a batch into lines of text."""
+    with evaluating(model):
+        found = beam_search(
+            model,
+            batch.to(model.device),
+            decoding.beam,
+            decoding.length_penalty,
+            decoding.draws,
+        )
+    return [target.decode(hypotheses[0].tokens) for hypotheses in found]
 
 
 def make_accelerator(settings: Settings) -> Any:
@@ -84,7 +91,7 @@ class Run:
     ) -> None:
         self.settings = settings
         self.folder = Folder(settings.out, settings.text, settings.overwrite)
-        self.corpus = corpus or make_corpus(settings.data)
+        self.corpus = corpus or make_corpus(settings.data, tell=print)
         self.accelerator = accelerator
         self.device = settings.device if accelerator is None else accelerator.device
         torch.manual_seed(settings.seed)
@@ -215,29 +222,31 @@ class Run:
             words["source"] = self.corpus.source.to_json()
         self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
 
-    def bleu(self) -> dict[str, Any]:
-        """Translates the test part with the plug-in network and scores it."""
-        part, target = self.corpus.test, self.corpus.target
+    def translations(self) -> dict[str, Any]:
+        """Translates the test part, writes it beside its references, and scores it."""
+        settings, part = self.settings, self.corpus.test
         lines: dict[int, str] = {}
-        with evaluating(self.model):
-            for batch in batches(part, EVALUATION_TOKENS):
-                rows = greedy(self.model, batch.to(self.device))
-                places = batch.sentences.tolist()
-                lines.update(
-                    (place, target.decode(row)) for place, row in zip(places, rows, strict=True)
-                )
-        translations = [lines[place] for place in range(len(part))]
-        self.folder.write("test.translations.txt", "\n".join(translations) + "\n")
-        metric = sacrebleu.BLEU(tokenize="none", force=True)
-        score = metric.corpus_score(translations, [list(part.references)]).score
-        return {"bleu": score, "signature": str(metric.get_signature())}
+        start = time.perf_counter()
+        with fixed_noise(settings.seed, self.device):
+            for batch in batches(part, DECODING_TOKENS):
+                found = translate(self.model, self.corpus.target, batch, settings.decoding)
+                lines.update(zip(batch.sentences.tolist(), found, strict=True))
+        seconds = time.perf_counter() - start
+        written, references = [lines[place] for place in range(len(part))], list(part.references)
+        self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
+        self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
+        if settings.data.lowercase:
+            references = [line.lower() for line in references]
+        protocol: Protocol | None = "paper" if settings.decoding.paper_bleu else None
+        scores = score(written, references, settings.data.words, protocol)
+        return {**asdict(scores), "sentences_per_second": len(part) / seconds}
 
     def finish(self) -> dict[str, Any]:
         """Reports on validation and test, writes and returns the results, and draws the plots."""
         settings = self.settings
         valid = self._evaluate(self.corpus.valid, settings.samples)
         test = self._evaluate(self.corpus.test, settings.samples)
-        scores = {} if self.corpus.source is None else self.bleu()
+        scores = {} if self.corpus.source is None else self.translations()
         heads = divergence(self.model, batches(self.corpus.valid, 512))
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
         results = {
@@ -253,6 +262,7 @@ class Run:
             "head_divergence": heads.average(),
             "valid": valid.figures(),
             "test": {**test.figures(), **scores},
+            "decoding": asdict(settings.decoding),
             "kl_by_site": test.kl_by_site,
             "kl_how": test.how,
             "versions": {"torch": torch.__version__, "device": self.device.type},

@@ -94,7 +94,7 @@ def read_run(folder: Path) -> System:
     """Reads what a finished run wrote."""
     try:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        signature = results["test"].get("signature", "")
+        signature = results["test"].get("bleu_signature", "")
     except FileNotFoundError:
         raise ValueError(f"{folder} is no finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -46,7 +46,7 @@ def result_table(results: dict[str, Any]) -> str:
         tails = [f"{100 * part['pareto_k']:.0f} %" for part in (valid, test)]
         rows.append(("sentences with Pareto k > 0.7", *tails))
     if "bleu" in test:
-        rows.append(("BLEU (plug-in, greedy)", "", f"{test['bleu']:.2f}"))
+        rows += _translation_rows(results)
     if results["head_divergence"] is not None:
         apart = f"{results['head_divergence']:.2f}"
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
@@ -54,6 +54,23 @@ def result_table(results: dict[str, Any]) -> str:
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
     return aligned(rows)
+
+
+def _translation_rows(results: dict[str, Any]) -> list[Row]:
+    """BLEU, chrF and how they were made."""
+    test, decoding = results["test"], results["decoding"]
+    heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
+    search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
+    rows: list[Row] = [
+        (f"BLEU ({heads}, {search})", "", f"{test['bleu']:.2f}"),
+        ("  " + test["bleu_signature"], "", ""),
+        (f"chrF ({heads}, {search})", "", f"{test['chrf']:.2f}"),
+    ]
+    if test["paper_bleu"] is not None:
+        rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))
+        rows.append(("  " + test["paper_signature"], "", ""))
+    rows.append(("translation, sentences/s", "", f"{test['sentences_per_second']:,.0f}"))
+    return rows
 
 
 def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:

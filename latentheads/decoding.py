@@ -145,32 +145,20 @@ class _Found:
     """
 
     def __init__(self, number: int, beam: int, longest: int, like: Tensor) -> None:
-        self.beam = beam
         self.tokens = torch.full((number, beam + 1, longest), PAD, device=like.device)
         self.log_prob = like.new_full((number, beam + 1), -torch.inf)
-        self.count = torch.zeros(number, dtype=torch.long, device=like.device)
 
-    def add(
+    def put(
         self,
         sentences: Int[Tensor, " sentence"],
-        best: _Candidates,
-        before: Int[Tensor, "sentence candidate before"],
+        slots: Int[Tensor, "sentence candidate"],
+        tokens: Int[Tensor, "sentence candidate token"],
+        log_prob: Float[Tensor, "sentence candidate"],
     ) -> None:
-        """Takes the candidates that are EOS, as long as there is room.
-
-        Args:
-            sentences: Their places in the batch.
-            best: The first ``beam`` candidates.
-            before: The tokens before each.
-        """
-        ends = (best.token == EOS) & (best.log_prob != -torch.inf)
-        slot = self.count[sentences, None] + ends.cumsum(1) - 1
-        slot = slot.masked_fill(~ends, self.beam).clamp(max=self.beam)
-        row, length = sentences[:, None], before.shape[-1]
-        self.tokens[row, slot, :length] = before
-        self.tokens[row, slot, length] = EOS
-        self.log_prob[row, slot] = best.log_prob
-        self.count[sentences] = (self.count[sentences] + ends.sum(1)).clamp(max=self.beam)
+        """Puts hypotheses of some sentences into slots."""
+        row = sentences[:, None]
+        self.tokens[row, slots, : tokens.shape[-1]] = tokens
+        self.log_prob[row, slots] = log_prob
 
     def best_first(self, length_penalty: float) -> list[list[Hypothesis]]:
         """Sorts the hypotheses of every sentence by their score."""
@@ -208,9 +196,10 @@ class _Search:
         self.batch, self.beam, self.draws, self.limits = batch, beam, draws, limits
         self.shortest, longest = (int(limit) for limit in torch.aminmax(limits))
         number, device = len(batch), limits.device
-        self.log_prob = torch.zeros(draws, number, 1, dtype=dtype, device=device)
-        self.tokens = torch.full((number, 1, 1), BOS, device=device)
         self.sentences = torch.arange(number, device=device)
+        self.count = torch.zeros_like(self.sentences)
+        self.tokens = torch.full((number, 1, 1), BOS, device=device)
+        self.log_prob = torch.zeros(draws, number, 1, dtype=dtype, device=device)
         self.found = _Found(number, beam, longest, self.log_prob)
         self._space: Tensor | None = None
 
@@ -233,21 +222,23 @@ class _Search:
     def advance(
         self, logits: Float[Tensor, "row hypothesis vocab"]
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gives every hypothesis its next token; what ends leaves, and what is done.
+        """Gives every hypothesis its next token; those that end leave, and sentences that are done.
 
         Returns:
             The sentences and the hypotheses of each that the network's state has to keep.
         """
-        each = self._extend(logits)
+        at_limit = self.limits == self.tokens.shape[-1]
+        each = self._extend(logits, at_limit)
         joint = each[0] if self.draws == 1 else each.logsumexp(0) - math.log(self.draws)
         candidates = _Candidates.of(joint, 2 * self.beam)
-        best = _Candidates(*(part[:, : self.beam] for part in candidates))
-        self.found.add(self.sentences, best, self._tokens(best.parent)[..., 1:])
+        self._end(_Candidates(*(part[:, : self.beam] for part in candidates)))
         going = candidates.going_on(self.beam)
-        self._grow(going, each)
-        return self._leave(going.parent)
+        self._go_on(going, each)
+        return self._leave(going.parent, (self.count == self.beam) | at_limit)
 
-    def _extend(self, logits: Tensor) -> Float[Tensor, "draw sentence hypothesis vocab"]:
+    def _extend(
+        self, logits: Tensor, at_limit: Tensor
+    ) -> Float[Tensor, "draw sentence hypothesis vocab"]:
         """Computes ``log p_k(y_<t) + log p_k(y_t)`` for every draw k and next token."""
         each = self._log_softmax(full_precision(logits)).unflatten(0, (self.draws, -1))
         each += self.log_prob.unsqueeze(-1)
@@ -255,7 +246,7 @@ class _Search:
         each[..., BOS] = -torch.inf
         if self.tokens.shape[-1] >= self.shortest:
             other = torch.arange(each.shape[-1], device=each.device) != EOS
-            each.masked_fill_(self._at_limit[:, None, None] & other, -torch.inf)
+            each.masked_fill_(at_limit[:, None, None] & other, -torch.inf)
         return each
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
@@ -266,31 +257,34 @@ class _Search:
         torch.log_softmax(rows, -1, out=self._space[: len(rows)])
         return self._space[: len(rows)].view_as(logits)
 
-    @property
-    def _at_limit(self) -> Tensor:
-        """Whether the token behind the present ones, BOS among them, is a sentence's last."""
-        return self.limits == self.tokens.shape[-1]
+    def _end(self, best: _Candidates) -> None:
+        """Takes out the candidates that are EOS, as long as there is room."""
+        ends = (best.token == EOS) & (best.log_prob != -torch.inf)
+        reached = self.count[:, None] + ends.cumsum(1)
+        slots = torch.where(ends, reached - 1, self.beam).clamp(max=self.beam)
+        self.count = reached[:, -1].clamp(max=self.beam)
+        tokens = self._grown(best)[..., 1:]
+        self.found.put(self.sentences, slots, tokens, best.log_prob)
 
-    def _tokens(self, parents: Int[Tensor, "sentence chosen"]) -> Tensor:
-        return self.tokens.take_along_dim(parents[..., None], 1)
-
-    def _grow(self, going: _Candidates, each: Tensor) -> None:
-        """Appends the tokens of the candidates that go on."""
+    def _go_on(self, going: _Candidates, each: Tensor) -> None:
+        """Makes candidates the present hypotheses."""
         place = going.parent * each.shape[-1] + going.token
         log_prob = each.flatten(-2).take_along_dim(place[None], -1)
         self.log_prob = log_prob.masked_fill(going.log_prob == -torch.inf, -torch.inf)
-        self.tokens = torch.cat([self._tokens(going.parent), going.token[..., None]], -1)
+        self.tokens = self._grown(going)
 
-    def _leave(self, parents: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _grown(self, candidates: _Candidates) -> Int[Tensor, "sentence candidate token"]:
+        before = self.tokens.take_along_dim(candidates.parent[..., None], 1)
+        return torch.cat([before, candidates.token[..., None]], -1)
+
+    def _leave(self, parents: Tensor, done: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Drops the sentences that are done and says what stays."""
-        full = self.found.count[self.sentences] == self.beam
-        before, at_limit = len(full), self.limits == self.tokens.shape[-1] - 1
-        stay = (~(full | at_limit)).nonzero().squeeze(1)  # the one wait for the device
+        stay = (~done).nonzero().squeeze(1)  # the one wait for the device
         rows = None
-        if len(stay) < before:
+        if len(stay) < len(done):
             self.sentences, self.limits = self.sentences[stay], self.limits[stay]
-            self.tokens, self.log_prob = self.tokens[stay], self.log_prob[:, stay]
-            parents = parents[stay]
+            self.count, self.tokens = self.count[stay], self.tokens[stay]
+            self.log_prob, parents = self.log_prob[:, stay], parents[stay]
             draws = torch.arange(self.draws, device=stay.device)
-            rows = (draws[:, None] * before + stay).flatten()
+            rows = (draws[:, None] * len(done) + stay).flatten()
         return rows, None if self.beam == 1 else parents.repeat(self.draws, 1)

@@ -17,6 +17,7 @@ from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.checkpoints import weights
 from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.families import HeadScale
 from latentheads.objective import Head_ELBO
 from latentheads.training import Training
 
@@ -148,6 +149,7 @@ class Engine:
         """One update of the weights."""
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
+        self._warm(training.warmth(step))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         last = len(update.shares) - 1
         for place, (share, weight) in enumerate(update.shares):
@@ -174,6 +176,13 @@ class Engine:
         self._tokens += update.tokens
         self.step += 1
         self.place = update.after
+        self._warm(1.0)
+
+    def _warm(self, warmth: float) -> None:
+        if self.training.noise_warmup_steps:
+            for module in self.objective.modules():
+                if isinstance(module, HeadScale):
+                    module.warmth = warmth
 
     def _precision(self) -> AbstractContextManager[Any]:
         kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -179,6 +179,9 @@ class Corrected(Location):
 class HeadScale(nn.Module):
     """The standard deviation of a block's logits: a constant, or one learned number a head.
 
+    Attributes:
+        warmth: A factor that training may let grow from 0 to 1; 1 for every reported figure.
+
     Args:
         heads: Number of heads H.
         value: The constant, or where learning starts.
@@ -190,11 +193,12 @@ class HeadScale(nn.Module):
         if value <= 0:
             raise ValueError(f"scale must be positive, got {value}")
         self.value = value
+        self.warmth = 1.0
         self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None
 
     def forward(self) -> float | Tensor:
         """Returns a number, or a tensor ``head 1 1``."""
-        return self.value if self.log is None else self.log.exp()
+        return self.warmth * (self.value if self.log is None else self.log.exp())
 
 
 class Gaussian(Family):

@@ -26,6 +26,7 @@ class Training:
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
+        noise_warmup_steps: Updates over which the noise of priors and guide grows to its scale.
         free_bits: No site's KL is pushed below this many nats per target token.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
@@ -49,6 +50,7 @@ class Training:
     kl_warmup_steps: int = 0
     min_kl_weight: float = 0.0
     max_kl_weight: float = 1.0
+    noise_warmup_steps: int = 0
     free_bits: float = 0.0
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -64,7 +66,7 @@ class Training:
             _require(name, getattr(self, name), at_least=1)
         for name in ("warmup_steps", "kl_warmup_steps", "min_kl_weight", "max_kl_weight"):
             _require(name, getattr(self, name), at_least=0)
-        for name in ("weight_decay", "clip", "free_bits"):
+        for name in ("weight_decay", "clip", "free_bits", "noise_warmup_steps"):
             _require(name, getattr(self, name), at_least=0)
         for name in ("checkpoint_every", "patience", "keep", "average"):
             _require(name, getattr(self, name), at_least=0)
@@ -78,6 +80,10 @@ class Training:
         if self.decay == "linear":
             return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup_steps))
         return math.sqrt(max(1, self.warmup_steps) / (step + 1))
+
+    def warmth(self, step: int) -> float:
+        """The factor of the noise at a step counted from 0."""
+        return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
 
     def kl_weight(self, step: int) -> float:
         """The factor of the KL at a step counted from 0."""

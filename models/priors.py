@@ -105,17 +105,27 @@ class Cascaded(Independent):
         scale: Standard deviation of the noise; the papers fix it at 1.
         learned_scale: Learn the scale, one number a head.
         hidden: Hidden units of the fusion for each head, the paper's alpha (2, 4 or 8).
+        link: The residual link of App. A, which hands all noise below on; without it the fusion
+            alone decides what is handed on.
+        zero: Start the fusion at zero.
     """
 
-    def __init__(self, scale: float = 1.0, learned_scale: bool = False, hidden: int = 4) -> None:
+    def __init__(
+        self,
+        scale: float = 1.0,
+        learned_scale: bool = False,
+        hidden: int = 4,
+        link: bool = True,
+        zero: bool = False,
+    ) -> None:
         super().__init__(scale, learned_scale)
         if hidden < 1:
             raise ValueError(f"prior.hidden must be at least 1, got {hidden}")
-        self.hidden = hidden
+        self.hidden, self.link, self.zero = hidden, link, zero
 
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at scores + below + MLP(below)."""
-        return Gaussian(Fused(block, self.hidden), self.noise(block))
+        return Gaussian(Fused(block, self.hidden, self.link, self.zero), self.noise(block))
 
 
 class ReleasedCascade(Independent):

@@ -1,0 +1,163 @@
+"""Which corpus: one that the program makes, one of the hub, or a folder of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from latentheads.corpora import Corpus
+from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.corpus import grammar, grammar_sources, pydoc_prose
+from latentheads.corpora.grammar import LANGUAGES
+from latentheads.corpora.hub import HUB, load_pairs
+from latentheads.corpora.parallel import cached, parallel
+from latentheads.corpora.text import PARTS, Pair, find, read_pairs
+
+__all__ = ["Data", "make_corpus"]
+
+MADE = ("grammar", "pydoc")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The corpus.
+
+    Attributes:
+        data: ``grammar``, sentences drawn from a synchronous grammar whose exact log p(y | x) is
+            known; ``pydoc``, the prose of Python's own reference; a corpus of the Hugging Face hub,
+            ``multi30k``, ``iwslt14``, ``iwslt17`` or ``wmt14``; or a folder with train.SOURCE and
+            train.TARGET, valid.* and test.*, one sentence a line, .gz accepted.
+        task: translation, or language-model (pydoc: always; grammar: of its English-like side).
+        language: Target language of the grammar.
+        sentences: Training sentences drawn from the grammar.
+        held_out: Sentences of valid and of test drawn from the grammar.
+        source: Language translated from, as files or columns are called: en, de, ...
+        target: Language translated into.
+        train_name: How a folder's training files are called before the dot.
+        valid_name: The same for validation; empty: valid, val or dev.
+        test_name: The same for test.
+        types: Subwords of a vocabulary, learned from training by BPE.
+        joint: One vocabulary for both sides.
+        lowercase: Lower-case everything that the model sees and writes.
+        tokenised: The text is tokenised: keep its words, and score it as it is.
+        max_length: Longest training sentence in words; 0: any.
+        max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
+            the papers do with 1.5; 0: any.
+        first: Use the first so many training pairs only; 0: all.
+        hub_path: Another repository of the hub than the known one, or local files.
+        hub_config: Its configuration.
+        cache: Folder that keeps the encoded corpus for the next start; empty: none.
+    """
+
+    data: str = MADE[0]
+    task: Literal["translation", "language-model"] = "translation"
+    language: str = next(iter(LANGUAGES))
+    sentences: int = 20_000
+    held_out: int = 500
+    source: str = "de"
+    target: str = "en"
+    train_name: str = "train"
+    valid_name: str = ""
+    test_name: str = "test"
+    types: int = 10_000
+    joint: bool = True
+    lowercase: bool = False
+    tokenised: bool = False
+    max_length: int = 175
+    max_ratio: float = 0.0
+    first: int = 0
+    hub_path: str = ""
+    hub_config: str = ""
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise ValueError(
+                f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
+            )
+        for name, least in (("sentences", 1), ("held_out", 1), ("types", 1), ("first", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not (self.made or self.from_hub or Path(self.data).is_dir()):
+            known = ", ".join([*MADE, *HUB])
+            raise ValueError(f"data must be one of {known}, or a folder; got {self.data!r}")
+        if not self.made and self.task == "language-model":
+            raise ValueError("task language-model takes data grammar or pydoc")
+        if not self.made and self.source == self.target:
+            raise ValueError(f"source and target must differ, got {self.source!r} twice")
+
+    @property
+    def made(self) -> bool:
+        """Whether the program makes the corpus itself."""
+        return self.data in MADE
+
+    @property
+    def from_hub(self) -> bool:
+        """Whether it is read with ``datasets``."""
+        return bool(self.hub_path) or self.data in HUB
+
+    @property
+    def words(self) -> bool:
+        """Whether its lines are their tokens already."""
+        return self.made or self.tokenised
+
+
+def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corpus:
+    """Makes the corpus that the options name.
+
+    Args:
+        data: The options.
+        tell: Called with a line about what was left out of training.
+
+    Raises:
+        ValueError: Its text is missing or broken; one line that names file and place.
+    """
+    if data.data == "pydoc":
+        return pydoc_prose()
+    if data.data == "grammar" and data.task == "language-model":
+        return grammar_sources(data.sentences, data.held_out)
+    if data.data == "grammar":
+        return grammar(data.sentences, data.held_out, data.language)
+    if not data.cache:
+        return _parallel(data, tell)
+    return cached(Path(data.cache).expanduser(), _key(data), lambda: _parallel(data, tell))
+
+
+def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    train, valid, test = (_pairs(data, part) for part in PARTS)
+    return parallel(
+        f"{Path(data.data).name} {data.source}-{data.target}",
+        islice(train, data.first or None),
+        valid,
+        test,
+        data.types,
+        data.joint,
+        data.lowercase,
+        data.tokenised,
+        Cleaning(data.max_length, data.max_ratio),
+        tell=tell,
+    )
+
+
+def _pairs(data: Data, part: str) -> Iterator[Pair]:
+    if data.from_hub:
+        path, config = data.hub_path or None, data.hub_config or None
+        return load_pairs(data.data, part, data.source, data.target, path, config)
+    return iter(read_pairs(data.data, part, data.source, data.target, _stem(data, part)))
+
+
+def _stem(data: Data, part: str) -> str | None:
+    return getattr(data, f"{part}_name") or None
+
+
+def _key(data: Data) -> str:
+    """Everything that the corpus depends on: the options, and when its files were written."""
+    if data.from_hub:
+        return repr(asdict(data))
+    sides = (data.source, data.target)
+    files = [find(data.data, part, side, _stem(data, part)) for part in PARTS for side in sides]
+    stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return repr((asdict(data), stamps))
