@@ -25,6 +25,7 @@ from latentheads.decoding import beam_search
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.names import CHAINS
 from latentheads.scores import Protocol, score
 from models import HeadModel, LanguageModel, Translation
 
@@ -260,6 +261,9 @@ class Run:
             "parameters": sum(self.parameters().values()),
             "tokens_per_second": _median(speeds),
             "head_divergence": heads.average(),
+            "head_divergence_by_chain": {
+                chain: value for chain in CHAINS if (value := heads.average(chain)) is not None
+            },
             "valid": valid.figures(),
             "test": {**test.figures(), **scores},
             "decoding": asdict(settings.decoding),

@@ -13,17 +13,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from latentheads.divergence import Divergence
-from latentheads.names import CHAINS
+from latentheads.names import CHAINS, chain_of
 
 __all__ = ["draw_bound", "draw_divergence", "draw_elbos", "draw_kl"]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
-
-
-def chain_of(site: str) -> str:
-    """``encoder.2.self.logits`` belongs to ``encoder-self``."""
-    stack, _, kind, *_ = site.split(".")
-    return f"{stack}-{kind}"
 
 
 def layer_of(site: str) -> int:

@@ -20,7 +20,7 @@ from latentheads.scores import Comparison, Estimate, paired_bootstrap
 DESCRIPTION = (
     "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "
     "each run against the first by paired bootstrap: the same resampled sentences for all runs. "
-    "Prints one table, score [95 %% interval] and p of no difference, and the signatures to cite. "
+    "Prints one table, score [95 % interval] and p of no difference, and the signatures to cite. "
     "Plain text files, one sentence a line, may stand for runs: give --references."
 )
 TITLES = {"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"}
@@ -217,7 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table([system.name for system in systems], rows))
     if options.json is not None:
         text = json.dumps(record(systems, rows), indent=2, ensure_ascii=False)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        try:
+            options.json.write_text(text + "\n", encoding="utf-8")
+        except OSError as reason:
+            parser.error(f"--json: cannot write {options.json}: {reason.strerror}")
     return 0
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from pictures import chain_of, layer_of
+from pictures import layer_of
+
+from latentheads.names import chain_of
 
 __all__ = ["aligned", "result_table", "site_table"]
 
@@ -50,6 +52,8 @@ def result_table(results: dict[str, Any]) -> str:
     if results["head_divergence"] is not None:
         apart = f"{results['head_divergence']:.2f}"
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
+        chains = results["head_divergence_by_chain"].items()
+        rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
     rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))

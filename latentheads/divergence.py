@@ -24,6 +24,7 @@ from latentheads.bound import traces
 from latentheads.distributions import HeadLogits
 from latentheads.evaluation import evaluating, fixed_noise
 from latentheads.handlers import PlugIn
+from latentheads.names import chain_of
 
 __all__ = ["Divergence", "divergence", "head_divergence", "head_weights"]
 
@@ -57,9 +58,17 @@ class Divergence:
     summed: dict[str, Float[Tensor, "head head"]]
     normalised: dict[str, Float[Tensor, "head head"]]
 
-    def average(self) -> float | None:
-        """The paper's one number: ``summed`` over all pairs i < j of all blocks; None of none."""
-        pairs = [_upper(matrix) for matrix in self.summed.values() if len(matrix) > 1]
+    def average(self, chain: str | None = None) -> float | None:
+        """The paper's one number: the mean of ``summed`` over the head pairs i < j of all blocks.
+
+        Args:
+            chain: Of this chain's blocks alone.
+
+        Returns:
+            The mean, or None of no pair.
+        """
+        sites = [site for site in self.summed if chain in (None, chain_of(site))]
+        pairs = [_upper(self.summed[site]) for site in sites if len(self.summed[site]) > 1]
         return float(torch.cat(pairs).mean()) if pairs else None
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block"]
+__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of"]
 
 SENTENCES = "sentences"
 TARGET = "target"
 CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
+
+
+def chain_of(site: str) -> str:
+    """``encoder.2.self.logits`` belongs to ``encoder-self``."""
+    stack, _, kind, *_ = site.split(".")
+    return f"{stack}-{kind}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from latentheads.numeric import full_precision
 
 __all__ = ["GivenLogits", "Output", "TableOutput"]
 
-CHUNK = {"cpu": 2**20, "cuda": 2**27}
+CHUNK = {"cpu": 2**21, "cuda": 2**27}
 """Logits that are in memory at a time: on a CPU they stay in its cache."""
 
 
@@ -102,15 +103,16 @@ class _LinearLogProb(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
     ) -> Tensor:
         x, w = _for_products(states, weight)
-        normaliser, chosen = [], []
-        for part, target in zip(_slices(x, w), _slices(tokens, w), strict=True):
-            logits = full_precision(part @ w.T)
-            normaliser.append(torch.logsumexp(logits, -1))
-            chosen.append(logits.gather(-1, target[:, None]).squeeze(-1))
-        total = torch.cat(normaliser)
-        ctx.save_for_backward(states, weight, tokens, total)
+        slices = _Slices(x, w)
+        normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
+        chosen = torch.empty_like(normaliser)
+        for rows, logits in slices:
+            chosen[rows] = logits.gather(-1, tokens[rows, None]).squeeze(-1)
+            top = logits.amax(-1, keepdim=True)
+            normaliser[rows] = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
+        ctx.save_for_backward(states, weight, tokens, normaliser)
         ctx.smoothing, ctx.kind = smoothing, w.dtype
-        found = torch.cat(chosen) * (1 - smoothing) - total
+        found = chosen * (1 - smoothing) - normaliser
         if smoothing:
             found = found + smoothing * (full_precision(x) @ full_precision(w).mean(0))
         return found
@@ -120,25 +122,19 @@ class _LinearLogProb(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         states, weight, tokens, normaliser = ctx.saved_tensors
         x, w = states.to(ctx.kind), weight.to(ctx.kind)
-        grad = grad.to(normaliser.dtype)
-        shift = normaliser - grad.abs().log()
-        signed = x * grad.sign()[:, None].to(x.dtype)
-        wide = normaliser.dtype
-        to_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
-        to_states = torch.empty(states.shape, dtype=wide, device=states.device)
-        spans = _slices(torch.arange(len(x), device=x.device), w)
-        start = 0
-        for span in spans:
-            rows = slice(start, start + len(span))
-            start = rows.stop
-            logits = full_precision(x[rows] @ w.T)
-            mass = logits.sub_(shift[rows, None]).exp_().to(w.dtype)
+        slices = _Slices(x, w)
+        grad = grad.to(slices.wide)
+        shift = (normaliser - grad.abs().log())[:, None]
+        sign = grad.sign()[:, None]
+        signed = x * sign.to(x.dtype)
+        to_states = torch.empty(states.shape, dtype=slices.wide, device=states.device)
+        to_weight = torch.zeros(weight.shape, dtype=slices.wide, device=weight.device)
+        product, widened = torch.empty_like(w), torch.empty_like(to_weight)
+        for rows, logits in slices:
+            mass = slices.narrowed(logits.sub_(shift[rows]).exp_())
             to_states[rows] = mass @ w
-            to_weight.addmm_(mass.T, signed[rows]) if mass.dtype == wide else to_weight.add_(
-                mass.T @ signed[rows]
-            )
-        to_states.mul_(-grad.sign()[:, None])
-        to_weight.neg_()
+            to_weight -= widened.copy_(torch.mm(mass.T, signed[rows], out=product))
+        to_states.mul_(-sign)
         sure = (1 - ctx.smoothing) * grad
         to_states.addcmul_(full_precision(w)[tokens], sure[:, None])
         to_weight.index_add_(0, tokens, full_precision(x) * sure[:, None])
@@ -149,6 +145,37 @@ class _LinearLogProb(torch.autograd.Function):
         return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
 
 
+class _Slices:
+    """The logits ``x W^T`` of one slice of positions after the other, in the same memory.
+
+    Args:
+        x: States.
+        w: Weights, of the same type.
+    """
+
+    def __init__(self, x: Tensor, w: Tensor) -> None:
+        self.x, self.w = x, w
+        self.wide = torch.promote_types(x.dtype, torch.float32)
+        limit = CHUNK.get(w.device.type, CHUNK["cuda"])
+        self.height = min(max(1, limit // len(w)), max(1, len(x)))
+        self._narrow = x.new_empty(self.height, len(w))
+        same = self.wide == x.dtype
+        self._wide = self._narrow if same else torch.empty_like(self._narrow, dtype=self.wide)
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        for start in range(0, len(self.x), self.height):
+            rows = slice(start, min(start + self.height, len(self.x)))
+            narrow = self._narrow[: rows.stop - start]
+            torch.mm(self.x[rows], self.w.T, out=narrow)
+            wide = self._wide[: rows.stop - start]
+            yield rows, wide if wide.dtype == narrow.dtype else wide.copy_(narrow)
+
+    def narrowed(self, wide: Tensor) -> Tensor:
+        """A slice in the type of the products."""
+        narrow = self._narrow[: len(wide)]
+        return wide if wide.dtype == narrow.dtype else narrow.copy_(wide)
+
+
 def _for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the type that autocast multiplies in, or in the wider of their own."""
     device = states.device.type
@@ -157,9 +184,3 @@ def _for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     else:
         kind = torch.promote_types(states.dtype, weight.dtype)
     return states.to(kind), weight.to(kind)
-
-
-def _slices(rows: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    """Cuts rows so that one slice's logits fit."""
-    limit = CHUNK.get(weight.device.type, CHUNK["cuda"])
-    return rows.split(max(1, limit // len(weight)))

@@ -1,46 +1,409 @@
-"""Greedy decoding against full re-computation."""
+"""Beam search against all sentences there are, and against a search written in loops."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
+from zlib import crc32
+
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import BOS, EOS, PAD, pad
-from latentheads.decoding import greedy
-from tests.tiny import build, rows, small_batch
+from latentheads import Batch, HeadContext, PlugIn
+from latentheads.attention import Cache
+from latentheads.batch import BOS, EOS, PAD, UNK, pad
+from latentheads.decoding import Hypothesis, beam_search, greedy
+from models import PRIORS, LanguageModel, Translation, make_prior
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    NOISY,
+    SOURCE_TYPES,
+    SOURCES,
+    bernoulli_gate,
+    jiggle,
+    rows,
+    sizes,
+    small_batch,
+)
+
+TYPES = 7
+WIDE = 100
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
 
 
-@pytest.mark.parametrize("prior", ["delta", "residual", "independent", "cascaded", "released"])
-def test_greedy_equals_full_recomputation(prior: str) -> None:
-    model = build(prior=prior).eval()
-    batch = small_batch()
-    found = greedy(model, batch, limit=6)
-    for place in range(len(batch)):
-        assert found[place] == slowly(model, rows(batch, [place]), 6)
+def small(kind: str = "translation", prior: str = "cascaded", gate: Any = None) -> Any:
+    """A model of few target types with an opinion about them."""
+    law = make_prior(prior)
+    model = (
+        Translation(SOURCE_TYPES, TYPES, law, sizes(), gate=gate)
+        if kind == "translation"
+        else LanguageModel(TYPES, law, sizes(), gate=gate)
+    )
+    return jiggle(model, 0.4).double().eval()
 
 
-@torch.no_grad()
-def slowly(model: torch.nn.Module, batch: Batch, limit: int) -> list[int]:
-    tokens: list[int] = []
-    while len(tokens) < limit and (not tokens or tokens[-1] != EOS):
-        grown = Batch(pad([[*tokens, UNSEEN]]), batch.source)
+def uneven_gate(known: HeadContext) -> dist.TorchDistribution:
+    """Plug-in gates that differ from head to head."""
+    likely = known.scores.new_tensor([0.9, 0.2, 0.7])
+    return dist.Bernoulli(likely.expand(known.scores.shape[:-2])).to_event(1)
+
+
+# An independent search: one sentence, no cache, everything computed again for every prefix.
+
+PerDraw = Callable[[tuple[int, ...]], Tensor]
+"""Maps a prefix to ``log p_k(y_<t) + log p_k(y_t)`` of every draw and next token."""
+
+
+def total(each: Tensor) -> Tensor:
+    return each.logsumexp(0) - math.log(len(each))
+
+
+def naive(per_draw: PerDraw, beam: int, penalty: float, limit: int) -> list[Hypothesis]:
+    alive: list[tuple[int, ...]] = [()]
+    ended: list[Hypothesis] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for before in alive:
+            scores = total(per_draw(before)).tolist()
+            allowed = [EOS] if length == limit else set(range(TYPES)) - {PAD, BOS}
+            candidates += [(scores[token], (*before, token)) for token in allowed]
+        candidates = sorted(candidates, reverse=True)[: 2 * beam]
+        for log_prob, tokens in candidates[:beam]:
+            if tokens[-1] == EOS and len(ended) < beam:
+                ended.append(Hypothesis(list(tokens), log_prob / length**penalty, log_prob))
+        if len(ended) == beam:
+            break
+        alive = [tokens for _, tokens in candidates if tokens[-1] != EOS][:beam]
+    return sorted(ended, key=lambda found: -found.score)
+
+
+def exhaustive(per_draw: PerDraw, penalty: float, limit: int) -> list[Hypothesis]:
+    found = []
+    for length in range(1, limit + 1):
+        for before in product(
+            [t for t in range(TYPES) if t not in (PAD, BOS, EOS)], repeat=length - 1
+        ):
+            log_prob = float(total(per_draw(before))[EOS])
+            found.append(Hypothesis([*before, EOS], log_prob / length**penalty, log_prob))
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+def log_probs(model: Any, source: Tensor | None, before: tuple[int, ...]) -> Tensor:
+    """Of a whole prefix and every token behind it, in one pass over the whole sentence."""
+    sentences = [[*before, token] for token in range(TYPES) if token != PAD]
+    several = None if source is None else source.expand(len(sentences), -1)
+    batch = Batch(pad(sentences), several)
+    law = model.likelihood(model.states(batch), batch)
+    return torch.cat([torch.full((1,), -torch.inf), law.log_prob(batch.target)])
+
+
+def plugged(model: Any, batch: Batch, place: int) -> PerDraw:
+    alone = rows(batch, [place])
+
+    @cache
+    @torch.no_grad()
+    def per_draw(before: tuple[int, ...]) -> Tensor:
         with PlugIn():
-            logits = model.predict(model.states(grown))[0, -1]
-        logits[[PAD, BOS]] = -torch.inf
-        tokens.append(int(logits.argmax()))
-    return tokens
+            return log_probs(model, alone.source, before)[None]
+
+    return per_draw
 
 
-UNSEEN = 3
+def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-10)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
 
 
-def test_a_finished_sentence_stays_finished() -> None:
-    model = build().eval()
-    for row in greedy(model, small_batch(), limit=8):
-        assert EOS not in row[:-1]
-        assert len(row) <= 8
+# The plug-in network.
 
 
-def test_a_language_model_continues_from_nothing() -> None:
-    model = build("language-model").eval()
-    first, second, _ = greedy(model, small_batch(), limit=4)
-    assert first == second
+@every_kind
+@every_prior
+@pytest.mark.parametrize("gate", [None, uneven_gate])
+def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, gate: Any) -> None:
+    model, batch = small(kind, prior, gate), small_batch()
+    for penalty in (0.0, 0.6, 1.0, 2.0):
+        found = beam_search(model, batch, beam=WIDE, length_penalty=penalty, limit=4)
+        for place in range(len(batch)):
+            expected = exhaustive(plugged(model, batch, place), penalty, 4)
+            assert len(expected) == 1 + 4 + 16 + 64
+            agree(found[place], expected)
+
+
+@every_kind
+@every_prior
+@pytest.mark.parametrize("beam", [1, 2, 3, 4])
+def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model, batch = small(kind, prior, uneven_gate), small_batch()
+        found = beam_search(model, batch, beam, length_penalty=0.6, limit=7)
+        for place in range(len(batch)):
+            agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
+
+
+@every_kind
+@every_prior
+def test_greedy_is_a_beam_of_one_and_takes_the_likeliest_token(kind: str, prior: str) -> None:
+    model, batch = small(kind, prior), small_batch()
+    found = greedy(model, batch, limit=6)
+    assert found == [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
+    for place, tokens in enumerate(found):
+        per_draw, expected = plugged(model, batch, place), list[int]()
+        while not expected or expected[-1] != EOS:
+            scores = per_draw(tuple(expected))[0]
+            scores[[PAD, BOS]] = -torch.inf
+            expected.append(EOS if len(expected) == 5 else int(scores.argmax()))
+        assert tokens == expected
+
+
+@every_kind
+def test_the_batch_does_not_matter(kind: str) -> None:
+    model, batch = small(kind), small_batch()
+    together = beam_search(model, batch, beam=3)
+    for order in ([0], [1], [2], [2, 0], [1, 1, 0]):
+        apart = beam_search(model, rows(batch, order), beam=3)
+        for found, place in zip(apart, order, strict=True):
+            agree(found, together[place])
+
+
+class Watched:
+    """A model that notes the shapes of what it is fed."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.shapes = model, list[torch.Size]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        self.shapes.append(tokens.shape)
+        return self.model.step(tokens, state)
+
+
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
+    model, batch = Watched(small()), small_batch()
+    beam_search(model, batch, beam=4, samples=samples)
+    fed = [shape[0] for shape in model.shapes]
+    assert fed[0] == len(batch) * max(samples, 1)
+    assert fed == sorted(fed, reverse=True)
+    assert fed[-1] < fed[0]
+    assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
+
+
+def reluctant(model: Any) -> Any:
+    """Makes EOS so unlikely that only a limit brings it."""
+    predict = model.predict
+
+    def later(states: Tensor) -> Tensor:
+        logits = predict(states)
+        logits[..., EOS] -= 50
+        return logits
+
+    model.predict = later
+    return model
+
+
+def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
+    for found, source in zip(
+        beam_search(reluctant(small()), small_batch(), beam=3), SOURCES, strict=True
+    ):
+        assert [len(each.tokens) for each in found] == [10 + 2 * len(source)] * 3
+        assert all(each.tokens.index(EOS) == len(each.tokens) - 1 for each in found)
+        assert all(each.log_prob < -50 for each in found)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_limit_of_one_leaves_the_empty_sentence(beam: int) -> None:
+    model, batch = small(), small_batch()
+    for place, found in enumerate(beam_search(model, batch, beam, limit=1)):
+        agree(found, exhaustive(plugged(model, batch, place), 1.0, 1))
+
+
+def test_half_precision_scores_in_float32() -> None:
+    model, batch = small().float(), small_batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = beam_search(model, batch, beam=WIDE, limit=3)
+    for found, expected in zip(half, beam_search(model, batch, WIDE, limit=3), strict=True):
+        exact = {tuple(each.tokens): each.score for each in expected}
+        assert {tuple(each.tokens) for each in found} == exact.keys()
+        assert all(abs(each.score - exact[tuple(each.tokens)]) < 0.1 for each in found)
+        mass = sum(math.exp(each.log_prob) for each in found if len(each.tokens) == 1)
+        assert torch.tensor(mass) != torch.tensor(mass).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam": 0}, "beam must be at least 1, got 0"),
+        ({"length_penalty": -0.1}, "length_penalty must be finite and not negative, got -0.1"),
+        ({"length_penalty": math.inf}, "length_penalty must be finite and not negative, got inf"),
+        ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
+        ({"samples": -1}, "samples must be 0, for no draws, or more, got -1"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        beam_search(small(), small_batch(), **options)
+
+
+def test_a_translation_needs_a_source() -> None:
+    with pytest.raises(ValueError, match="this batch has no source"):
+        beam_search(small(), Batch(small_batch().target))
+
+
+# Draws of the heads. The script gives each row of logits the noise that belongs to its draw and
+# sentence (a number), its site and the tokens before it, whoever computes it and when.
+
+
+@cache
+def noise(*about: object) -> Tensor:
+    generator = torch.Generator().manual_seed(crc32(repr(about).encode()))
+    return torch.randn(HEADS, 12, generator=generator)
+
+
+class Script(Messenger):
+    """Draws every latent from noise that depends on its meaning alone.
+
+    Attributes:
+        numbers: Of the rows of the batch.
+        before: For every row the prefixes it runs on, of its hypotheses or of its positions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        self.before: list[list[tuple[int, ...]]] = []
+        self.gates: list[str] = []
+
+    def _pyro_sample(self, msg: Any) -> None:
+        name, law = msg["name"], msg["fn"]
+        if name.endswith(".gate"):
+            self.gates.append(name)
+            drawn = torch.stack([noise(n, name)[:, 0] for n in self.numbers])
+            msg["value"] = (drawn.view(law.shape()) < 0.3).double()
+        elif name.endswith(".logits"):
+            msg["value"] = law._draw(self._noise(name, law.location))
+
+    def _noise(self, name: str, like: Tensor) -> Tensor:
+        queries: Iterator[Sequence[object]] = iter(self.before)
+        if name.startswith("encoder"):
+            queries = iter([range(like.shape[-2])] * len(self.numbers))
+        known = zip(self.numbers, queries, strict=True)
+        drawn = torch.stack([torch.stack([noise(n, name, q) for q in row]) for n, row in known])
+        drawn = drawn[..., : like.shape[-1]]
+        return drawn.unsqueeze(-2) if like.ndim == 5 else drawn.transpose(1, 2)
+
+
+class Scripted(Watched):
+    """A model that tells the script the prefixes of its hypotheses, which its state carries."""
+
+    def __init__(self, model: Any, script: Script) -> None:
+        super().__init__(model)
+        self.script = script
+
+    def begin(self, batch: Batch) -> Any:
+        numbers = torch.arange(len(batch))[:, None, None]
+        self.script.numbers = numbers.flatten().tolist()
+        state = self.model.begin(batch)
+        state.caches["history"] = Cache(numbers, numbers)
+        return state
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        history = state.caches["history"]
+        history.keys = history.values = torch.cat([history.keys, tokens], -1)
+        self.script.numbers = history.keys[:, 0, 0].tolist()
+        self.script.before = [[tuple(y[2:]) for y in row] for row in history.keys.tolist()]
+        return super().step(tokens, state)
+
+
+def drawn(model: Any, batch: Batch, place: int, samples: int) -> PerDraw:
+    alone = rows(batch, [place])
+
+    @cache
+    @torch.no_grad()
+    def per_draw(before: tuple[int, ...]) -> Tensor:
+        several = []
+        for draw in range(samples):
+            with Script() as script:
+                script.numbers = [draw * len(batch) + place] * (TYPES - 1)
+                script.before = [[before[:t] for t in range(len(before) + 1)]] * (TYPES - 1)
+                several.append(log_probs(model, alone.source, before))
+        return torch.stack(several)
+
+    return per_draw
+
+
+@every_kind
+@pytest.mark.parametrize("prior", NOISY)
+@pytest.mark.parametrize(("samples", "gate"), [(1, None), (3, None), (2, bernoulli_gate(0.5))])
+def test_draws_are_kept_and_their_mean_is_scored(
+    kind: str, prior: str, samples: int, gate: Any
+) -> None:
+    model, batch, script = small(kind, prior, gate), small_batch(), Script()
+    searches: list[tuple[int, Callable[[PerDraw, int], list[Hypothesis]]]] = [
+        (WIDE, lambda per_draw, _: exhaustive(per_draw, 0.6, 3)),
+        (2, lambda per_draw, beam: naive(per_draw, beam, 0.6, 6)),
+        (3, lambda per_draw, beam: naive(per_draw, beam, 0.6, 6)),
+    ]
+    for beam, slowly in searches:
+        script.gates.clear()
+        with script:
+            limit = 3 if beam == WIDE else 6
+            found = beam_search(Scripted(model, script), batch, beam, 0.6, samples, limit)
+        assert len(script.gates) == len(set(script.gates))
+        for place in range(len(batch)):
+            agree(found[place], slowly(drawn(model, batch, place, samples), beam))
+
+
+@every_kind
+@pytest.mark.parametrize("prior", sorted(set(PRIORS) - set(NOISY)))
+def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> None:
+    model, batch = small(kind, prior), small_batch()
+    plain = beam_search(model, batch, beam=3)
+    for found, expected in zip(beam_search(model, batch, 3, samples=3), plain, strict=True):
+        agree(found, expected)
+
+
+@every_kind
+def test_the_same_seed_draws_the_same(kind: str) -> None:
+    model, batch = small(kind, gate=bernoulli_gate()), small_batch()
+
+    def search(seed: int) -> list[list[Hypothesis]]:
+        torch.manual_seed(seed)
+        return beam_search(model, batch, beam=3, samples=2)
+
+    assert search(1) == search(1)
+    assert search(1) != search(2)
+
+
+def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
+    values: dict[str, Tensor] = {}
+
+    class Note(Messenger):
+        def _pyro_post_sample(self, msg: Any) -> None:
+            values[msg["name"]] = (msg["value"] - msg["fn"].location).flatten(2)
+
+    with Note():
+        beam_search(reluctant(small(prior="independent")), small_batch(), 2, samples=2, limit=3)
+    for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
+        drawn = values[f"{name}.logits"].flatten()
+        assert values[f"{name}.logits"].shape[0] == shape
+        assert len(drawn.round(decimals=6).unique()) == len(drawn)
+
+
+def test_unknown_words_may_come() -> None:
+    found = beam_search(small(), small_batch(), beam=WIDE, limit=3)
+    assert all(any(UNK in each.tokens for each in row) for row in found)

@@ -1,0 +1,137 @@
+"""The scores of finished runs as a user asks for them: real processes, real folders."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from latentheads.scores import paired_bootstrap
+from tests.experiments.programs import ROOT, program
+
+RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
+GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
+POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0"
+
+
+def make_run(
+    folder: Path, translations: list[str], references: list[str] = RIGHT, signature: str = SIGNATURE
+) -> str:
+    folder.mkdir()
+    results = {"test": {"bleu": 1, "bleu_signature": signature}}
+    (folder / "results.json").write_text(json.dumps(results))
+    write(folder / "test.translations.txt", translations)
+    write(folder / "test.references.txt", references)
+    return str(folder)
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "poor", POOR)]
+    out = tmp_path / "scores.json"
+    words = [*runs, "--paper", "--samples", "100", "--seed", "5", "--json", str(out)]
+    done = program("score.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "paper", samples=100, seed=5)
+    head, first, second, empty, *signatures = done.stdout.splitlines()
+    assert head.split()[:4] == ["run", "BLEU", "[95", "%]"]
+    assert first.split()[:2] == [runs[0], f"{good.bleu.score:.2f}"]
+    assert second.split()[-1] == "0.0099"
+    assert f"{poor.chrf.score:.2f} [{poor.chrf.low:.2f}, {poor.chrf.high:.2f}]" in second
+    assert empty == ""
+    assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF2", "paper BLEU"]
+    assert "bs:100|seed:5|case:mixed|eff:no|tok:none" in signatures[0]
+    assert "compound:split" in signatures[2]
+    written = json.loads(out.read_text())
+    assert (written["sentences"], written["tokenised"]) == (40, True)
+    assert [system["run"] for system in written["systems"]] == runs
+    assert written["systems"][0]["bleu"]["p"] is None
+    assert written["systems"][1]["paper_bleu"]["score"] == poor.paper_bleu.score
+
+
+def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
+    file = write(tmp_path / "good.txt", GOOD)
+    right = write(tmp_path / "right.txt", RIGHT)
+    done = program("score.py", file, "--references", right, "--samples", "50")
+    assert done.returncode == 0, done.stderr
+    assert "tok:13a" in done.stdout
+    assert "paper" not in done.stdout
+    run = make_run(tmp_path / "run", GOOD)
+    both = program("score.py", run, file, "--references", right, "--tokenised", "--samples", "50")
+    assert both.returncode == 0, both.stderr
+    assert both.stdout.count("1.0000") == 2
+    mixed = program("score.py", run, file, "--references", right)
+    assert mixed.returncode == 2
+    assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
+
+
+MISTAKES = [
+    ("run gone", "gone does not exist: give run folders or text files"),
+    ("run bare", "bare is no finished run: it has no results.json"),
+    ("run broken", "broken is no finished run: cannot read its results.json"),
+    ("run half", "half has no test.references.txt: run.py writes"),
+    ("run other", "other and run have different references"),
+    ("short", "short has 39 translations of 40 references: one line each is needed"),
+    ("text", "text is no run folder: a text file needs --references FILE"),
+    ("text --references gone", "cannot read gone: No such file or directory"),
+    ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
+    ("run --references text", "--references and --tokenised are for text files"),
+    ("run --samples 10", "samples must be at least 40, got 10"),
+    ("run --seed 0", "seed must be at least 1"),
+    ("run --samples many", "argument --samples: invalid int value: 'many'"),
+    ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
+    ("", "the following arguments are required: RUN"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mistakes")
+    for name, lines in (("run", GOOD), ("half", GOOD), ("broken", GOOD), ("short", GOOD[1:])):
+        make_run(path / name, lines)
+    make_run(path / "other", GOOD, POOR)
+    (path / "half" / "test.references.txt").unlink()
+    (path / "broken" / "results.json").write_text("[]")
+    (path / "bare").mkdir()
+    (path / "bytes").write_bytes(b"\xff\xfe\n")
+    write(path / "text", GOOD)
+    return path
+
+
+def test_a_mistake_costs_one_line_and_status_two(folder: Path) -> None:
+    done = program("score.py", "run", "gone", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("score.py: error: gone does not exist")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_every_mistake_is_named_in_one_line(
+    folder: Path,
+    words: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    import score
+
+    with pytest.raises(SystemExit) as stop:
+        score.main(words.split())
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_help_says_what_it_does() -> None:
+    done = program("score.py", "--help")
+    assert done.returncode == 0
+    assert "the first is the baseline" in done.stdout
+    assert "%%" not in done.stdout
