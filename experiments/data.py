@@ -81,9 +81,6 @@ class Data:
         for name, least in (("sentences", 1), ("held_out", 1), ("types", 1), ("first", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not (self.made or self.from_hub or Path(self.data).is_dir()):
-            known = ", ".join([*MADE, *HUB])
-            raise ValueError(f"data must be one of {known}, or a folder; got {self.data!r}")
         if not self.made and self.task == "language-model":
             raise ValueError("task language-model takes data grammar or pydoc")
         if not self.made and self.source == self.target:
@@ -121,6 +118,9 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
         return grammar_sources(data.sentences, data.held_out)
     if data.data == "grammar":
         return grammar(data.sentences, data.held_out, data.language)
+    if not (data.from_hub or Path(data.data).is_dir()):
+        known = ", ".join([*MADE, *HUB])
+        raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
     if not data.cache:
         return _parallel(data, tell)
     return cached(Path(data.cache).expanduser(), _key(data), lambda: _parallel(data, tell))

@@ -14,6 +14,7 @@ import torch
 from command import Decoding, Settings
 from data import make_corpus
 from folder import Folder
+from loading import make_model, vocabularies_to_json
 from pictures import draw_bound, draw_divergence, draw_kl
 from tqdm import tqdm
 
@@ -27,22 +28,12 @@ from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.names import CHAINS
 from latentheads.scores import Protocol, score
-from models import HeadModel, LanguageModel, Translation
+from models import HeadModel
 
 __all__ = ["Run", "make_accelerator", "translate"]
 
 EVALUATION_TOKENS = 4096
 DECODING_TOKENS = 2048
-
-
-def make_model(settings: Settings, corpus: Corpus) -> HeadModel:
-    """Makes the network with its priors, for the corpus's vocabularies."""
-    target, prior, network = len(corpus.target), settings.prior, settings.network
-    smoothing = settings.label_smoothing
-    if corpus.source is None:
-        return LanguageModel(target, prior, network, settings.latent, label_smoothing=smoothing)
-    source, latent = len(corpus.source), settings.latent
-    return Translation(source, target, prior, network, latent, label_smoothing=smoothing)
 
 
 def translate(model: HeadModel, target: Vocabulary, batch: Batch, decoding: Decoding) -> list[str]:
@@ -96,7 +87,7 @@ class Run:
         self.accelerator = accelerator
         self.device = settings.device if accelerator is None else accelerator.device
         torch.manual_seed(settings.seed)
-        self.model = make_model(settings, self.corpus).to(self.device)
+        self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
         self.engine = Engine(
             self.model,
@@ -140,7 +131,8 @@ class Run:
         steps = self.settings.training.steps
         if self.main:
             self.folder.begin(self.engine.step)
-            self._write_vocabularies()
+            words = vocabularies_to_json(self.corpus.target, self.corpus.source)
+            self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
         with tqdm(
             total=steps,
             initial=self.engine.step,
@@ -214,14 +206,6 @@ class Run:
         truth = None if part.truth is None else sum(part.truth)
         parts = batches(part, EVALUATION_TOKENS)
         return evaluate(self.model, self.guide, parts, samples, self.settings.seed, truth)
-
-    def _write_vocabularies(self) -> None:
-        words = {"target": self.corpus.target.to_json()}
-        if self.corpus.source is self.corpus.target:
-            words = {"joint": words["target"]}
-        elif self.corpus.source is not None:
-            words["source"] = self.corpus.source.to_json()
-        self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
 
     def translations(self) -> dict[str, Any]:
         """Translates the test part, writes it beside its references, and scores it."""

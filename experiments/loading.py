@@ -1,0 +1,100 @@
+"""A finished run, taken from its folder: settings, vocabularies, model and guide."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from command import Settings, read_settings
+
+from latentheads import checkpoints
+from latentheads.corpora import Vocabulary
+from latentheads.corpora.subwords import vocabulary_from_json
+from models import HeadModel, LanguageModel, Translation
+
+__all__ = ["Loaded", "load_run", "make_model", "vocabularies_to_json"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a run folder holds.
+
+    Attributes:
+        path: The folder.
+        settings: Everything that says what the run is.
+        target: Target vocabulary.
+        source: Source vocabulary; None for a language model.
+        model: With its weights, in evaluation mode.
+        guide: The same.
+        step: Updates that the weights have seen.
+    """
+
+    path: Path
+    settings: Settings
+    target: Vocabulary
+    source: Vocabulary | None
+    model: HeadModel
+    guide: Any
+    step: int
+
+
+def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> HeadModel:
+    """Makes the network with its priors, for the vocabularies of a corpus."""
+    prior, network, smoothing = settings.prior, settings.network, settings.label_smoothing
+    latent, types = settings.latent, len(target)
+    if source is None:
+        return LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
+    return Translation(len(source), types, prior, network, latent, label_smoothing=smoothing)
+
+
+def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:
+    """Both vocabularies; a joint one once."""
+    if source is target:
+        return {"joint": target.to_json()}
+    sides = {"target": target.to_json()}
+    return sides if source is None else {**sides, "source": source.to_json()}
+
+
+def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
+    try:
+        said = json.loads((path / "vocabulary.json").read_text(encoding="utf-8"))
+        if "joint" in said:
+            both = vocabulary_from_json(said["joint"])
+            return both, both
+        source = vocabulary_from_json(said["source"]) if "source" in said else None
+        return vocabulary_from_json(said["target"]), source
+    except (OSError, KeyError, TypeError, ValueError) as reason:
+        raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {reason}") from reason
+
+
+def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
+    """Loads a run.
+
+    Args:
+        path: The run folder.
+        checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
+            that the run's figures are of.
+        device: cpu, cuda, or auto.
+
+    Raises:
+        ValueError: It is no run folder, or lacks the checkpoint.
+    """
+    configuration = path / "config.yaml"
+    if not configuration.is_file():
+        raise ValueError(f"{path} is no run folder: it has no config.yaml")
+    words = ["--config", str(configuration), "--device", device, "--out", str(path)]
+    settings, _ = read_settings(words, "run.py", "", lambda parser: None)
+    target, source = _vocabularies(path)
+    if checkpoint == "reported":
+        checkpoint = "average" if settings.training.average else "best"
+    weights = path / "checkpoints" / f"{checkpoint}.safetensors"
+    if not weights.is_file():
+        names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))
+        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {', '.join(names)}")
+    model = make_model(settings, target, source).to(settings.device)
+    guide = settings.make_guide(model).to(settings.device)
+    tensors, facts = checkpoints.load(weights)
+    checkpoints.restore(weights, tensors, model=model, guide=guide)
+    return Loaded(path, settings, target, source, model.eval(), guide.eval(), facts["step"])

@@ -1,0 +1,137 @@
+"""Translates text with a finished run, line by line.
+
+python experiments/translate.py runs/coda-seed0 < text.en > text.de
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import torch
+from command import Decoding, Parser
+from experiment import translate
+from jsonargparse import Namespace
+from loading import Loaded, load_run
+
+from latentheads.corpora import Part, batches
+
+DESCRIPTION = (
+    "Reads text from standard input, one sentence a line, and writes its translation to standard "
+    "output: as many lines, in the same order, an empty one for an empty one. Output comes while "
+    "input is still being read."
+)
+TOKENS = 2048
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser(prog="translate.py", description=DESCRIPTION)
+    parser.add_argument("run", type=str, help="folder that run.py wrote")
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--beam", type=int, help="hypotheses of a sentence (default: the run's)")
+    parser.add_argument(
+        "--length_penalty",
+        type=float,
+        help="exponent of the length that log-probability is divided by (default: the run's)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        help="draws of the heads whose probabilities are averaged; 0: heads at their prior's "
+        "location (default: the run's)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument(
+        "--buffer",
+        type=int,
+        default=512,
+        help="lines read before they are translated together; 1 answers each line at once",
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    return parser
+
+
+def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[str]:
+    """Translates lines and keeps their order; an empty one stays empty."""
+    assert run.source is not None
+    full = [place for place, line in enumerate(lines) if line.strip()]
+    rows = run.source.encode_all(lines[place] for place in full)
+    found = [""] * len(lines)
+    for batch in batches(Part(rows, rows), TOKENS):
+        translated = translate(run.model, run.target, batch, decoding)
+        for place, line in zip(batch.sentences.tolist(), translated, strict=True):
+            found[full[place]] = line
+    return found
+
+
+def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
+    """So many lines at a time, without their ends.
+
+    Raises:
+        ValueError: A line is no UTF-8; those before it have been given.
+    """
+    chunk: list[str] = []
+    for number, line in enumerate(text, 1):
+        try:
+            chunk.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError:
+            yield chunk
+            raise ValueError(f"line {number} of the input is no UTF-8") from None
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def load(options: Namespace) -> tuple[Loaded, Decoding]:
+    """Loads the run and puts together how it decodes."""
+    if options.buffer < 1:
+        raise ValueError(f"buffer must be at least 1, got {options.buffer}")
+    run = load_run(Path(options.run), options.checkpoint, options.device)
+    if run.source is None:
+        raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
+    given = {"beam": options.beam, "length_penalty": options.length_penalty}
+    given |= {"draws": options.samples}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return run, replace(run.settings.decoding, **chosen)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    try:
+        run, decoding = load(options)
+    except (ValueError, TypeError) as mistake:
+        parser.error(str(mistake))
+    torch.manual_seed(options.seed)
+    try:
+        for lines in chunks(sys.stdin.buffer, options.buffer):
+            for line in translate_lines(run, lines, decoding):
+                sys.stdout.buffer.write(f"{line}\n".encode())
+            sys.stdout.buffer.flush()
+    except ValueError as mistake:
+        print(f"translate.py: error: {mistake}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
