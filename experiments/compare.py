@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,18 @@ from experiment import Run
 from folder import Folder
 from pictures import draw_elbos
 from scipy import stats
+from score import compare, read_run
 
 DESCRIPTION = (
     "Trains several recipes with several seeds on one corpus, the same data order and the same "
     "noise seeds, and writes table.csv, table.md and elbos.png: mean over seeds, 95 % interval, "
-    "and the paired difference to the first recipe. All other options are those of run.py. A "
-    "finished run in the folder is used again if its configuration is the same."
+    "and the paired difference to the first recipe; of translations also significance.csv, the "
+    "paired bootstrap of BLEU and chrF with the first recipe's of the same seed. All other options "
+    "are those of run.py. A finished run in the folder is used again if its configuration is the "
+    "same."
 )
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
-FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu")
+FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu", "chrf", "paper_bleu")
 
 
 def extend(parser: Parser) -> None:
@@ -53,7 +57,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -> pd.DataFrame:
     """Runs every recipe with every seed, or reads what a finished run wrote."""
     plans = [(recipe, _plan(words, recipe, seed, out)) for seed in seeds for recipe in recipes]
-    corpus = make_corpus(plans[0][1].data)
+    corpus = make_corpus(plans[0][1].data, tell=print)
     rows = []
     for label, plan in plans:
         results = Folder(plan.out, plan.text, plan.overwrite).results
@@ -66,22 +70,41 @@ def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -
     return pd.DataFrame(rows)
 
 
+def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
+    """Paired bootstrap of every translation with the first recipe's of the same seed."""
+    rows = []
+    for seed, mine in runs.groupby("seed", sort=False):
+        labels = list(mine.recipe)
+        systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
+        for label, found in zip(labels, compare(systems), strict=True):
+            for name, estimate in (("bleu", found.bleu), ("chrf", found.chrf)):
+                figures = {**asdict(estimate), "low": estimate.low, "high": estimate.high}
+                rows.append({"recipe": label, "seed": seed, "metric": name, **figures})
+    return pd.DataFrame(rows)
+
+
+def run_folder(out: Path, recipe: str, seed: int) -> Path:
+    """Where a run of a comparison lies."""
+    return out / f"{recipe.replace(':', '.')}-seed{seed}"
+
+
 def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
     prior, plus, guide = recipe.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", recipe]
-    folder = out / f"{recipe.replace(':', '.')}-seed{seed}"
-    own = [*pair, "--seed", str(seed), "--out", str(folder)]
+    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
     return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
 
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
     test = results["test"]
-    figures = {name: test[name] for name in FIGURES if name in test}
+    figures = {name: test[name] for name in FIGURES if test.get(name) is not None}
+    chains = results["head_divergence_by_chain"].items()
     return {
         "recipe": label,
         "seed": results["seed"],
         **figures,
         "head_divergence": results["head_divergence"],
+        **{f"head_divergence {chain}": value for chain, value in chains},
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
         "truth": test["truth"],
@@ -95,8 +118,8 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
     for recipe in recipes:
         mine = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
-        for name in (*FIGURES, "head_divergence"):
-            if name in mine:
+        for name in mine.columns:
+            if name in FIGURES or name.startswith("head_divergence"):
                 values = [float(value) for value in mine[name]]
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
         paired = interval(list(mine.elbo - base))
@@ -114,6 +137,9 @@ COLUMNS = {
     "iwae": "IWAE",
     "plug_in": "plug-in (no bound)",
     "bleu": "BLEU",
+    "p": "p of BLEU, a seed each",
+    "chrf": "chrF",
+    "paper_bleu": "BLEU by the papers' protocol",
     "head_divergence": "JSD",
     "difference": "ELBO less first row",
 }
@@ -132,9 +158,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(row: dict[str, Any], name: str, place: int) -> str:
-    if name == "difference" and place == 0:
+    if name in ("difference", "p") and place == 0:
         return ""
-    digits = 2 if name in ("bleu", "head_divergence") else 4
+    if name == "p":
+        return ", ".join(f"{p:.3f}" for p in row[name])
+    digits = 2 if name in ("bleu", "chrf", "paper_bleu", "head_divergence") else 4
     mean = f"{row[name]:.{digits}f}"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
@@ -168,6 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"compare.py: stopped; finished runs are in {out}", file=sys.stderr)
         return 130
     rows = summarise(runs, recipes)
+    if "bleu" in runs:
+        tests = significance(runs, out)
+        tests.to_csv(out / "significance.csv", index=False)
+        for row in rows:
+            mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
+            row["p"] = [float(p) for p in mine.p if p is not None]
     runs.to_csv(out / "runs.csv", index=False)
     pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
     (out / "table.md").write_text(markdown(rows), encoding="utf-8")

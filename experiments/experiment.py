@@ -220,10 +220,9 @@ class Run:
         written, references = [lines[place] for place in range(len(part))], list(part.references)
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
-        if settings.data.lowercase:
-            references = [line.lower() for line in references]
         protocol: Protocol | None = "paper" if settings.decoding.paper_bleu else None
-        scores = score(written, references, settings.data.words, protocol)
+        kind = settings.data
+        scores = score(written, references, kind.words, protocol, kind.lowercase)
         return {**asdict(scores), "sentences_per_second": len(part) / seconds}
 
     def finish(self) -> dict[str, Any]:

@@ -43,12 +43,20 @@ class System:
         translations: One sentence each.
         references: The translation of each sentence that counts as right.
         tokenised: Whether words stand with spaces between.
+        lowercase: Whether case counts for nothing.
     """
 
     name: str
     translations: list[str]
     references: list[str]
     tokenised: bool
+    lowercase: bool
+
+    @property
+    def kind(self) -> str:
+        """What it holds, in words."""
+        text = "tokens" if self.tokenised else "raw text"
+        return f"{text} without case" if self.lowercase else text
 
 
 def make_parser() -> Parser:
@@ -65,6 +73,9 @@ def make_parser() -> Parser:
         action="store_true",
         help="plain text files hold tokens with spaces between: scored as they are (tok:none); "
         "a run folder says it itself",
+    )
+    parser.add_argument(
+        "--lowercase", action="store_true", help="plain text files are scored without case"
     )
     parser.add_argument(
         "--paper",
@@ -109,10 +120,16 @@ def read_run(folder: Path) -> System:
         read_lines(folder / "test.translations.txt"),
         read_lines(folder / "test.references.txt"),
         "tok:none" in signature.split("|"),
+        "case:lc" in signature.split("|"),
     )
 
 
-def read_systems(names: Sequence[str], references: Path | None, tokenised: bool) -> list[System]:
+def read_systems(
+    names: Sequence[str],
+    references: Path | None,
+    tokenised: bool = False,
+    lowercase: bool = False,
+) -> list[System]:
     """Reads every run folder and text file, all on one test part."""
     files = [name for name in names if not Path(name).is_dir()]
     for name in files:
@@ -120,11 +137,13 @@ def read_systems(names: Sequence[str], references: Path | None, tokenised: bool)
             raise ValueError(f"{name} does not exist: give run folders or text files")
     if files and references is None:
         raise ValueError(f"{files[0]} is no run folder: a text file needs --references FILE")
-    if not files and (references is not None or tokenised):
-        raise ValueError("--references and --tokenised are for text files: all of these are runs")
+    if not files and (references is not None or tokenised or lowercase):
+        raise ValueError(
+            "--references, --tokenised and --lowercase are for text files: all of these are runs"
+        )
     right = [] if references is None else read_lines(references)
     systems = [
-        System(name, read_lines(Path(name)), right, tokenised)
+        System(name, read_lines(Path(name)), right, tokenised, lowercase)
         if name in files
         else read_run(Path(name))
         for name in names
@@ -146,12 +165,28 @@ def _check(system: System, first: System) -> None:
             f"{system.name} and {first.name} have different references: "
             "runs on one test part are needed"
         )
-    if system.tokenised != first.tokenised:
-        kinds = {True: "tokens", False: "raw text"}
+    if system.kind != first.kind:
         raise ValueError(
-            f"{system.name} holds {kinds[system.tokenised]}, {first.name} "
-            f"{kinds[first.tokenised]}: one kind is needed (--tokenised says it of text files)"
+            f"{system.name} holds {system.kind}, {first.name} {first.kind}: one kind is needed "
+            "(--tokenised and --lowercase say it of text files)"
         )
+
+
+def compare(
+    systems: Sequence[System], paper: bool = False, samples: int = 1000, seed: int = 12345
+) -> list[Comparison]:
+    """Scores every system and tests it against the first."""
+    first, *others = systems
+    return paired_bootstrap(
+        first.translations,
+        [other.translations for other in others],
+        first.references,
+        first.tokenised,
+        "paper" if paper else None,
+        samples,
+        seed,
+        first.lowercase,
+    )
 
 
 def table(names: Sequence[str], rows: Sequence[Comparison]) -> str:
@@ -175,6 +210,7 @@ def record(systems: Sequence[System], rows: Sequence[Comparison]) -> dict[str, A
     return {
         "sentences": len(systems[0].references),
         "tokenised": systems[0].tokenised,
+        "lowercase": systems[0].lowercase,
         "systems": [
             {"run": system.name, **_figures(row)} for system, row in zip(systems, rows, strict=True)
         ],
@@ -201,17 +237,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         _check_writable(options.json)
-        systems = read_systems(options.runs, options.references, options.tokenised)
-        first, *others = [system.translations for system in systems]
-        rows = paired_bootstrap(
-            first,
-            others,
-            systems[0].references,
-            systems[0].tokenised,
-            "paper" if options.paper else None,
-            options.samples,
-            options.seed,
+        systems = read_systems(
+            options.runs, options.references, options.tokenised, options.lowercase
         )
+        rows = compare(systems, options.paper, options.samples, options.seed)
     except ValueError as mistake:
         parser.error(str(mistake))
     print(table([system.name for system in systems], rows))

@@ -136,6 +136,7 @@ def score(
     references: Sequence[str],
     tokenised: bool = False,
     protocol: Protocol | None = None,
+    lowercase: bool = False,
 ) -> Scores:
     """Scores the translations of one system.
 
@@ -144,10 +145,11 @@ def score(
         references: The translation of each sentence that counts as right.
         tokenised: Whether the lines are tokenised already, words with spaces between.
         protocol: ``paper`` adds ``paper_bleu``.
+        lowercase: Whether case counts for nothing; the signatures say so.
     """
     _check_lines(translations, references)
     found: dict[str, tuple[float, str]] = {}
-    for name, metric in _metrics(tokenised, protocol).items():
+    for name, metric in _metrics(tokenised, protocol, lowercase).items():
         value = metric.corpus_score(list(translations), [list(references)]).score
         found[name] = float(value), str(metric.get_signature())
     return Scores(*found["bleu"], *found["chrf"], *found.get("paper_bleu", ()))
@@ -161,6 +163,7 @@ def paired_bootstrap(
     protocol: Protocol | None = None,
     samples: int = 1000,
     seed: int = 12345,
+    lowercase: bool = False,
 ) -> list[Comparison]:
     """Compares systems with a baseline on resampled sentences, the same ones for all systems.
 
@@ -175,6 +178,7 @@ def paired_bootstrap(
         protocol: ``paper`` adds ``paper_bleu``.
         samples: How often the corpus is resampled; the least p is 1 / (samples + 1).
         seed: Of the resamples.
+        lowercase: Whether case counts for nothing.
 
     Returns:
         The baseline, then the others in their order.
@@ -188,7 +192,7 @@ def paired_bootstrap(
         _check_lines(lines, references)
     columns = {
         name: _estimates(metric, systems, references, samples, seed)
-        for name, metric in _metrics(tokenised, protocol).items()
+        for name, metric in _metrics(tokenised, protocol, lowercase).items()
     }
     return [Comparison(*row) for row in zip(*columns.values(), strict=True)]
 
@@ -197,10 +201,11 @@ def _tokenizer(tokenised: bool) -> str:
     return "none" if tokenised else "13a"
 
 
-def _metrics(tokenised: bool, protocol: Protocol | None) -> dict[str, Any]:
+def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dict[str, Any]:
     if protocol not in (None, "paper"):
         raise ValueError(f"unknown protocol {protocol!r}: choose paper or None")
-    metrics = {"bleu": BLEU(tokenize=_tokenizer(tokenised), force=True), "chrf": CHRF()}
+    bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
+    metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
     return metrics if protocol is None else {**metrics, "paper_bleu": PaperBLEU(tokenised)}
 
 

@@ -56,65 +56,54 @@ def uneven_gate(known: HeadContext) -> dist.TorchDistribution:
     return dist.Bernoulli(likely.expand(known.scores.shape[:-2])).to_event(1)
 
 
-# An independent search: one sentence, no cache, everything computed again for every prefix.
+# An independent search: one sentence, no cache, all hypotheses computed again for every token.
 
-PerDraw = Callable[[tuple[int, ...]], Tensor]
-"""Maps a prefix to ``log p_k(y_<t) + log p_k(y_t)`` of every draw and next token."""
-
-
-def total(each: Tensor) -> Tensor:
-    return each.logsumexp(0) - math.log(len(each))
+Sentences = Sequence[Sequence[int]]
+LogProb = Callable[[Sentences], Tensor]
+"""Maps token sequences to their log-probability, of whole sentences or of their beginnings."""
 
 
-def naive(per_draw: PerDraw, beam: int, penalty: float, limit: int) -> list[Hypothesis]:
-    alive: list[tuple[int, ...]] = [()]
+def naive(log_prob: LogProb, beam: int, penalty: float, limit: int) -> list[Hypothesis]:
+    alive: list[list[int]] = [[]]
     ended: list[Hypothesis] = []
     for length in range(1, limit + 1):
-        candidates = []
-        for before in alive:
-            scores = total(per_draw(before)).tolist()
-            allowed = [EOS] if length == limit else set(range(TYPES)) - {PAD, BOS}
-            candidates += [(scores[token], (*before, token)) for token in allowed]
-        candidates = sorted(candidates, reverse=True)[: 2 * beam]
-        for log_prob, tokens in candidates[:beam]:
+        allowed = {EOS} if length == limit else set(range(TYPES)) - {PAD, BOS}
+        grown = [[*before, token] for before in alive for token in allowed]
+        scored = sorted(zip(log_prob(grown).tolist(), grown), reverse=True)[: 2 * beam]
+        for score, tokens in scored[:beam]:
             if tokens[-1] == EOS and len(ended) < beam:
-                ended.append(Hypothesis(list(tokens), log_prob / length**penalty, log_prob))
+                ended.append(Hypothesis(tokens, score / length**penalty, score))
         if len(ended) == beam:
             break
-        alive = [tokens for _, tokens in candidates if tokens[-1] != EOS][:beam]
+        alive = [tokens for _, tokens in scored if tokens[-1] != EOS][:beam]
     return sorted(ended, key=lambda found: -found.score)
 
 
-def exhaustive(per_draw: PerDraw, penalty: float, limit: int) -> list[Hypothesis]:
-    found = []
-    for length in range(1, limit + 1):
-        for before in product(
-            [t for t in range(TYPES) if t not in (PAD, BOS, EOS)], repeat=length - 1
-        ):
-            log_prob = float(total(per_draw(before))[EOS])
-            found.append(Hypothesis([*before, EOS], log_prob / length**penalty, log_prob))
+def exhaustive(log_prob: LogProb, penalty: float, limit: int) -> list[Hypothesis]:
+    words = [token for token in range(TYPES) if token not in (PAD, BOS, EOS)]
+    every = [[*y, EOS] for length in range(limit) for y in product(words, repeat=length)]
+    found = [
+        Hypothesis(y, score / len(y) ** penalty, score)
+        for y, score in zip(every, log_prob(every).tolist(), strict=True)
+    ]
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
-def log_probs(model: Any, source: Tensor | None, before: tuple[int, ...]) -> Tensor:
-    """Of a whole prefix and every token behind it, in one pass over the whole sentence."""
-    sentences = [[*before, token] for token in range(TYPES) if token != PAD]
+@torch.no_grad()
+def of_whole(model: Any, source: Tensor | None, sentences: Sentences) -> Tensor:
     several = None if source is None else source.expand(len(sentences), -1)
     batch = Batch(pad(sentences), several)
-    law = model.likelihood(model.states(batch), batch)
-    return torch.cat([torch.full((1,), -torch.inf), law.log_prob(batch.target)])
+    return model.likelihood(model.states(batch), batch).log_prob(batch.target)
 
 
-def plugged(model: Any, batch: Batch, place: int) -> PerDraw:
-    alone = rows(batch, [place])
+def plugged(model: Any, batch: Batch, place: int) -> LogProb:
+    source = rows(batch, [place]).source
 
-    @cache
-    @torch.no_grad()
-    def per_draw(before: tuple[int, ...]) -> Tensor:
+    def log_prob(sentences: Sentences) -> Tensor:
         with PlugIn():
-            return log_probs(model, alone.source, before)[None]
+            return of_whole(model, source, sentences)
 
-    return per_draw
+    return log_prob
 
 
 def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -129,27 +118,25 @@ def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
 
 @every_kind
 @every_prior
-@pytest.mark.parametrize("gate", [None, uneven_gate])
-def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, gate: Any) -> None:
-    model, batch = small(kind, prior, gate), small_batch()
-    for penalty in (0.0, 0.6, 1.0, 2.0):
-        found = beam_search(model, batch, beam=WIDE, length_penalty=penalty, limit=4)
-        for place in range(len(batch)):
-            expected = exhaustive(plugged(model, batch, place), penalty, 4)
-            assert len(expected) == 1 + 4 + 16 + 64
-            agree(found[place], expected)
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
+    model, batch = small(kind, prior), small_batch()
+    found = beam_search(model, batch, WIDE, penalty, limit=4)
+    for place in range(len(batch)):
+        expected = exhaustive(plugged(model, batch, place), penalty, 4)
+        assert len(expected) == 1 + 4 + 16 + 64
+        agree(found[place], expected)
 
 
 @every_kind
 @every_prior
 @pytest.mark.parametrize("beam", [1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
-    for seed in range(3):
-        torch.manual_seed(seed)
-        model, batch = small(kind, prior, uneven_gate), small_batch()
-        found = beam_search(model, batch, beam, length_penalty=0.6, limit=7)
-        for place in range(len(batch)):
-            agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
+    torch.manual_seed(beam)
+    model, batch = small(kind, prior, uneven_gate), small_batch()
+    found = beam_search(model, batch, beam, 0.6, limit=7)
+    for place in range(len(batch)):
+        agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
 
 
 @every_kind
@@ -158,13 +145,13 @@ def test_greedy_is_a_beam_of_one_and_takes_the_likeliest_token(kind: str, prior:
     model, batch = small(kind, prior), small_batch()
     found = greedy(model, batch, limit=6)
     assert found == [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
+    words = [token for token in range(TYPES) if token not in (PAD, BOS)]
     for place, tokens in enumerate(found):
-        per_draw, expected = plugged(model, batch, place), list[int]()
-        while not expected or expected[-1] != EOS:
-            scores = per_draw(tuple(expected))[0]
-            scores[[PAD, BOS]] = -torch.inf
-            expected.append(EOS if len(expected) == 5 else int(scores.argmax()))
-        assert tokens == expected
+        for length in range(min(5, len(tokens))):
+            grown = [[*tokens[:length], word] for word in words]
+            likeliest = int(plugged(model, batch, place)(grown).argmax())
+            assert tokens[length] == words[likeliest]
+        assert tokens.index(EOS) == len(tokens) - 1 <= 5
 
 
 @every_kind
@@ -329,21 +316,20 @@ class Scripted(Watched):
         return super().step(tokens, state)
 
 
-def drawn(model: Any, batch: Batch, place: int, samples: int) -> PerDraw:
-    alone = rows(batch, [place])
+def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
+    source = rows(batch, [place]).source
 
-    @cache
-    @torch.no_grad()
-    def per_draw(before: tuple[int, ...]) -> Tensor:
-        several = []
+    def log_prob(sentences: Sentences) -> Tensor:
+        longest = max(map(len, sentences))
+        each = []
         for draw in range(samples):
             with Script() as script:
-                script.numbers = [draw * len(batch) + place] * (TYPES - 1)
-                script.before = [[before[:t] for t in range(len(before) + 1)]] * (TYPES - 1)
-                several.append(log_probs(model, alone.source, before))
-        return torch.stack(several)
+                script.numbers = [draw * len(batch) + place] * len(sentences)
+                script.before = [[tuple(y[:t]) for t in range(longest)] for y in sentences]
+                each.append(of_whole(model, source, sentences))
+        return torch.stack(each).exp().mean(0).log()
 
-    return per_draw
+    return log_prob
 
 
 @every_kind
@@ -353,19 +339,17 @@ def test_draws_are_kept_and_their_mean_is_scored(
     kind: str, prior: str, samples: int, gate: Any
 ) -> None:
     model, batch, script = small(kind, prior, gate), small_batch(), Script()
-    searches: list[tuple[int, Callable[[PerDraw, int], list[Hypothesis]]]] = [
-        (WIDE, lambda per_draw, _: exhaustive(per_draw, 0.6, 3)),
-        (2, lambda per_draw, beam: naive(per_draw, beam, 0.6, 6)),
-        (3, lambda per_draw, beam: naive(per_draw, beam, 0.6, 6)),
-    ]
-    for beam, slowly in searches:
+    for beam, limit in ((WIDE, 3), (1, 6), (3, 6)):
         script.gates.clear()
         with script:
-            limit = 3 if beam == WIDE else 6
             found = beam_search(Scripted(model, script), batch, beam, 0.6, samples, limit)
         assert len(script.gates) == len(set(script.gates))
         for place in range(len(batch)):
-            agree(found[place], slowly(drawn(model, batch, place, samples), beam))
+            log_prob = drawn(model, batch, place, samples)
+            assert len(found[place]) == (21 if beam == WIDE else beam)
+            if beam == WIDE:
+                agree(found[place], exhaustive(log_prob, 0.6, limit))
+            agree(found[place], naive(log_prob, beam, 0.6, limit))
 
 
 @every_kind

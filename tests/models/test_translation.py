@@ -13,9 +13,10 @@ from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 
 from latentheads import Batch, PlugIn
+from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
-from models import Translation, make_prior
-from tests.tiny import FORMS, attach, bernoulli_gate, build, latents, rows, sizes
+from models import PRIORS, Translation, make_prior
+from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, latents, rows, sizes
 
 
 def test_sites_are_named_by_block_bottom_to_top(batch: Batch) -> None:
@@ -113,6 +114,42 @@ def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
         state.select(torch.tensor(order))
         last = batch.fed[order, 2:3]
         assert torch.allclose(model.step(last, state), model.step(last, expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prior", sorted(PRIORS))
+def test_selecting_hypotheses_continues_each(kind: str, prior: str, batch: Batch) -> None:
+    model = build(kind, prior=prior, gate=bernoulli_gate()).eval()
+    first = torch.tensor([[[5], [6]], [[7], [8]], [[9], [10]]])
+    sentences, hypotheses = torch.tensor([2, 0]), torch.tensor([[1, 1, 0], [0, 1, 0]])
+    second = torch.tensor([[[4], [5], [6]], [[7], [7], [8]]])
+    with PlugIn():
+        state = model.begin(batch)
+        model.step(torch.full((3, 1, 1), BOS), state)
+        state.select(None, torch.zeros(3, 2, dtype=torch.long))
+        model.step(first, state)
+        state.select(sentences, hypotheses)
+        found = model.step(second, state).squeeze(-2)
+        for place, sentence in enumerate(sentences):
+            before = first[sentence, hypotheses[place]]
+            target = torch.cat([before, second[place], torch.full((3, 1), 11)], 1)
+            source = batch.source[sentence].expand(3, -1)
+            expected = model.predict(model.states(Batch(target, source)))[:, -1]
+            assert torch.allclose(found[place], expected, atol=1e-12)
+
+
+def test_the_memory_is_not_copied_for_hypotheses(batch: Batch) -> None:
+    model = build().eval()
+    with PlugIn():
+        state = model.begin(batch)
+        model.step(torch.full((3, 1, 1), BOS), state)
+        cross, inner = state.caches["decoder.1.cross"], state.caches["decoder.1.self"]
+        before = state.memory, cross.keys, cross.values
+        state.select(None, torch.zeros(3, 5, dtype=torch.long))
+        after = state.memory, cross.keys, cross.values
+    assert all(one is other for one, other in zip(before, after, strict=True))
+    assert cross.keys.shape[:-2] == (3, 3)
+    assert inner.keys.shape[:-2] == (3, 5, 3)
 
 
 def test_a_gate_is_drawn_once_a_sentence_while_decoding(batch: Batch) -> None:
