@@ -3,7 +3,8 @@
 A step is forward, loss, backward and clearing the gradients. All rows of a table take turns within
 every round, the order rotated, on one batch and with one seed a round; the first rounds warm up. A
 row's time is its median over rounds, and its ratio the median of its ratios to the hand-written
-network within each round, with the interquartile range.
+network within each round, with the interquartile range. The last column says how much of its time
+the network's matrix products would need at the speed of one large product.
 
     no latents      the network without latents, deterministic blocks
     by hand         the same latent network in plain PyTorch
@@ -20,6 +21,7 @@ import json
 import os
 import platform
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -68,7 +70,11 @@ QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 3, 1, 2, (8, 16), (2, 4), 32)
 
 @dataclass(frozen=True)
 class Result:
-    """One row as measured; times in milliseconds, memory in bytes."""
+    """One row as measured; times in milliseconds, memory in bytes.
+
+    The share of the peak is that of the hand-written step's matrix products, in the row's time,
+    in the speed of one large square product measured beside it in the same precision.
+    """
 
     recipe: str
     precision: str
@@ -79,6 +85,7 @@ class Result:
     ratio_high: float
     memory: int
     tokens_per_second: float
+    share_of_peak: float
     size: Size
 
 
@@ -112,11 +119,28 @@ def measure(
         loss, parameters = make(recipe, size, setting, batch)
         runners.append(Runner(name, loss, parameters, setting, precision))
     race(runners, rounds, warmup, setting.seed, bar)
-    yardstick = next(runner.seconds for runner in runners if runner.name == BASELINE)
-    return [_result(recipe, size, runner, yardstick) for runner in runners]
+    base = next(runner for runner in runners if runner.name == BASELINE)
+    ideal = base.operations() / peak(precision, setting)
+    return [_result(recipe, size, runner, base.seconds, ideal) for runner in runners]
 
 
-def _result(recipe: str, size: Size, runner: Runner, yardstick: list[float]) -> Result:
+def peak(precision: str, setting: Setting, side: int = 2048) -> float:
+    """Operations a second of a square matrix product, the best of ten."""
+    kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    one, other = torch.ones(2, side, side, dtype=kind, device=setting.device)
+    seconds = []
+    for _ in range(10):
+        setting.synchronise()
+        start = time.perf_counter()
+        one @ other
+        setting.synchronise()
+        seconds.append(time.perf_counter() - start)
+    return 2 * side**3 / min(seconds)
+
+
+def _result(
+    recipe: str, size: Size, runner: Runner, yardstick: list[float], ideal: float
+) -> Result:
     seconds = statistics.median(runner.seconds)
     low, ratio, high = quartiles([a / b for a, b in zip(runner.seconds, yardstick)])
     speed = size.batch * size.length / seconds
@@ -130,6 +154,7 @@ def _result(recipe: str, size: Size, runner: Runner, yardstick: list[float]) -> 
         high,
         runner.memory(),
         speed,
+        ideal / seconds,
         size,
     )
 
@@ -175,13 +200,14 @@ def growth(recipe: str, precision: str, plan: Plan, setting: Setting) -> dict[st
 
 def show(results: list[Result]) -> None:
     """Prints the table."""
-    head = ("recipe", "precision", "row", "ms/step", "ratio", "quartiles", "MB", "tokens/s")
-    form = "{:<12} {:<9} {:<14} {:>8} {:>6} {:>11} {:>7} {:>8}"
+    head = ("recipe", "precision", "row", "ms/step", "ratio", "quartiles", "MB", "tokens/s", "peak")
+    form = "{:<12} {:<9} {:<14} {:>8} {:>6} {:>11} {:>7} {:>8} {:>6}"
     print(form.format(*head))
     for r in results:
         spread = f"{r.ratio_low:.2f}-{r.ratio_high:.2f}"
         cells = (f"{r.ms:.1f}", f"{r.ratio:.2f}", spread, f"{r.memory / 1e6:.0f}")
-        print(form.format(r.recipe, r.precision, r.row, *cells, f"{r.tokens_per_second:.0f}"))
+        ends = (f"{r.tokens_per_second:.0f}", f"{100 * r.share_of_peak:.0f} %")
+        print(form.format(r.recipe, r.precision, r.row, *cells, *ends))
 
 
 def draw(results: dict[str, list[Result]], path: Path) -> None:

@@ -67,7 +67,7 @@ class ByHand:
     def __post_init__(self) -> None:
         self.encoder = _layers(self.weights, "encoder", ("self",))
         self.decoder = _layers(self.weights, "decoder", ("self", "cross"))
-        self.table = self.weights["output.weight"]
+        self.table = self.weights["output.table.weight"]
         self.source_table = self.weights["source_embedding.table.weight"]
         self.positions = _sinusoids(128, self.table)
 

@@ -13,6 +13,7 @@ import torch
 from by_hand import ByHand, take_weights
 from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO
@@ -107,6 +108,12 @@ class Runner:
         self.step()
         self.setting.synchronise()
         return time.perf_counter() - start
+
+    def operations(self) -> int:
+        """Floating-point operations of the matrix products of one step."""
+        with FlopCounterMode(display=False) as counted:
+            self.step()
+        return counted.get_total_flops()
 
     def memory(self) -> int:
         """Bytes of one step, measured as ``MEMORY`` says."""
