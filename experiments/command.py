@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import allocation  # noqa: F401
 import torch
 from data import Data
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -83,6 +84,11 @@ class Data:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not self.made and self.task == "language-model":
             raise ValueError("task language-model takes data grammar or pydoc")
+        if self.made and self.hub_path:
+            raise ValueError(
+                f"hub_path needs data to name what it holds: {', '.join(HUB)}, or a name of your "
+                f"own for rows with a column translation; got {self.data!r}"
+            )
         if not self.made and self.source == self.target:
             raise ValueError(f"source and target must differ, got {self.source!r} twice")
 
@@ -95,6 +101,16 @@ class Data:
     def from_hub(self) -> bool:
         """Whether it is read with ``datasets``."""
         return bool(self.hub_path) or self.data in HUB
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are, if it is no corpus of the hub and not made."""
+        return Path(self.data).expanduser()
+
+    @property
+    def name(self) -> str:
+        """What the corpus is called."""
+        return f"{os.path.basename(os.path.abspath(self.folder))} {self.source}-{self.target}"
 
     @property
     def words(self) -> bool:
@@ -118,7 +134,7 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
         return grammar_sources(data.sentences, data.held_out)
     if data.data == "grammar":
         return grammar(data.sentences, data.held_out, data.language)
-    if not (data.from_hub or Path(data.data).is_dir()):
+    if not (data.from_hub or os.path.isdir(data.folder)):
         known = ", ".join([*MADE, *HUB])
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
     if not data.cache:
@@ -129,7 +145,7 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
 def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     train, valid, test = (_pairs(data, part) for part in PARTS)
     return parallel(
-        f"{Path(data.data).name} {data.source}-{data.target}",
+        data.name,
         islice(train, data.first or None),
         valid,
         test,
@@ -146,7 +162,7 @@ def _pairs(data: Data, part: str) -> Iterator[Pair]:
     if data.from_hub:
         path, config = data.hub_path or None, data.hub_config or None
         return load_pairs(data.data, part, data.source, data.target, path, config)
-    return iter(read_pairs(data.data, part, data.source, data.target, _stem(data, part)))
+    return iter(read_pairs(data.folder, part, data.source, data.target, _stem(data, part)))
 
 
 def _stem(data: Data, part: str) -> str | None:
@@ -155,9 +171,17 @@ def _stem(data: Data, part: str) -> str | None:
 
 def _key(data: Data) -> str:
     """Everything that the corpus depends on: the options, and when its files were written."""
-    if data.from_hub:
-        return repr(asdict(data))
-    sides = (data.source, data.target)
-    files = [find(data.data, part, side, _stem(data, part)) for part in PARTS for side in sides]
-    stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    found = [(str(file.resolve()), file.stat()) for file in _files(data)]
+    stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
     return repr((asdict(data), stamps))
+
+
+def _files(data: Data) -> list[Path]:
+    """The local files that it is read from, on which a kept one therefore depends."""
+    if not data.from_hub:
+        sides = (data.source, data.target)
+        return [
+            find(data.folder, part, side, _stem(data, part)) for part in PARTS for side in sides
+        ]
+    place = Path(data.hub_path or os.devnull)
+    return sorted(file for file in (place, *place.rglob("*")) if file.is_file())

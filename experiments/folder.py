@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ class Folder:
     def __init__(self, path: Path, configuration: str, overwrite: bool = False) -> None:
         self.path = path
         self.configuration = configuration
-        self.fresh = overwrite or not (path / "config.yaml").exists()
+        self.fresh = overwrite or not os.path.exists(path / "config.yaml")
         if self.fresh:
             self._refuse_strangers()
         else:
             self._refuse_another_run()
-        self._refuse_unwritable()
+        if self.results is None:
+            self._refuse_unwritable()
 
     @property
     def last(self) -> Path:
@@ -54,11 +56,14 @@ class Folder:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """What a finished run wrote."""
-        path = self.path / "results.json"
-        if self.fresh or not path.exists():
+        """What a finished run wrote; None where that is missing or broken."""
+        if self.fresh:
             return None
-        return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads((self.path / "results.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     @property
     def resumable(self) -> bool:
@@ -66,16 +71,15 @@ class Folder:
         return not self.fresh and self.last.exists()
 
     def _refuse_strangers(self) -> None:
-        own = (self.path / "config.yaml").exists()
+        own = os.path.exists(self.path / "config.yaml")
         for name in ("metrics.jsonl", "results.json", "checkpoints"):
-            if not own and (self.path / name).exists():
+            if not own and os.path.exists(self.path / name):
                 raise ValueError(
                     f"{self.path} is no run folder, yet holds {name}: choose another --out"
                 )
 
     def _refuse_another_run(self) -> None:
-        known = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
-        before, now = _flat(known), _flat(yaml.safe_load(self.configuration))
+        before, now = _flat(self._known()), _flat(yaml.safe_load(self.configuration))
         changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
         if changed:
             shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
@@ -85,32 +89,57 @@ class Folder:
                 "choose another --out or --overwrite"
             )
 
+    def _known(self) -> dict[str, Any]:
+        """The configuration of the run that is there."""
+        path = self.path / "config.yaml"
+        try:
+            known = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as reason:
+            heart = " ".join(str(reason).split())
+            raise ValueError(f"cannot read {path}, choose another --out: {heart}") from reason
+        if not isinstance(known, dict):
+            raise ValueError(f"{path} is no configuration of a run: choose another --out")
+        return known
+
     def _refuse_unwritable(self) -> None:
+        """Tries it: root may write anywhere by its rights, and yet not in /proc."""
         above = self.path
-        while not above.exists() and above != above.parent:
+        while not os.path.lexists(above) and above != above.parent:
             above = above.parent
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-            raise ValueError(f"cannot write the run folder {self.path}: {above} is not writable")
+        try:
+            with tempfile.TemporaryDirectory(prefix=".writable-", dir=above):
+                pass
+        except OSError as reason:
+            raise ValueError(
+                f"cannot write the run folder {self.path}: {above} is not writable"
+            ) from reason
 
     def begin(self, keep_until: int = 0) -> None:
         """Makes the folder, or takes it up again.
 
+        Killed at any moment it leaves a folder that it may be called for again.
+
         Args:
             keep_until: Metrics of later steps are dropped: they are about to be made again.
+
+        Raises:
+            OSError: The folder cannot be written.
         """
         try:
-            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            self._begin(keep_until)
         except OSError as reason:
-            raise ValueError(
-                f"cannot write the run folder {self.path}: {reason.strerror}"
-            ) from reason
+            raise OSError(f"cannot write the run folder {self.path}: {reason.strerror}") from reason
+
+    def _begin(self, keep_until: int) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "results.json").unlink(missing_ok=True)
         if keep_until == 0:
-            for old in (self.last, self.best, *self.kept()):
-                old.unlink(missing_ok=True)
+            for old in (self.path / "checkpoints").glob("*.safetensors"):
+                old.unlink()
         lines = [r for r in self.metrics() if r["step"] <= keep_until]
-        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
         self.write("config.yaml", self.configuration)
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
+        (self.path / "checkpoints").mkdir(exist_ok=True)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``; one that a kill cut short is left out."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     """Makes the network with its priors, for the vocabularies of a corpus."""
     prior, network, smoothing = settings.prior, settings.network, settings.label_smoothing
     latent, types = settings.latent, len(target)
+    if network.share == "all" and source not in (None, target):
+        raise ValueError("share all needs one joint vocabulary of source and target")
     if source is None:
         return LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
     return Translation(len(source), types, prior, network, latent, label_smoothing=smoothing)
@@ -55,6 +59,17 @@ def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[
         return {"joint": target.to_json()}
     sides = {"target": target.to_json()}
     return sides if source is None else {**sides, "source": source.to_json()}
+
+
+def _settings(path: Path, words: list[str]) -> Settings:
+    """Reads a run's configuration; the parser's way of saying no is to leave the program."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return read_settings([*words, "--out", str(path)], "", "", lambda parser: None)[0]
+    except SystemExit as reason:
+        heart = said.getvalue().strip().removeprefix(": error: ")
+        raise ValueError(f"{path} cannot be loaded: {heart}") from reason
 
 
 def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
@@ -84,15 +99,15 @@ def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> 
     configuration = path / "config.yaml"
     if not configuration.is_file():
         raise ValueError(f"{path} is no run folder: it has no config.yaml")
-    words = ["--config", str(configuration), "--device", device, "--out", str(path)]
-    settings, _ = read_settings(words, "run.py", "", lambda parser: None)
+    settings = _settings(path, ["--config", str(configuration), "--device", device])
     target, source = _vocabularies(path)
     if checkpoint == "reported":
         checkpoint = "average" if settings.training.average else "best"
     weights = path / "checkpoints" / f"{checkpoint}.safetensors"
     if not weights.is_file():
         names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))
-        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {', '.join(names)}")
+        there = ", ".join(names) or "none"
+        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {there}")
     model = make_model(settings, target, source).to(settings.device)
     guide = settings.make_guide(model).to(settings.device)
     tensors, facts = checkpoints.load(weights)

@@ -5,6 +5,7 @@ python experiments/translate.py runs/coda-seed0 < text.en > text.de
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -63,7 +64,10 @@ def make_parser() -> Parser:
 
 
 def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[str]:
-    """Translates lines and keeps their order; an empty one stays empty."""
+    """Translates lines and keeps their order; an empty one stays empty.
+
+    A newline that the model writes, as a byte like any other, becomes a space.
+    """
     assert run.source is not None
     full = [place for place, line in enumerate(lines) if line.strip()]
     rows = run.source.encode_all(lines[place] for place in full)
@@ -71,20 +75,21 @@ def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[s
     for batch in batches(Part(rows, rows), TOKENS):
         translated = translate(run.model, run.target, batch, decoding)
         for place, line in zip(batch.sentences.tolist(), translated, strict=True):
-            found[full[place]] = line
+            found[full[place]] = line.replace("\n", " ")
     return found
 
 
 def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
-    """So many lines at a time, without their ends.
+    """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
     Raises:
         ValueError: A line is no UTF-8; those before it have been given.
     """
     chunk: list[str] = []
     for number, line in enumerate(text, 1):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
-            chunk.append(line.decode("utf-8").rstrip("\r\n"))
+            chunk.append(line.decode("utf-8").removesuffix("\n").removesuffix("\r"))
         except UnicodeDecodeError:
             yield chunk
             raise ValueError(f"line {number} of the input is no UTF-8") from None
@@ -97,8 +102,11 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
 
 def load(options: Namespace) -> tuple[Loaded, Decoding]:
     """Loads the run and puts together how it decodes."""
-    if options.buffer < 1:
-        raise ValueError(f"buffer must be at least 1, got {options.buffer}")
+    for name, least in (("buffer", 1), ("samples", 0), ("seed", 0)):
+        if (options[name] or 0) < least:
+            raise ValueError(f"{name} must be at least {least}, got {options[name]}")
+    if options.seed >= 2**63:
+        raise ValueError(f"seed must lie between 0 and 2^63, got {options.seed}")
     run = load_run(Path(options.run), options.checkpoint, options.device)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
@@ -125,9 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as mistake:
         print(f"translate.py: error: {mistake}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
+    except OSError as trouble:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        if isinstance(trouble, BrokenPipeError):
+            return 141
+        print(f"translate.py: error: {trouble.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

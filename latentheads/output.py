@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.overrides import has_torch_function_unary
 
 from latentheads.numeric import full_precision
 
@@ -83,7 +84,9 @@ class TableOutput(Output):
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; see :class:`Output`."""
+        """Log-probability of each token; a tensor that records what is done to it sees it all."""
+        if has_torch_function_unary(states):
+            return GivenLogits().log_prob(self(states), tokens, smoothing)
         flat = states.flatten(0, -2)
         found = _LinearLogProb.apply(flat, self.table.weight, tokens.flatten(), smoothing)
         return found.view(tokens.shape)
