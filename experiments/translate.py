@@ -102,10 +102,10 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
 
 def load(options: Namespace) -> tuple[Loaded, Decoding]:
     """Loads the run and puts together how it decodes."""
-    for name, least in (("buffer", 1), ("samples", 0), ("seed", 0)):
+    for name, least in (("buffer", 1), ("samples", 0)):
         if (options[name] or 0) < least:
             raise ValueError(f"{name} must be at least {least}, got {options[name]}")
-    if options.seed >= 2**63:
+    if not 0 <= options.seed < 2**63:
         raise ValueError(f"seed must lie between 0 and 2^63, got {options.seed}")
     run = load_run(Path(options.run), options.checkpoint, options.device)
     if run.source is None:
