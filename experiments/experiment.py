@@ -7,6 +7,7 @@ import math
 import os
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,15 @@ def make_accelerator(settings: Settings) -> Any:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not settings.tensorboard:
         return None
+    if settings.tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from accelerate import Accelerator
 
-    accelerator = Accelerator(
+    return Accelerator(
         cpu=settings.device.type == "cpu",
         log_with="tensorboard" if settings.tensorboard else None,
         project_dir=settings.out,
     )
-    if settings.tensorboard:
-        accelerator.init_trackers("tensorboard")
-    return accelerator
 
 
 class Run:
@@ -133,6 +133,8 @@ class Run:
             self.folder.begin(self.engine.step)
             words = vocabularies_to_json(self.corpus.target, self.corpus.source)
             self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
+        if self.accelerator is not None and self.settings.tensorboard:
+            self.accelerator.init_trackers("tensorboard")
         with tqdm(
             total=steps,
             initial=self.engine.step,

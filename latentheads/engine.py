@@ -92,7 +92,7 @@ class Engine:
         analytic = training.kl == "analytic"
         self.elbo = Head_ELBO(free_bits=training.free_bits, analytic=analytic)
         self.objective = self.elbo(model, guide)
-        self.optimiser = torch.optim.Adam(
+        self.optimiser = torch.optim.AdamW(
             self.objective.parameters(),
             lr=training.learning_rate,
             betas=(0.9, 0.98),

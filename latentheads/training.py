@@ -21,7 +21,7 @@ class Training:
         warmup_steps: Updates of linear growth of the learning rate.
         decay: How the learning rate falls afterwards: to 0 at the last step (linear), or by the
             inverse square root of the step (inverse-sqrt).
-        weight_decay: Adam's L2 penalty.
+        weight_decay: Share of the learning rate by which Adam shrinks weights at each update.
         clip: Largest norm of the gradient; 0 for none.
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.

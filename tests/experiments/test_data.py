@@ -18,9 +18,25 @@ import pytest
 from latentheads.corpora import Corpus
 from tests.experiments.programs import ROOT, program
 
-WORDS = "ça naïve Straße Ω 😀 👩‍👩‍👧 x\u0085y a\u2028b e\u0301t\xa0et the of  gap <eos> — ﬁ \ufeff".split(
-    " "
-)
+WORDS = [
+    "ça",
+    "naïve",
+    "Straße",
+    "Ω",
+    "😀",
+    "👩\u200d👩\u200d👧",
+    "x\x85y",
+    "a\u2028b",
+    "ét\xa0et",
+    "the",
+    "of",
+    "",
+    "gap",
+    "<eos>",
+    "—",
+    "ﬁ",
+    "\ufeff",
+]
 SIZES = {"train": 40, "valid": 6, "test": 7}
 LANGUAGES = ["--source", "en", "--target", "de"]
 SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--types=300"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -127,6 +128,25 @@ def test_a_spoilt_checkpoint_costs_one_line(
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_full_disk_loses_no_finished_checkpoint(half_way: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(half_way, out)
+    last = out / "checkpoints" / "last.safetensors"
+    before = last.read_bytes()
+    limit = "ulimit -f 20 && exec " + shlex.join(command("run.py", *TINY, *LONG, "--out", str(out)))
+    done = subprocess.run(
+        ["bash", "-c", limit],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"cannot write {last}: File too large" in done.stderr.splitlines()[-1]
+    assert last.read_bytes() == before
+    assert program("run.py", *TINY, *LONG, "--out", str(out)).returncode == 0
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
