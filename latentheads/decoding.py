@@ -113,6 +113,16 @@ def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
     return own if limit is None else torch.full_like(own, limit)
 
 
+def _mean(each: Float[Tensor, "draw s h vocab"]) -> Float[Tensor, "s h vocab"]:
+    """The log of the mean probability over draws, one after the other to spare memory."""
+    if len(each) == 1:
+        return each[0]
+    joint = each[0].clone()
+    for one in each[1:]:
+        torch.logaddexp(joint, one, out=joint)
+    return joint.sub_(math.log(len(each)))
+
+
 class _Candidates(NamedTuple):
     """The best continuations of every sentence, best first."""
 
@@ -229,8 +239,7 @@ class _Search:
         """
         at_limit = self.limits == self.tokens.shape[-1]
         each = self._extend(logits, at_limit)
-        joint = each[0] if self.draws == 1 else each.logsumexp(0) - math.log(self.draws)
-        candidates = _Candidates.of(joint, 2 * self.beam)
+        candidates = _Candidates.of(_mean(each), 2 * self.beam)
         self._end(_Candidates(*(part[:, : self.beam] for part in candidates)))
         going = candidates.going_on(self.beam)
         self._go_on(going, each)

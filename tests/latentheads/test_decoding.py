@@ -178,9 +178,22 @@ class Watched:
         return self.model.step(tokens, state)
 
 
+def leaning(model: Any, towards_the_end: float) -> Any:
+    """Changes the logits of EOS."""
+    predict = model.predict
+
+    def changed(states: Tensor) -> Tensor:
+        logits = predict(states)
+        logits[..., EOS] += towards_the_end
+        return logits
+
+    model.predict = changed
+    return model
+
+
 @pytest.mark.parametrize("samples", [0, 2])
 def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
-    model, batch = Watched(small()), small_batch()
+    model, batch = Watched(leaning(small(), 4)), small_batch()
     beam_search(model, batch, beam=4, samples=samples, limit=50)
     fed = [shape[0] for shape in model.shapes]
     assert len(fed) < 50
@@ -190,22 +203,9 @@ def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
     assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
 
 
-def reluctant(model: Any) -> Any:
-    """Makes EOS so unlikely that only a limit brings it."""
-    predict = model.predict
-
-    def later(states: Tensor) -> Tensor:
-        logits = predict(states)
-        logits[..., EOS] -= 50
-        return logits
-
-    model.predict = later
-    return model
-
-
 def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
     for found, source in zip(
-        beam_search(reluctant(small()), small_batch(), beam=3), SOURCES, strict=True
+        beam_search(leaning(small(), -50), small_batch(), beam=3), SOURCES, strict=True
     ):
         assert [len(each.tokens) for each in found] == [10 + 2 * len(source)] * 3
         assert all(each.tokens.index(EOS) == len(each.tokens) - 1 for each in found)
@@ -382,7 +382,7 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
             values[msg["name"]] = (msg["value"] - msg["fn"].location).flatten(2)
 
     with Note():
-        beam_search(reluctant(small(prior="independent")), small_batch(), 2, samples=2, limit=3)
+        beam_search(leaning(small(prior="independent"), -50), small_batch(), 2, samples=2, limit=3)
     for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
         drawn = values[f"{name}.logits"].flatten()
         assert values[f"{name}.logits"].shape[0] == shape

@@ -1,0 +1,296 @@
+"""Text in, text out: as many lines, in the same order, whatever the text is."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads import checkpoints
+from tests.experiments.programs import ENVIRONMENT, ROOT, command
+from tests.experiments.test_data import LANGUAGES, write_corpus
+from tests.experiments.test_loading import train
+from tests.tiny import jiggle
+
+LINES = [
+    "the gap",
+    "ça  of 😀",
+    "x\u0085y the",
+    "<eos> — Straße the of gap naïve",
+    "ﬁ \ufeff gap",
+    "a",
+]
+Say = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run whose corpus is gone, with weights so large that every line has its own translation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        top = tmp_path_factory.mktemp("translate")
+        data, out = write_corpus(top / "corpus"), top / "run"
+        words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--steps=3", "--beam=2"]
+        found = train(out, *words)
+        shutil.rmtree(data)
+        torch.manual_seed(0)
+        best = checkpoints.weights(model=jiggle(found.model, 0.7), guide=found.guide)
+        checkpoints.save(out / "checkpoints" / "best.safetensors", best, {"step": 3})
+        yield out
+
+
+@pytest.fixture
+def say(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Say:
+    """Translates in this process; gives the status, the lines and what was said on stderr."""
+
+    def call(data: bytes | str, *words: str) -> tuple[int, list[str], str]:
+        import translate
+
+        given = data.encode() if isinstance(data, str) else data
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        try:
+            status: Any = translate.main([str(run), *words])
+        except SystemExit as left:
+            status = left.code
+        out, error = capsysbinary.readouterr()
+        text = out.decode()
+        assert text == "" or text.endswith("\n")
+        return status, text.split("\n")[:-1], error.decode()
+
+    return call
+
+
+def text(lines: list[str], end: str = "\n") -> str:
+    return "".join(f"{line}{end}" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def expected(run: Path) -> list[str]:
+    """The translations of `LINES`, each asked for alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        from loading import load_run
+        from translate import translate_lines
+
+        loaded = load_run(run)
+        alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
+        return [line for lines in alone for line in lines]
+
+
+def test_lines_keep_their_order_and_their_count(say: Say, expected: list[str]) -> None:
+    assert len(set(expected)) == len(LINES)
+    for words in (("--buffer=1",), ("--buffer=4",), ("--buffer=100",)):
+        assert say(text(LINES), *words) == (0, expected, "")
+    assert say(text(LINES[::-1]))[1] == expected[::-1]
+
+
+def test_a_blank_line_stays_empty(say: Say, expected: list[str]) -> None:
+    blank = ["", "  ", "\t", "\xa0", "\u0085", "\u2028 "]
+    mixed = [line for pair in zip(blank, [LINES[0], LINES[5]] * 3, strict=True) for line in pair]
+    wanted = ["", expected[0], "", expected[5]] * 3
+    for words in ((), ("--buffer=1",), ("--buffer=3",)):
+        assert say(text(mixed), *words) == (0, wanted, "")
+    assert say(text(blank)) == (0, [""] * 6, "")
+    assert say("\n") == (0, [""], "")
+
+
+def test_nothing_gives_nothing(say: Say) -> None:
+    assert say("") == (0, [], "")
+
+
+def test_line_ends_of_every_kind_are_no_text(say: Say, expected: list[str]) -> None:
+    assert say(text(LINES, "\r\n"))[1] == expected
+    assert say(text(LINES).removesuffix("\n"))[1] == expected
+    assert say(text(LINES, "\r\n").removesuffix("\r\n"))[1] == expected
+    assert say("\ufeff" + text(LINES))[1] == expected
+    assert say("\r\n\r\n")[1] == ["", ""]
+
+
+def test_characters_that_look_like_line_ends_split_no_line(say: Say) -> None:
+    for mark in ("\u0085", "\u2028", "\u2029", "\v", "\f", "\x1c", "\r", "\0"):
+        assert len(say(f"a{mark}of\na\n", "--beam=1")[1]) == 2
+
+
+def test_a_line_is_cut_as_the_corpus_cuts_it(tmp_path: Path) -> None:
+    from translate import chunks
+
+    from latentheads.corpora.text import read_lines
+
+    data = "\ufeffa\r\r\n\ufeffb\u0085c\rd\n\n e \r".encode()
+    (tmp_path / "file").write_bytes(data)
+    found = [line for chunk in chunks(io.BytesIO(data), 2) for line in chunk]
+    assert found == read_lines(tmp_path / "file") == ["a\r", "\ufeffb\x85c\rd", "", " e "]
+
+
+def test_a_line_longer_than_any_in_training_is_translated(say: Say, expected: list[str]) -> None:
+    status, found, error = say(text([LINES[0], " ".join(["ça"] * 60), LINES[1]]), "--beam=1")
+    assert (status, len(found), error) == (0, 3, "")
+    assert len(found[1]) > 100
+    again = say(text(LINES[:2]), "--beam=1")[1]
+    assert [found[0], found[2]] == again
+
+
+def test_a_newline_that_the_model_writes_splits_no_line(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import translate
+
+    monkeypatch.setattr(translate, "translate", lambda *_: ["a\nb\u0085c\n"])
+    assert say("one line\n") == (0, ["a b\u0085c "], "")
+
+
+@pytest.mark.parametrize("words", [(), ("--buffer=1",), ("--buffer=2",)])
+def test_broken_text_ends_the_output_at_its_line(
+    say: Say, expected: list[str], words: tuple[str, ...]
+) -> None:
+    data = text(LINES[:3]).encode() + b"gap \xff\n" + text(LINES).encode()
+    status, found, error = say(data, *words)
+    assert (status, found) == (1, expected[:3])
+    assert error == "translate.py: error: line 4 of the input is no UTF-8\n"
+    assert say(b"\xff\n", *words)[:2] == (1, [])
+
+
+def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[str]) -> None:
+    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--samples=0")[1] == expected
+    other = say(text(LINES), "--beam=1")[1]
+    assert len(other) == len(LINES)
+    assert other != expected
+
+
+def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    import translate
+
+    seen: list[Any] = []
+
+    def note(model: Any, target: Any, batch: Any, decoding: Any) -> list[str]:
+        seen.append(decoding)
+        return [""] * len(batch)
+
+    monkeypatch.setattr(translate, "translate", note)
+    say("a")
+    say("a", "--beam=3", "--length_penalty=0.5", "--samples=4")
+    found = [(d.beam, d.length_penalty, d.draws) for d in seen]
+    assert found == [(2, 1.0, 0), (3, 0.5, 4)]
+
+
+def test_draws_are_repeated_by_their_seed(say: Say) -> None:
+    given = text(LINES)
+    one, two, other = (say(given, "--samples=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
+    assert one == two
+    assert one != other
+    assert len(other) == len(LINES)
+
+
+def test_a_checkpoint_is_chosen_by_name(say: Say, expected: list[str]) -> None:
+    assert say(text(LINES), "--checkpoint=best")[1] == expected
+    status, found, _ = say(text(LINES), "--checkpoint=last", "--beam=1")
+    assert (status, len(found)) == (0, len(LINES))
+    assert found != expected
+
+
+MISTAKES = [
+    ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
+    ("--buffer 0", "buffer must be at least 1, got 0"),
+    ("--beam 0", "beam must be at least 1, got 0"),
+    ("--beam two", "--beam"),
+    ("--samples -1", "samples must be at least 0, got -1"),
+    ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
+    ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
+    (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),
+    ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
+    ("--nonsense 3", "--nonsense"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: str) -> None:
+    status, found, error = say(text(LINES), *words.split())
+    assert (status, found) == (2, [])
+    assert error.startswith("translate.py: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_cannot_translate_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import translate
+
+    words = ["--task=language-model", "--sentences=20", "--held_out=4", "--steps=1"]
+    train(tmp_path / "lm", *words)
+    shutil.copytree(run, tmp_path / "spoilt")
+    best = tmp_path / "spoilt" / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:-9])
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        ("lm", "lm is a language model: it has nothing to translate from"),
+        ("spoilt", "best.safetensors is no whole checkpoint"),
+        ("empty", "empty is no run folder: it has no config.yaml"),
+        ("gone", "gone is no run folder: it has no config.yaml"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            translate.main([str(tmp_path / name)])
+        out, error = capsys.readouterr()
+        assert (left.value.code, out) == (2, "")
+        assert error.startswith(f"translate.py: error: {tmp_path}")
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_a_full_disk_costs_one_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import translate
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the gap\n")))
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert translate.main([str(run)]) == 1
+    error = capsys.readouterr().err
+    assert error == "translate.py: error: No space left on device\n"
+
+
+def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(
+    run: Path, expected: list[str]
+) -> None:
+    process = subprocess.Popen(
+        command("translate.py", str(run), "--buffer=2"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    stopper = threading.Timer(120, process.kill)
+    stopper.start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for start in (0, 2):
+        process.stdin.write(text(LINES[start : start + 2]).encode())
+        process.stdin.flush()
+        answers = [process.stdout.readline().decode() for _ in range(2)]
+        assert answers == [f"{line}\n" for line in expected[start : start + 2]]
+    process.stdout.close()
+    process.stdin.write(text(LINES).encode())
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+    stopper.cancel()
