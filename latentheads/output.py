@@ -15,7 +15,7 @@ from torch.overrides import has_torch_function_unary
 
 from latentheads.numeric import full_precision
 
-__all__ = ["GivenLogits", "Output", "TableOutput"]
+__all__ = ["GivenLogits", "Output", "TableOutput", "linear_log_prob"]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
 """Logits that are in memory at a time: on a CPU they stay in its cache."""
@@ -84,12 +84,26 @@ class TableOutput(Output):
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; a tensor that records what is done to it sees it all."""
-        if has_torch_function_unary(states):
-            return GivenLogits().log_prob(self(states), tokens, smoothing)
+        """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
-        found = _LinearLogProb.apply(flat, self.table.weight, tokens.flatten(), smoothing)
+        found = linear_log_prob(flat, self.table.weight, tokens.flatten(), smoothing)
         return found.view(tokens.shape)
+
+
+def linear_log_prob(
+    states: Float[Tensor, "position dim"],
+    weight: Float[Tensor, "vocab dim"],
+    tokens: Int[Tensor, " position"],
+    smoothing: float = 0.0,
+) -> Float[Tensor, " position"]:
+    """Log-softmax of ``states weight^T`` at each token, without the matrix of logits.
+
+    A tensor that records what is done to it is shown the plain formula.
+    """
+    if has_torch_function_unary(states):
+        return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
+    found: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
+    return found
 
 
 class _LinearLogProb(torch.autograd.Function):

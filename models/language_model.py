@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from latentheads.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.attention import GatePrior
 from latentheads.batch import Batch
 from latentheads.names import CHAINS, Block
-from latentheads.output import TableOutput
+from latentheads.output import Output, TableOutput
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -44,10 +45,7 @@ class LanguageModel(Decoder):
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing)
         sizes = network or Network(norm="pre")
-        table = Embedding.new_table(vocabulary, sizes.width)
-        untied = sizes.share == "none"
-        last = Embedding.new_table(vocabulary, sizes.width) if untied else table
-        self.output = TableOutput(last)
+        table, self.output = _ends(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
@@ -72,3 +70,14 @@ class LanguageModel(Decoder):
         x = self.decoder(self.embedding(tokens, state.position), mask, state=state)
         state.position += tokens.shape[-1]
         return self.predict(x)
+
+
+def _ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
+    """The table of input embeddings and the output layer, tied if asked."""
+    if sizes.cutoffs:
+        bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)
+        return bands, AdaptiveOutput(bands, sizes.adaptive_dropout)
+    table = Embedding.new_table(vocabulary, sizes.width)
+    untied = sizes.share == "none"
+    last = Embedding.new_table(vocabulary, sizes.width) if untied else table
+    return table, TableOutput(last)

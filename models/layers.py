@@ -112,7 +112,8 @@ class Stack(nn.Module):
     def __init__(self, network: Network, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(make_layer(depth) for depth in range(network.layers))
-        self.norm = nn.LayerNorm(network.width) if network.norm == "pre" else nn.Identity()
+        ends = network.norm == "pre" and network.final_norm
+        self.norm = nn.LayerNorm(network.width) if ends else nn.Identity()
 
     def forward(
         self,

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.adaptive import AdaptiveTable
 from latentheads.batch import PAD
 from latentheads.numeric import dropout
 
@@ -33,6 +34,12 @@ class Network:
         activation_dropout: Dropout inside the feed-forward step.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
+        final_norm: Whether a pre-norm stack ends with a layer norm; the papers' language models
+            have none.
+        cutoffs: Adaptive input and softmax for a language model: where a new band of types
+            begins, most frequent first; empty for one full softmax.
+        adaptive_factor: By how much each band is narrower than the one before.
+        adaptive_dropout: Dropout of the states that a further band reads.
     """
 
     width: int = 64
@@ -44,6 +51,10 @@ class Network:
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     share: Literal["decoder", "all", "none"] = "decoder"
+    final_norm: bool = True
+    cutoffs: tuple[int, ...] = ()
+    adaptive_factor: int = 4
+    adaptive_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("width", "feed_forward", "heads", "layers"):
@@ -53,7 +64,9 @@ class Network:
             raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
         if self.width % 2:
             raise ValueError(f"width must be even, got {self.width}")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
+        if self.cutoffs and self.share == "none":
+            raise ValueError("cutoffs tie the output to the input: share none is not possible")
+        for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
 
@@ -76,7 +89,7 @@ class Embedding(nn.Module):
         dropout: Dropout of the sum.
     """
 
-    def __init__(self, table: nn.Embedding, dropout: float) -> None:
+    def __init__(self, table: nn.Embedding | AdaptiveTable, dropout: float) -> None:
         super().__init__()
         self.table = table
         self.dropout = dropout

@@ -64,6 +64,8 @@ class Translation(Decoder):
         super().__init__(CHAINS, latent, label_smoothing)
         sizes = network or Network()
         width, heads = sizes.width, sizes.heads
+        if sizes.cutoffs:
+            raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
         joint = sizes.share == "all"
         if joint and source_vocabulary != target_vocabulary:
             raise ValueError(

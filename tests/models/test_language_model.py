@@ -6,9 +6,11 @@ import pytest
 import torch
 from pyro import poutine
 
-from latentheads import Batch
-from models import LanguageModel, make_prior
-from tests.tiny import bernoulli_gate, build, latents, sizes
+from latentheads import Batch, PlugIn, terms
+from latentheads.decoding import greedy
+from latentheads.evaluation import plug_in_log_likelihood
+from models import LanguageModel, Network, make_prior
+from tests.tiny import attach, bernoulli_gate, build, latents, sizes
 
 
 def test_sites_and_blocks(batch: Batch) -> None:
@@ -52,3 +54,33 @@ def test_probabilities_of_all_short_sentences_sum_to_one() -> None:
     first = [int((every[:, 0] == token).nonzero()[0]) for token in range(1, 13)]
     lost_second = sum(probabilities[r, 0, every[r, 0]] * probabilities[r, 1, 0] for r in first)
     assert torch.allclose(total + lost_first + lost_second, torch.ones(()))
+
+
+def test_the_published_language_model_has_its_published_size() -> None:
+    """WikiText-103: 246.93M, and 246.96M with the released cascade (one of its fusions unused)."""
+    sizes = Network(1024, 4096, 8, 16, "pre", final_norm=False, cutoffs=(20_000, 60_000))
+    counts = {}
+    for prior in ("delta", "released"):
+        with torch.device("meta"):
+            model = LanguageModel(267_744, make_prior(prior), sizes)
+        counts[prior] = sum(parameter.numel() for parameter in model.parameters())
+    assert f"{counts['delta'] / 1e6:.2f}" == "246.93"
+    assert f"{(counts['released'] + 24 * 64 + 9 * 8) / 1e6:.2f}" == "246.96"
+
+
+def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
+    model = build("language-model", width=6, cutoffs=(7, 10), adaptive_factor=2).eval()
+    guide = attach("cascaded", model)
+    found = terms(model, guide, batch)
+    with PlugIn():
+        states = model.states(batch)
+    logits = model.predict(states)
+    assert torch.allclose(logits.exp().sum(-1), torch.ones(logits.shape[:-1]))
+    chosen = logits.gather(-1, batch.target[..., None]).squeeze(-1) * batch.target_valid
+    assert torch.allclose(plug_in_log_likelihood(model, batch), chosen.sum(-1))
+    assert torch.isfinite(found.elbo).all()
+    assert [len(row) > 0 for row in greedy(model, batch)] == [True] * 3
+    with pytest.raises(ValueError, match="share none is not possible"):
+        Network(cutoffs=(7,), share="none")
+    with pytest.raises(ValueError, match="are for a language model"):
+        build(cutoffs=(7, 10))
