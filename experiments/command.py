@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         for name, least in (("beam", 1), ("length_penalty", 0), ("draws", 0)):
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 

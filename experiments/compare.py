@@ -192,6 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as mistake:
         print(f"compare.py: error: {mistake}", file=sys.stderr)
         return 2
+    except (FloatingPointError, OSError) as trouble:
+        print(f"compare.py: error: {trouble}; finished runs are in {out}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"compare.py: stopped; finished runs are in {out}", file=sys.stderr)
         return 130

@@ -47,7 +47,8 @@ def translate(model: HeadModel, target: Vocabulary, batch: Batch, decoding: Deco
             decoding.length_penalty,
             decoding.draws,
         )
-    return [target.decode(hypotheses[0].tokens) for hypotheses in found]
+    lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
+    return [line.replace("\n", " ") for line in lines]
 
 
 def make_accelerator(settings: Settings) -> Any:

@@ -93,7 +93,7 @@ def make_parser() -> Parser:
 def read_lines(path: Path) -> list[str]:
     """Reads a text file, one sentence a line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"cannot read {path}: it is no UTF-8 text") from None
     except OSError as reason:

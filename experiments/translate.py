@@ -75,7 +75,7 @@ def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[s
     for batch in batches(Part(rows, rows), TOKENS):
         translated = translate(run.model, run.target, batch, decoding)
         for place, line in zip(batch.sentences.tolist(), translated, strict=True):
-            found[full[place]] = line.replace("\n", " ")
+            found[full[place]] = line
     return found
 
 

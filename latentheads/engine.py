@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -92,13 +92,7 @@ class Engine:
         analytic = training.kl == "analytic"
         self.elbo = Head_ELBO(free_bits=training.free_bits, analytic=analytic)
         self.objective = self.elbo(model, guide)
-        self.optimiser = torch.optim.AdamW(
-            self.objective.parameters(),
-            lr=training.learning_rate,
-            betas=(0.9, 0.98),
-            weight_decay=training.weight_decay,
-            fused=True,
-        )
+        self.optimiser = make_optimiser(self.objective.parameters(), training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
         self.place = Place()
@@ -282,6 +276,17 @@ class Engine:
         torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu())
         if on_gpu:
             torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu(), self.device)
+
+
+def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    """Makes the optimiser; its learning rate is set anew at every update."""
+    rate, decay, momentum = training.learning_rate, training.weight_decay, training.momentum
+    if training.optimiser == "adam":
+        return torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
+    nesterov = momentum > 0
+    return torch.optim.SGD(
+        parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
+    )
 
 
 def broken(model: nn.Module, guide: nn.Module, batches: list[Batch]) -> str:

@@ -17,10 +17,18 @@ class Training:
         steps: Updates.
         tokens: Most tokens of a batch on either side, padding included, all processes together.
         accumulate: Batches whose gradients are summed for one update.
-        learning_rate: Adam's, at the end of the warm-up.
+        optimiser: Adam, or Nesterov's accelerated gradient (nag), as the papers train their
+            language models.
+        momentum: Of nag.
+        learning_rate: At the end of the warm-up.
         warmup_steps: Updates of linear growth of the learning rate.
-        decay: How the learning rate falls afterwards: to 0 at the last step (linear), or by the
-            inverse square root of the step (inverse-sqrt).
+        decay: How the learning rate falls afterwards: to 0 at the last step (linear), by the
+            inverse square root of the step (inverse-sqrt), or along half a cosine in each of a
+            row of cycles (cosine).
+        period: Updates of the first cosine cycle; 0: all that follow the warm-up.
+        period_growth: By how much each cycle is longer than the one before.
+        shrink: By how much its largest and smallest rate are smaller.
+        least_rate: The learning rate at the end of the first cosine cycle.
         weight_decay: Share of the learning rate by which Adam shrinks weights at each update.
         clip: Largest norm of the gradient; 0 for none.
         kl_warmup_steps: Updates over which the weight of the KL grows.
@@ -42,9 +50,15 @@ class Training:
     steps: int = 3000
     tokens: int = 1024
     accumulate: int = 1
+    optimiser: Literal["adam", "nag"] = "adam"
+    momentum: float = 0.99
     learning_rate: float = 3e-3
     warmup_steps: int = 200
-    decay: Literal["linear", "inverse-sqrt"] = "linear"
+    decay: Literal["linear", "inverse-sqrt", "cosine"] = "linear"
+    period: int = 0
+    period_growth: float = 1.0
+    shrink: float = 1.0
+    least_rate: float = 0.0
     weight_decay: float = 0.0
     clip: float = 1.0
     kl_warmup_steps: int = 0
@@ -68,8 +82,12 @@ class Training:
             _require(name, getattr(self, name), at_least=0)
         for name in ("weight_decay", "clip", "free_bits", "noise_warmup_steps"):
             _require(name, getattr(self, name), at_least=0)
-        for name in ("checkpoint_every", "patience", "keep", "average"):
+        for name in ("checkpoint_every", "patience", "keep", "average", "period", "least_rate"):
             _require(name, getattr(self, name), at_least=0)
+        _require("period_growth", self.period_growth, at_least=1)
+        for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
+            if not low:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
 
@@ -79,7 +97,18 @@ class Training:
             return (step + 1) / self.warmup_steps
         if self.decay == "linear":
             return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup_steps))
+        if self.decay == "cosine":
+            return self._cosine(step - self.warmup_steps)
         return math.sqrt(max(1, self.warmup_steps) / (step + 1))
+
+    def _cosine(self, step: int) -> float:
+        """The factor within the cycle that a step after the warm-up belongs to."""
+        length, scale = float(self.period or max(1, self.steps - self.warmup_steps)), 1.0
+        while step >= length:
+            step, scale = int(step - length), scale * self.shrink
+            length *= self.period_growth
+        low = self.least_rate / self.learning_rate
+        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
 
     def warmth(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""

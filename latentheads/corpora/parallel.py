@@ -34,7 +34,7 @@ def parallel(
     train: Iterable[Pair],
     valid: Iterable[Pair],
     test: Iterable[Pair],
-    size: int = 10_000,
+    types: int = 10_000,
     joint: bool = True,
     lowercase: bool = False,
     tokenised: bool = False,
@@ -52,7 +52,7 @@ def parallel(
         train: Source and target sentences to train on.
         valid: The same for validation.
         test: The same for testing.
-        size: Types of each vocabulary, at most.
+        types: Subwords of each vocabulary, at most.
         joint: Whether source and target share one vocabulary, learned on both sides of training.
         lowercase: As in `Subwords`.
         tokenised: As in `Subwords`.
@@ -61,14 +61,14 @@ def parallel(
         tell: Called with one line that says how many training pairs were kept.
 
     Raises:
-        ValueError: A part has no pair, or `size` is too small.
+        ValueError: A part has no pair, or `types` is too small.
     """
     kept, counts = clean(train, cleaning)
     if not kept:
         raise ValueError(f"{name} has nothing to train on: {counts}")
     if tell is not None:
         tell(str(counts))
-    source, target = vocabulary or _learn(kept, size, joint, lowercase, tokenised)
+    source, target = vocabulary or _learn(kept, types, joint, lowercase, tokenised)
 
     def held_out(part: str, pairs: Iterable[Pair]) -> Part:
         found = _encode(pairs, source, target, references=True)
@@ -87,15 +87,15 @@ def parallel(
 
 
 def _learn(
-    pairs: Sequence[Pair], size: int, joint: bool, lowercase: bool, tokenised: bool
+    pairs: Sequence[Pair], types: int, joint: bool, lowercase: bool, tokenised: bool
 ) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of source and target; one and the same object where they are joint."""
     if joint:
         lines = (line for pair in pairs for line in pair)
-        both = Subwords.train(lines, size, lowercase, tokenised)
+        both = Subwords.train(lines, types, lowercase, tokenised)
         return both, both
     sides = ((pair[side] for pair in pairs) for side in (0, 1))
-    source, target = (Subwords.train(lines, size, lowercase, tokenised) for lines in sides)
+    source, target = (Subwords.train(lines, types, lowercase, tokenised) for lines in sides)
     return source, target
 
 

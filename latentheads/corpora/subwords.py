@@ -70,7 +70,7 @@ class Subwords(Vocabulary):
     def train(
         cls,
         lines: Iterable[str],
-        size: int,
+        types: int,
         lowercase: bool = False,
         tokenised: bool = False,
         minimum: int = 2,
@@ -79,29 +79,29 @@ class Subwords(Vocabulary):
 
         Args:
             lines: Text to learn from; for a joint vocabulary, that of both languages.
-            size: Types to end with, special tokens and characters included; fewer where nothing
+            types: Types to end with, special tokens and characters included; fewer where nothing
                 is left to merge.
             lowercase: As in `Subwords`.
             tokenised: As in `Subwords`.
             minimum: A pair seen less often is not merged.
 
         Raises:
-            ValueError: The characters alone are more than `size`.
+            ValueError: The characters alone are more than `types`.
         """
         tokenizer = _untrained(tokenised)
         trainer = trainers.BpeTrainer(
-            vocab_size=size,
+            vocab_size=types,
             min_frequency=minimum,
             special_tokens=RESERVED,
             initial_alphabet=[] if tokenised else sorted(_BYTES),
             show_progress=False,
         )
         tokenizer.train_from_iterator((_marked(line, lowercase) for line in lines), trainer)
-        if tokenizer.get_vocab_size() > size:
+        if tokenizer.get_vocab_size() > types:
             least = tokenizer.get_vocab_size()
             raise ValueError(
-                f"size must be at least {least}, {len(SPECIALS)} special tokens and "
-                f"{least - len(SPECIALS)} {'characters' if tokenised else 'bytes'}; got {size}"
+                f"types must be at least {least}, {len(SPECIALS)} special tokens and "
+                f"{least - len(SPECIALS)} {'characters' if tokenised else 'bytes'}; got {types}"
             )
         plain = json.loads(tokenizer.to_str()) | {"added_tokens": []}
         return cls(Tokenizer.from_str(json.dumps(plain)), lowercase, tokenised)

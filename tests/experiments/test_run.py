@@ -184,12 +184,13 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--guide.hiden 3", "'hiden' is not accepted"),
         ("--guide.hidden 0", "hidden must be at least 1, got 0"),
         ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
-        ("--guide cascaded --prior tied --guide.link true", "has no option 'link'"),
+        ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
         ("--recipe coda --guide tied", "recipe sets both prior and guide"),
     ],
 )
-def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
-    done = program("run.py", *words.split())
+def test_a_mistake_costs_one_line_and_status_two(words: str, message: str, tmp_path: Path) -> None:
+    done = program("run.py", *TINY, *SHORT, *words.split(), cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -70,6 +70,7 @@ def test_same_seed_gives_the_same_weights() -> None:
         {"clip": 0.0, "weight_decay": 1e-3},
         {"precision": "bf16"},
         {"accumulate": 3},
+        {"optimiser": "nag", "momentum": 0.9, "learning_rate": 0.1, "decay": "cosine"},
     ],
 )
 def test_every_option_trains(options: dict) -> None:
@@ -83,9 +84,11 @@ def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
     assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6])
-def test_training_goes_on_from_any_step_as_if_never_stopped(stop: int, tmp_path: Any) -> None:
-    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1}
+@pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
+def test_training_goes_on_from_any_step_as_if_never_stopped(
+    stop: int, optimiser: str, tmp_path: Any
+) -> None:
+    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimiser": optimiser}
     whole: list[Progress] = []
     engine = make(**options)
     engine.run(whole.append)

@@ -26,7 +26,7 @@ TEST = [("Das Haus", "The house")]
 
 def make(**options: Any) -> Corpus:
     return parallel(
-        "pets", **{"train": TRAIN, "valid": VALID, "test": TEST, "size": 300, **options}
+        "pets", **{"train": TRAIN, "valid": VALID, "test": TEST, "types": 300, **options}
     )
 
 
@@ -80,7 +80,7 @@ def test_separate_vocabularies_know_their_own_side() -> None:
 
 def test_a_given_vocabulary_is_used_and_nothing_is_learned() -> None:
     source, target = Words(["Hund"]), Subwords.train(["x"], 260)
-    corpus = make(vocabulary=(source, target), size=1)
+    corpus = make(vocabulary=(source, target), types=1)
     assert corpus.source is source
     assert corpus.target is target
     assert corpus.train.sources[1].tolist() == [3, 4, EOS]
@@ -100,7 +100,7 @@ def test_streams_are_enough() -> None:
         ({"train": [("", "a")]}, "pets has nothing to train on: 0 of 1 training pairs kept"),
         ({"valid": []}, "pets has no pair in valid"),
         ({"test": iter([])}, "pets has no pair in test"),
-        ({"size": 3}, "size must be at least 260"),
+        ({"types": 3}, "types must be at least 260"),
     ],
 )
 def test_what_makes_no_corpus_is_refused(options: dict[str, Any], message: str) -> None:
