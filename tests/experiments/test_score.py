@@ -80,7 +80,7 @@ MISTAKES = [
     ("text", "text is no run folder: a text file needs --references FILE"),
     ("text --references gone", "cannot read gone: No such file or directory"),
     ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
-    ("run --references text", "--references and --tokenised are for text files"),
+    ("run --references text", "--references, --tokenised and --lowercase are for text files"),
     ("run --samples 10", "samples must be at least 40, got 10"),
     ("run --seed 0", "seed must be at least 1"),
     ("run --samples many", "argument --samples: invalid int value: 'many'"),
