@@ -182,9 +182,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     try:
-        taken = {"--recipe", "--guide", "--prior", "--seed"} & {w.partition("=")[0] for w in words}
+        taken = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard"} & {
+            w.partition("=")[0] for w in words
+        }
         if taken:
-            raise ValueError(f"{min(taken)} belongs to run.py: use --recipes and --seeds")
+            raise ValueError(
+                f"{min(taken)} belongs to run.py: compare.py takes --recipes and --seeds"
+            )
         for name, given in (("recipes", recipes), ("seeds", options.seeds.split(","))):
             if len(set(given)) < len(given):
                 raise ValueError(f"{name} must differ from each other, got {','.join(given)}")
@@ -204,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tests.to_csv(out / "significance.csv", index=False)
         for row in rows:
             mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
-            row["p"] = [float(p) for p in mine.p if p is not None]
+            row["p"] = [float(p) for p in mine.p.dropna()]
     runs.to_csv(out / "runs.csv", index=False)
     pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
     (out / "table.md").write_text(markdown(rows), encoding="utf-8")

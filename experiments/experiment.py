@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -101,6 +102,7 @@ class Run:
         self.best = -float("inf")
         self.stale = 0
         self.line: Any = None
+        self.reported, self.averaged = 0, 0
         if self.folder.resumable:
             self._resume()
 
@@ -132,8 +134,7 @@ class Run:
         steps = self.settings.training.steps
         if self.main:
             self.folder.begin(self.engine.step)
-            words = vocabularies_to_json(self.corpus.target, self.corpus.source)
-            self.folder.write("vocabulary.json", json.dumps(words, ensure_ascii=False))
+            self.folder.write("vocabulary.json", self._vocabularies())
         if self.accelerator is not None and self.settings.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         with tqdm(
@@ -155,6 +156,9 @@ class Run:
         training = self.settings.training
         report = self._evaluate(self.corpus.valid, samples=1)
         figures = report.figures()
+        value = figures[training.metric.replace("-", "_")]
+        if not math.isfinite(value):
+            raise FloatingPointError(f"step {progress.step}: the bound on validation is {value}")
         self.folder.append({**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site})
         self.line.set_postfix_str(
             f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
@@ -164,7 +168,6 @@ class Run:
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
-        value = figures[training.metric.replace("-", "_")]
         self.stale += 1
         if value > self.best:
             self.best, self.stale = value, 0
@@ -184,14 +187,34 @@ class Run:
         tensors, facts = self.engine.state()
         if self.main:
             facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
+            facts["corpus"] = self._digest()
             checkpoints.save(self.folder.last, tensors, facts)
 
     def _resume(self) -> None:
         tensors, facts = checkpoints.load(self.folder.last)
+        if facts.get("corpus") != self._digest():
+            raise ValueError(
+                f"{self.folder.last} was trained on another text: the corpus has changed since; "
+                "choose another --out or --overwrite"
+            )
         checkpoints.restore(self.folder.last, tensors, model=self.model, guide=self.guide)
         self.engine.restore(tensors, facts)
         self.best = -float("inf") if facts["best"] is None else facts["best"]
         self.stale = facts["stale"]
+
+    def _digest(self) -> str:
+        """Tells the training text and its vocabularies from others."""
+        train, words = self.corpus.train, self._vocabularies()
+        digest = hashlib.sha256(words.encode())
+        for side in (train.targets, train.sources):
+            if side is not None:
+                digest.update(side.ends.tobytes())
+                digest.update(side.tokens[: 2**20].tobytes())
+        return digest.hexdigest()[:16]
+
+    def _vocabularies(self) -> str:
+        words = vocabularies_to_json(self.corpus.target, self.corpus.source)
+        return json.dumps(words, ensure_ascii=False)
 
     def _choose(self) -> None:
         """Takes the weights to report on: the best, or the average of the last."""
@@ -199,8 +222,10 @@ class Run:
         path = self.folder.best
         if number:
             path = self.folder.path / "checkpoints" / "average.safetensors"
-            averaged = checkpoints.average(self.folder.kept()[-number:])
-            checkpoints.save(path, averaged, {"step": self.engine.step, "averaged": number})
+            kept = self.folder.kept()[-number:]
+            self.averaged = len(kept)
+            facts = {"step": self.engine.step, "averaged": self.averaged}
+            checkpoints.save(path, checkpoints.average(kept), facts)
         tensors, facts = checkpoints.load(path)
         checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
         self.reported = facts["step"]
@@ -244,6 +269,7 @@ class Run:
             "seed": settings.seed,
             "steps": self.engine.step,
             "reported_step": self.reported,
+            "averaged": self.averaged,
             "parameters": sum(self.parameters().values()),
             "tokens_per_second": _median(speeds),
             "head_divergence": heads.average(),
@@ -261,6 +287,7 @@ class Run:
         draw_kl(test.kl_by_site, self.folder.path / "kl.png")
         draw_divergence(heads, self.folder.path / "divergence.png")
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
+        self.folder.release()
         return results
 
 

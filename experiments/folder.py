@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ class Folder:
     def __init__(self, path: Path, configuration: str, overwrite: bool = False) -> None:
         self.path = path
         self.configuration = configuration
+        self._release: Any = None
         self.fresh = overwrite or not os.path.exists(path / "config.yaml")
         if self.fresh:
             self._refuse_strangers()
@@ -132,6 +136,7 @@ class Folder:
 
     def _begin(self, keep_until: int) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock()
         (self.path / "results.json").unlink(missing_ok=True)
         if keep_until == 0:
             for old in (self.path / "checkpoints").glob("*.safetensors"):
@@ -140,6 +145,22 @@ class Folder:
         self.write("config.yaml", self.configuration)
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
         (self.path / "checkpoints").mkdir(exist_ok=True)
+
+    def _lock(self) -> None:
+        """Keeps the folder for this run; the system frees it when the process ends."""
+        self.release()
+        held = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        self._release = weakref.finalize(self, os.close, held)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise OSError(errno.EBUSY, "another process is writing it") from None
+
+    def release(self) -> None:
+        """Lets another run use the folder."""
+        if self._release is not None:
+            self._release()
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``; one that a kill cut short is left out."""

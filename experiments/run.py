@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from command import read_settings
 from experiment import Run, make_accelerator
+from folder import Folder
 from tables import result_table, site_table
 
 DESCRIPTION = (
@@ -24,27 +25,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
     try:
-        run = Run(settings, accelerator=make_accelerator(settings))
+        results = Folder(settings.out, settings.text, settings.overwrite).results
+        run = Run(settings, accelerator=make_accelerator(settings)) if results is None else None
     except ValueError as mistake:
         print(f"run.py: error: {mistake}", file=sys.stderr)
         return 2
-    results = run.folder.results
     try:
-        if results is None:
+        if run is None:
+            print(f"{settings.out} is finished; --overwrite trains it anew")
+        else:
             if run.main:
                 print(run.headline(), flush=True)
             run.train()
             if not run.main:
                 return 0
             results = run.finish()
-        elif run.main:
-            print(f"{settings.out} is finished; --overwrite trains it anew")
     except (FloatingPointError, OSError) as trouble:
         print(f"run.py: error: {trouble}; what is finished is in {settings.out}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("run.py: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+    assert results is not None
     print(result_table(results))
     if settings.verbose:
         print(site_table(results))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,12 +119,15 @@ def class_path(kind: str, name: str) -> str:
 
 
 def _import(kind: str, name: str, module: str, class_name: str) -> None:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module), class_name)
     except Exception as reason:
-        raise ValueError(f"{kind} {name!r} cannot be imported: {reason}") from reason
+        raise ValueError(
+            f"{kind} {name!r} cannot be imported from {here} or PYTHONPATH: {reason}"
+        ) from reason
     base = Reader if kind == "guide" else Prior
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{kind} {name!r} must be a subclass of {base.__module__}.{base.__name__}")

@@ -99,6 +99,7 @@ class Engine:
         self.stopped = False
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
+        self._since, self._passed = time.perf_counter(), 0.0
         torch.manual_seed(seed + self.rank)
 
     def run(
@@ -122,7 +123,7 @@ class Engine:
         module = self.objective
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
-        start = time.perf_counter()
+        self._since = time.perf_counter() - self._passed
         with closing(self.stream.ahead(self.place)) as updates:
             while self.step < training.steps and not self.stopped:
                 self.model.train()
@@ -130,13 +131,15 @@ class Engine:
                 self._update(module, next(updates))
                 if tick:
                     tick(self.step)
-                due = self.step % training.report_every == 0 or self.step == training.steps
-                if due:
-                    progress = self._progress(time.perf_counter() - start)
-                    self.stopped = self._agreed(report, progress)
-                    start = time.perf_counter()
+                last = self.step == training.steps
+                due = last or self.step % training.report_every == 0
                 every = training.checkpoint_every
-                if checkpoint and (self.stopped or (self.step % every == 0 if every else due)):
+                saves = last or (self.step % every == 0 if every else due)
+                if due or saves:
+                    self._check(self._loss, [])
+                if due:
+                    self.stopped = self._agreed(report, self._progress())
+                if checkpoint and (saves or self.stopped):
                     checkpoint()
 
     def _update(self, module: nn.Module, update: Update) -> None:
@@ -184,20 +187,26 @@ class Engine:
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def _guard(self, loss: Tensor, update: Update) -> None:
-        """Stops before the weights are spoilt; on a GPU within ``GUARD_EVERY`` updates."""
-        seen = loss if self.device.type == "cpu" else self._loss
-        if self.device.type != "cpu" and self.step % GUARD_EVERY:
-            return
-        if not math.isfinite(float(seen)):
-            where = broken(self.model, self.guide, [batch for batch, _ in update.shares])
+        """Stops before the weights are spoilt; on a GPU at most ``GUARD_EVERY`` updates later.
+
+        There, too, nothing that is not finite is reported or saved.
+        """
+        if self.device.type == "cpu":
+            self._check(loss, [batch for batch, _ in update.shares])
+        elif self.step % GUARD_EVERY == 0:
+            self._check(self._loss, [])
+
+    def _check(self, loss: Tensor, batches: list[Batch]) -> None:
+        if not math.isfinite(float(loss)):
+            where = broken(self.model, self.guide, batches)
             raise FloatingPointError(f"step {self.step + 1}: {where}")
 
-    def _progress(self, seconds: float) -> Progress:
+    def _progress(self) -> Progress:
         """Reads the sums since the last report and begins new ones."""
-        loss = self._loss if self.processes == 1 else self.accelerator.reduce(self._loss, "sum")
-        tokens, objective = self._tokens, -float(loss) / self._tokens
-        self._loss, self._tokens = torch.zeros_like(self._loss), 0
-        speed, weight = tokens / seconds, self.elbo.kl_weight
+        now = time.perf_counter()
+        tokens, objective = self._tokens, -float(self._summed()) / self._tokens
+        speed, weight = tokens / (now - self._since), self.elbo.kl_weight
+        self._loss, self._tokens, self._since = torch.zeros_like(self._loss), 0, now
         return Progress(self.step, self.place.epoch, objective, speed, weight)
 
     def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
@@ -217,17 +226,22 @@ class Engine:
         tensors = weights(model=self.model, guide=self.guide)
         for name, values in self._moments():
             tensors |= {f"optimiser.{name}.{key}": value for key, value in values.items()}
-        tensors["loss"] = self._loss
+        tensors["loss"] = self._summed()
         tensors |= self._noise()
         facts = {
             "step": self.step,
             "place": asdict(self.place),
             "stopped": self.stopped,
             "tokens": self._tokens,
+            "seconds": time.perf_counter() - self._since,
             "processes": self.processes,
             "scaler": self.scaler.state_dict(),
         }
         return tensors, facts
+
+    def _summed(self) -> Tensor:
+        """The loss of all processes since the last report."""
+        return self._loss if self.processes == 1 else self.accelerator.reduce(self._loss, "sum")
 
     def _named(self) -> list[str]:
         return [name for name, _ in self.objective.named_parameters()]
@@ -264,7 +278,8 @@ class Engine:
         self.optimiser.load_state_dict(state)
         self.step, self.place = facts["step"], Place(**facts["place"])
         self.stopped = facts["stopped"]
-        self._loss, self._tokens = tensors["loss"].to(self.device), facts["tokens"]
+        self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
+        self._tokens, self._passed = facts["tokens"], facts["seconds"]
         self.scaler.load_state_dict(facts["scaler"])
         self._restore_noise(tensors, facts["processes"])
 
@@ -273,9 +288,9 @@ class Engine:
         if processes != self.processes or on_gpu != ("noise.cuda" in tensors):
             torch.manual_seed((self.seed + self.step) * self.processes + self.rank)
             return
-        torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu())
+        torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
         if on_gpu:
-            torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu(), self.device)
+            torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:

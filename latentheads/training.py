@@ -34,8 +34,10 @@ class Training:
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
-        noise_warmup_steps: Updates over which the noise of priors and guide grows to its scale.
-        free_bits: No site's KL is pushed below this many nats per target token.
+        noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
+            it acts on every ``HeadScale``.
+        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
+            batch that one process computes: it acts less on smaller parts.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Updates between two evaluations on validation.

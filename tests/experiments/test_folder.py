@@ -69,7 +69,7 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
     assert not found.resumable
     found.begin()
     names = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
-    assert names == ["checkpoints", "config.yaml", "metrics.jsonl"]
+    assert names == [".lock", "checkpoints", "config.yaml", "metrics.jsonl"]
     assert steps(found) == []
 
 
@@ -257,10 +257,20 @@ def test_killed_while_it_begins_a_folder_may_be_begun_again(
             pass
         else:
             assert at >= 7
+    found.release()  # as the system does
     again = folder(tmp_path / "run")
     again.begin()
     assert (tmp_path / "run" / "config.yaml").read_text() == OPTIONS
     assert (tmp_path / "run" / "checkpoints").is_dir()
+
+
+def test_a_folder_is_kept_for_one_run_until_it_is_released(tmp_path: Path) -> None:
+    first, second = folder(tmp_path), folder(tmp_path)
+    first.begin()
+    with pytest.raises(OSError, match="another process is writing it"):
+        second.begin()
+    first.release()
+    second.begin()
 
 
 def test_a_file_is_written_whole_or_not_at_all(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

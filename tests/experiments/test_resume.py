@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from latentheads import checkpoints
-from tests.experiments.programs import ENVIRONMENT, ROOT, SHORT, TINY, command, program
+from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, program
 
 LONG = ["--steps=60", "--report_every=25", "--checkpoint_every=1", "--tokens=128", "--samples=2"]
 NOISY = ["--dropout=0.2", "--kl_warmup_steps=30", "--accumulate=2"]
@@ -80,20 +81,24 @@ def results(out: Path) -> dict:
     return found
 
 
-def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
-    words = ["--recipe=transformer", *TINY, "--steps=8", "--report_every=4", "--tokens=128"]
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert program("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+def shared(words: list[str], out: Path) -> subprocess.CompletedProcess[str]:
+    """Runs in two processes."""
     port = f"--master-port={random.randint(20000, 40000)}"
-    more = ["--samples=2", "--device=cpu", "--tensorboard", "--out", str(two)]
-    done = subprocess.run(
-        [*torchrun, port, str(ROOT / "experiments" / "run.py"), *words, *more],
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
+    return subprocess.run(
+        [*torchrun, *command("run.py", *words, "--device=cpu", "--out", str(out))[1:]],
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
+    words = ["--recipe=transformer", *TINY, "--steps=8", "--report_every=4", "--tokens=128"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert program("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
+    done = shared([*words, "--samples=2", "--tensorboard"], two)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("bound (ELBO)") == 1
     for mine, theirs in zip(told(one), told(two), strict=True):
@@ -101,6 +106,48 @@ def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
         assert mine["valid"]["elbo"] == pytest.approx(theirs["valid"]["elbo"], abs=1e-5)
     assert results(one)["test"]["elbo"] == pytest.approx(results(two)["test"]["elbo"], abs=1e-5)
     assert list(two.rglob("events.out.tfevents*"))
+
+
+def test_two_processes_resume_as_if_never_stopped(tmp_path: Path) -> None:
+    """With noise and dropout; the checkpoint of step 5 stands in for a kill at step 7."""
+    words = [*TINY, "--steps=9", "--report_every=9", "--checkpoint_every=5", "--tokens=128"]
+    words += ["--samples=1", "--dropout=0.2", "--keep=9"]
+    out, kept = tmp_path / "run", tmp_path / "kept"
+    short = [word.replace("--steps=9", "--steps=5") for word in words]
+    assert shared([*words, "--decay=inverse-sqrt"], out).returncode == 0
+    assert shared([*short, "--decay=inverse-sqrt"], kept).returncode == 0
+    last = Path("checkpoints") / "last.safetensors"
+    best = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
+    before = told(out)
+    (out / "results.json").unlink()
+    shutil.copy(kept / last, out / last)
+    done = shared([*words, "--decay=inverse-sqrt"], out)
+    assert done.returncode == 0, done.stderr
+    assert "resumed at step 5" in done.stdout
+    again = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
+    assert all(torch.equal(best[name], again[name]) for name in best)
+    assert len(told(out)) == len(before) == 1
+
+
+def test_a_folder_in_use_is_refused(half_way: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(half_way, out)
+    with (out / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = program("run.py", *TINY, *LONG, "--out", str(out))
+    assert done.returncode == 1
+    assert "another process is writing it" in done.stderr.splitlines()[-1]
+
+
+def test_resuming_on_another_text_is_refused(half_way: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(half_way, out)
+    last = out / "checkpoints" / "last.safetensors"
+    tensors, facts = checkpoints.load(last)
+    checkpoints.save(last, tensors, {**facts, "corpus": "another"})
+    done = program("run.py", *TINY, *LONG, "--out", str(out))
+    assert done.returncode == 2
+    assert "was trained on another text" in done.stderr
 
 
 @pytest.fixture(scope="module")
