@@ -16,7 +16,7 @@ run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded --overwrite)
 
 test: $(READY) lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -158,7 +158,9 @@ class Run:
         figures = report.figures()
         value = figures[training.metric.replace("-", "_")]
         if not math.isfinite(value):
-            raise FloatingPointError(f"step {progress.step}: the bound on validation is {value}")
+            raise FloatingPointError(
+                f"step {progress.step}: {training.metric} on validation is not finite"
+            )
         self.folder.append({**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site})
         self.line.set_postfix_str(
             f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "

@@ -45,7 +45,7 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     assert f"{poor.chrf.score:.2f} [{poor.chrf.low:.2f}, {poor.chrf.high:.2f}]" in second
     assert empty == ""
     assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF2", "paper BLEU"]
-    assert "bs:100|seed:5|case:mixed|eff:no|tok:none" in signatures[0]
+    assert signatures[0].endswith("|bs:100|seed:5|p:two-sided")
     assert "compound:split" in signatures[2]
     written = json.loads(out.read_text())
     assert (written["sentences"], written["tokenised"]) == (40, True)
@@ -82,7 +82,7 @@ MISTAKES = [
     ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
     ("run --references text", "--references, --tokenised and --lowercase are for text files"),
     ("run --samples 10", "samples must be at least 40, got 10"),
-    ("run --seed 0", "seed must be at least 1"),
+    ("run --seed -1", "seed must be at least 0, got -1"),
     ("run --samples many", "argument --samples: invalid int value: 'many'"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
     ("", "the following arguments are required: RUN"),

@@ -150,9 +150,9 @@ def test_a_line_longer_than_any_in_training_is_translated(say: Say, expected: li
 def test_a_newline_that_the_model_writes_splits_no_line(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import translate
+    from latentheads.corpora.subwords import Subwords
 
-    monkeypatch.setattr(translate, "translate", lambda *_: ["a\nb\u0085c\n"])
+    monkeypatch.setattr(Subwords, "decode", lambda *_: "a\nb\u0085c\n")
     assert say("one line\n") == (0, ["a b\u0085c "], "")
 
 
