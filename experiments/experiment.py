@@ -103,6 +103,7 @@ class Run:
         self.stale = 0
         self.line: Any = None
         self.reported, self.averaged = 0, 0
+        self.digest = self._digest()
         if self.folder.resumable:
             self._resume()
 
@@ -176,8 +177,8 @@ class Run:
             self._save(self.folder.best, progress.step)
         kept = max(training.keep, training.average)
         if kept:
-            self._save(self.folder.kept(progress.step), progress.step)
-            for old in self.folder.kept()[:-kept]:
+            self._save(self.folder.at(progress.step), progress.step)
+            for old in self.folder.kept[:-kept]:
                 old.unlink()
         return 0 < training.patience <= self.stale
 
@@ -189,12 +190,12 @@ class Run:
         tensors, facts = self.engine.state()
         if self.main:
             facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
-            facts["corpus"] = self._digest()
+            facts["corpus"] = self.digest
             checkpoints.save(self.folder.last, tensors, facts)
 
     def _resume(self) -> None:
         tensors, facts = checkpoints.load(self.folder.last)
-        if facts.get("corpus") != self._digest():
+        if facts.get("corpus") != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
                 "choose another --out or --overwrite"
@@ -224,7 +225,7 @@ class Run:
         path = self.folder.best
         if number:
             path = self.folder.path / "checkpoints" / "average.safetensors"
-            kept = self.folder.kept()[-number:]
+            kept = self.folder.kept[-number:]
             self.averaged = len(kept)
             facts = {"step": self.engine.step, "averaged": self.averaged}
             checkpoints.save(path, checkpoints.average(kept), facts)

@@ -52,10 +52,13 @@ class Folder:
         """The weights with the best metric on validation."""
         return self.path / "checkpoints" / "best.safetensors"
 
-    def kept(self, step: int | None = None) -> Any:
-        """The weights kept at a step; without one, all that are kept, oldest first."""
-        if step is not None:
-            return self.path / "checkpoints" / f"step-{step:07d}.safetensors"
+    def at(self, step: int) -> Path:
+        """The weights kept at a step."""
+        return self.path / "checkpoints" / f"step-{step:07d}.safetensors"
+
+    @property
+    def kept(self) -> list[Path]:
+        """All weights kept at some step, oldest first."""
         return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
     @property

@@ -5,6 +5,7 @@ python experiments/run.py --guide cascaded
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         if run is None:
+            if os.environ.get("RANK", "0") != "0":
+                return 0
             print(f"{settings.out} is finished; --overwrite trains it anew")
         else:
             if run.main:

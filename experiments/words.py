@@ -17,6 +17,9 @@ from models import PRIORS, Prior
 
 __all__ = ["DEFAULTS", "Tied", "class_path", "expand_words", "load_yaml", "name_of", "presets"]
 
+HERE = os.getcwd()
+"""Where the program was started: the parser changes folders while it reads a file."""
+
 PRESETS = Path(__file__).parent / "presets"
 FLAGS = ("--overwrite", "--verbose", "--tensorboard")
 DEFAULTS = {"guide": "cascaded", "prior": "independent"}
@@ -119,14 +122,13 @@ def class_path(kind: str, name: str) -> str:
 
 
 def _import(kind: str, name: str, module: str, class_name: str) -> None:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    if HERE not in sys.path:
+        sys.path.insert(0, HERE)
     try:
         found = getattr(importlib.import_module(module), class_name)
     except Exception as reason:
         raise ValueError(
-            f"{kind} {name!r} cannot be imported from {here} or PYTHONPATH: {reason}"
+            f"{kind} {name!r} cannot be imported from {HERE} or PYTHONPATH: {reason}"
         ) from reason
     base = Reader if kind == "guide" else Prior
     if not (isinstance(found, type) and issubclass(found, base)):

@@ -1,6 +1,6 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
-from latentheads.corpora.batches import batches, forever
+from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.stream import Place, Stream, Update
@@ -16,5 +16,4 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
-    "forever",
 ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from latentheads.batch import Batch
 from latentheads.corpora.corpus import Part
 
-__all__ = ["batches", "collate", "forever", "groups"]
+__all__ = ["batches", "collate", "groups"]
 
 POOL = 100
 """Sentences are sorted by length within a pool of this many batches, then batches are shuffled."""
@@ -77,11 +77,3 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
     target = torch.from_numpy(part.targets.pad(group))
     return Batch(target, source, torch.as_tensor(np.asarray(group)), len(part))
-
-
-def forever(part: Part, tokens: int, seed: int) -> Iterator[Batch]:
-    """Epoch after epoch, each shuffled anew."""
-    epoch = 0
-    while True:
-        yield from batches(part, tokens, seed, epoch)
-        epoch += 1

@@ -1,10 +1,8 @@
 """Batches hold every sentence once, within their budget, in an order that the seed decides."""
 
-import itertools
-
 import pytest
 
-from latentheads.corpora import Part, batches, forever
+from latentheads.corpora import Part, batches
 from latentheads.corpora.corpus import grammar
 
 
@@ -30,13 +28,6 @@ def test_order_depends_on_seed_and_epoch_alone(part: Part) -> None:
     assert places(part, seed=3, epoch=1) == places(part, seed=3, epoch=1)
     assert places(part, seed=3, epoch=1) != places(part, seed=3, epoch=2)
     assert places(part, seed=3, epoch=1) != places(part, seed=4, epoch=1)
-
-
-def test_forever_goes_on_into_the_next_epoch(part: Part) -> None:
-    count = len(list(batches(part, 97, 5, 0)))
-    stream = list(itertools.islice(forever(part, 97, 5), count + 1))
-    following = next(iter(batches(part, 97, 5, 1)))
-    assert stream[-1].sentences.tolist() == following.sentences.tolist()
 
 
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:
