@@ -105,9 +105,22 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
         **figures,
         "head_divergence": results["head_divergence"],
         **{f"head_divergence {chain}": value for chain, value in chains},
+        **_perplexities(results.get("perplexity", [])),
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
         "truth": test["truth"],
+    }
+
+
+def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Perplexities by word: of the test part in the last way named, then every one."""
+    short = [
+        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
+    ]
+    return dict(short) | {
+        f"perplexity of {one['part']} by {one['mode']}: {name}": value
+        for one in found
+        for name, value in one["word"].items()
     }
 
 
@@ -119,7 +132,7 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
         mine = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
         for name in mine.columns:
-            if name in FIGURES or name.startswith("head_divergence"):
+            if name in FIGURES or name.startswith(("head_divergence", "perplexity")):
                 values = [float(value) for value in mine[name]]
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
         paired = interval(list(mine.elbo - base))
@@ -140,6 +153,9 @@ COLUMNS = {
     "p": "p of BLEU, a seed each",
     "chrf": "chrF",
     "paper_bleu": "BLEU by the papers' protocol",
+    "perplexity_plug_in": "perplexity, plug-in",
+    "perplexity_elbo": "perplexity from the bound",
+    "perplexity_iwae": "perplexity from IWAE",
     "head_divergence": "JSD",
     "difference": "ELBO less first row",
 }
@@ -162,7 +178,8 @@ def _cell(row: dict[str, Any], name: str, place: int) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    digits = 2 if name in ("bleu", "chrf", "paper_bleu", "head_divergence") else 4
+    few = ("bleu", "chrf", "paper_bleu", "head_divergence", "perplexity")
+    digits = 2 if name.startswith(few) else 4
     mean = f"{row[name]:.{digits}f}"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -7,8 +7,10 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from tqdm import tqdm
 from latentheads import checkpoints
 from latentheads.batch import Batch
 from latentheads.checkpoints import weights
-from latentheads.corpora import Corpus, Part, Vocabulary, batches
+from latentheads.corpora import Corpus, Part, Vocabulary, batches, windows
 from latentheads.decoding import beam_search
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
@@ -36,6 +38,9 @@ __all__ = ["Run", "make_accelerator", "translate"]
 
 EVALUATION_TOKENS = 4096
 DECODING_TOKENS = 2048
+DIVERGENCE_TOKENS = 512
+DIVERGENCE_BLOCKS = 64
+"""Batches of a running text on which heads are compared."""
 
 
 def translate(model: HeadModel, target: Vocabulary, batch: Batch, decoding: Decoding) -> list[str]:
@@ -117,10 +122,11 @@ class Run:
         settings, counts = self.settings, self.parameters()
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else ""
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
+        train = self.corpus.train
         return (
             f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
-            f"{len(self.corpus.train):,} sentences; {self.device.type}{workers}{start}"
+            f"{len(train):,} {train.unit}; {self.device.type}{workers}{start}"
         )
 
     def parameters(self) -> dict[str, int]:
@@ -234,9 +240,7 @@ class Run:
         self.reported = facts["step"]
 
     def _evaluate(self, part: Part, samples: int) -> Report:
-        truth = None if part.truth is None else sum(part.truth)
-        parts = batches(part, EVALUATION_TOKENS)
-        return evaluate(self.model, self.guide, parts, samples, self.settings.seed, truth)
+        return self._measure(part, batches(part, EVALUATION_TOKENS), samples)
 
     def translations(self) -> dict[str, Any]:
         """Translates the test part, writes it beside its references, and scores it."""
@@ -256,13 +260,45 @@ class Run:
         scores = score(written, references, kind.words, protocol, kind.lowercase)
         return {**asdict(scores), "sentences_per_second": len(part) / seconds}
 
+    def perplexities(self, valid: Report, test: Report) -> list[dict[str, Any]]:
+        """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
+        data, parts = self.settings.data, {"valid": self.corpus.valid, "test": self.corpus.test}
+        mode = f"blocks of {data.block}" if data.block else "sentences"
+        reports = {mode: {"valid": valid, "test": test}}
+        if data.context:
+            mode = f"windows of {data.block}, {data.context} before each token"
+            reports[mode] = {
+                name: self._measure(part, windows(part, data.context, EVALUATION_TOKENS))
+                for name, part in parts.items()
+            }
+        return [
+            {
+                "mode": mode,
+                "part": name,
+                "tokens": report.tokens,
+                "iwae_k": report.iwae_k,
+                "token": report.perplexities(),
+                "word": report.perplexities(parts[name].words),
+            }
+            for mode, found in reports.items()
+            for name, report in found.items()
+        ]
+
+    def _measure(self, part: Part, parts: Iterable[Batch], samples: int | None = None) -> Report:
+        truth = None if part.truth is None else sum(part.truth)
+        draws = self.settings.samples if samples is None else samples
+        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, truth)
+
     def finish(self) -> dict[str, Any]:
         """Reports on validation and test, writes and returns the results, and draws the plots."""
         settings = self.settings
         valid = self._evaluate(self.corpus.valid, settings.samples)
         test = self._evaluate(self.corpus.test, settings.samples)
-        scores = {} if self.corpus.source is None else self.translations()
-        heads = divergence(self.model, batches(self.corpus.valid, 512))
+        text = self.corpus.source is None
+        scores = {} if text else self.translations()
+        shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
+        long = settings.data.block > 0
+        heads = divergence(self.model, islice(shown, DIVERGENCE_BLOCKS if long else None))
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
         results = {
             "recipe": settings.recipe,
@@ -281,6 +317,7 @@ class Run:
             },
             "valid": valid.figures(),
             "test": {**test.figures(), **scores},
+            "perplexity": self.perplexities(valid, test) if text else [],
             "decoding": asdict(settings.decoding),
             "kl_by_site": test.kl_by_site,
             "kl_how": test.how,

@@ -12,7 +12,7 @@ from typing import Any
 from command import Settings, read_settings
 
 from latentheads import checkpoints
-from latentheads.corpora import Vocabulary
+from latentheads.corpora import Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
 from models import HeadModel, LanguageModel, Translation
 
@@ -48,6 +48,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     latent, types = settings.latent, len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("share all needs one joint vocabulary of source and target")
+    if network.cutoffs and not isinstance(target, Words):
+        raise ValueError("cutoffs need types in the order of their frequency: use unit word")
     if source is None:
         return LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
     return Translation(len(source), types, prior, network, latent, label_smoothing=smoothing)

@@ -49,6 +49,7 @@ def result_table(results: dict[str, Any]) -> str:
         rows.append(("sentences with Pareto k > 0.7", *tails))
     if "bleu" in test:
         rows += _translation_rows(results)
+    rows += _perplexity_rows(results.get("perplexity", []))
     if results["head_divergence"] is not None:
         apart = f"{results['head_divergence']:.2f}"
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
@@ -58,6 +59,27 @@ def result_table(results: dict[str, Any]) -> str:
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
     return aligned(rows)
+
+
+PERPLEXITIES = {
+    "plug_in": "perplexity of the plug-in network",
+    "elbo": "perplexity from the bound",
+    "iwae": "perplexity from IWAE_{k}",
+}
+
+
+def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
+    """A row for each kind of perplexity and way to cut the text; by words where these differ."""
+    rows: list[Row] = []
+    for valid, test in zip(found[::2], found[1::2], strict=True):
+        rows.append((f"  by {valid['mode']}", "", ""))
+        for name, title in PERPLEXITIES.items():
+            title = title.format(k=test["iwae_k"])
+            for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
+                label = f"{title}, by {unit}" if unit == "word" else title
+                cells = (f"{part[unit][name]:.2f}" for part in (valid, test))
+                rows.append((f"    {label}", *cells))
+    return rows
 
 
 def _translation_rows(results: dict[str, Any]) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pyro.poutine.guide import GuideMessenger
 from torch import Tensor, nn
 
-from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
+from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
 from latentheads.families import Family
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
@@ -46,6 +46,20 @@ class Reader(GuideMessenger, nn.Module):
     def prepare(self) -> None:
         """Runs before the pass; does nothing unless overridden."""
 
+    def _pyro_sample(self, msg: Any) -> None:
+        super()._pyro_sample(msg)
+        prior, posterior = msg["infer"].get("prior"), msg["fn"]
+        if not isinstance(prior, HeadLogits) or posterior is prior:
+            return
+        if not getattr(self.batch, "context", None):
+            return
+        if not isinstance(posterior, HeadLogits):
+            raise ValueError(
+                f"site {msg['name']!r}: with a context the posterior must be a HeadLogits, "
+                f"got {type(posterior).__name__}"
+            )
+        msg["fn"] = Restricted(posterior, prior)
+
     @property
     def model(self) -> Any:
         """The model that is read; not a submodule."""
@@ -54,7 +68,8 @@ class Reader(GuideMessenger, nn.Module):
     @property
     def batch(self) -> Any:
         """The batch of this pass, the target included."""
-        return cast(tuple[tuple[Any, ...], Any], self.args_kwargs)[0][0]
+        args, kwargs = self.args_kwargs
+        return args[0] if args else kwargs.get("batch")
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""

@@ -16,7 +16,7 @@ from latentheads.distributions import HeadContext
 from latentheads.families import Family
 from latentheads.mask import Mask
 from latentheads.names import Block
-from latentheads.numeric import dropout, full_precision
+from latentheads.numeric import full_precision, weighted_sum
 
 __all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention"]
 
@@ -98,9 +98,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "*out query width"]:
         """Softmax over the readable keys, weighted sum of values, gates, output projection."""
         weights = torch.softmax(logits + mask.bias, -1)
-        if self.dropout:
-            weights = dropout(weights, self.dropout, self.training)
-        heads = torch.matmul(weights.to(v.dtype), v)
+        heads = weighted_sum(weights, v, self.dropout, self.training)
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
         return self.out(heads.transpose(-2, -3).flatten(-2))

@@ -31,12 +31,18 @@ class Batch:
         source: The same for the source; None for a language model.
         index: Each sentence's place in its corpus.
         corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
+        before: The token that stands before each target, where a running text was cut; BOS when
+            not given.
+        context: So many first target tokens are read and not scored, and their heads are drawn
+            from the prior.
     """
 
     target: Int[Tensor, "batch target"]
     source: Int[Tensor, "batch source"] | None = None
     index: Int[Tensor, batch] | None = None
     corpus_size: int = 0
+    before: Int[Tensor, batch] | None = None
+    context: int = 0
 
     @classmethod
     def of(
@@ -68,14 +74,27 @@ class Batch:
 
     @property
     def fed(self) -> Int[Tensor, "batch target"]:
-        """What the decoder reads: the target shifted right behind BOS."""
-        begin = torch.full_like(self.target[:, :1], BOS)
-        return torch.cat([begin, self.target[:, :-1]], 1)
+        """What the decoder reads: the target shifted right behind what stands before it."""
+        begin = torch.full_like(self.target[:, 0], BOS) if self.before is None else self.before
+        return torch.cat([begin[:, None], self.target[:, :-1]], 1)
 
     @property
     def target_valid(self) -> Bool[Tensor, "batch target"]:
         """True at the target's real tokens."""
         return self.target != PAD
+
+    @property
+    def target_drawn(self) -> Bool[Tensor, "batch target"]:
+        """True at the target's real tokens behind the context, whose heads are drawn."""
+        if not self.context:
+            return self.target_valid
+        later = torch.arange(self.target.shape[1], device=self.target.device) >= self.context
+        return self.target_valid & later
+
+    @property
+    def scored(self) -> Int[Tensor, "batch scored"]:
+        """The target tokens behind the context."""
+        return self.target[:, self.context :]
 
     @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:

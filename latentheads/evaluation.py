@@ -6,6 +6,7 @@ in float64 and divided by its target tokens once.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
 from latentheads.bound import Importance, Terms, terms
+from latentheads.families import Point
 from latentheads.handlers import PlugIn, evaluation_mode
 
 __all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
@@ -55,6 +58,16 @@ class Report:
     how: dict[str, str] = field(default_factory=dict)
     truth: float | None = None
 
+    def perplexities(self, tokens: int | None = None) -> dict[str, float]:
+        """Perplexity from the bound, from IWAE_K and from the plug-in network, each by its name.
+
+        Args:
+            tokens: Units of the text to divide by, such as its words; its tokens when not given.
+        """
+        share = self.tokens / (tokens or self.tokens)
+        names = ("elbo", "iwae", "plug_in")
+        return {name: math.exp(min(700.0, -share * getattr(self, name))) for name in names}
+
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""
         return {k: v for k, v in asdict(self).items() if k not in ("kl_by_site", "how")}
@@ -80,7 +93,7 @@ def plug_in_log_likelihood(model: Any, batch: Batch) -> Tensor:
     """Log-likelihood of every sentence under the plug-in network."""
     with PlugIn():
         law = model.likelihood(model.states(batch), batch)
-    return law.log_prob(batch.target).double()
+    return law.log_prob(batch.scored).double()
 
 
 def evaluate(
@@ -97,7 +110,7 @@ def evaluate(
         model: The model.
         guide: Its guide.
         parts: Batches, each sentence once.
-        samples: Draws K of the latents for every sentence.
+        samples: Draws K of the latents for every sentence; a network without noise is run once.
         seed: Of the noise; the same seed gives the same noise for the same batches.
         truth: Exact log p(y | x) of these sentences in nats, if known.
     """
@@ -110,13 +123,23 @@ def evaluate(
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in parts:
             here = batch.to(device)
-            draws = [terms(model, guide, here) for _ in range(samples)]
-            weights = Importance(torch.stack([draw.log_weight for draw in draws]))
+            once = terms(model, guide, here)
+            further = 0 if _fixed(model, once) else samples - 1
+            draws = [once, *(terms(model, guide, here) for _ in range(further))]
+            log_weights = torch.stack([draw.log_weight for draw in draws])
+            weights = Importance(log_weights.expand(samples, -1))
             how.update(draws[0].how)
             tails.append(weights.pareto_k.cpu())
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here)):
                 sums[name] = sums[name] + value.cpu()
     return _report(sums, how, torch.cat(tails), samples, truth)
+
+
+def _fixed(model: nn.Module, draw: Terms) -> bool:
+    """Whether every latent that was drawn is a block's logits without noise."""
+    blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
+    points = {block.block.site() for block in blocks if isinstance(block.prior, Point)}
+    return bool(blocks) and points.issuperset(draw.kl)
 
 
 def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import pairwise
-from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latentheads.distributions import (
     CholeskyHeads,
@@ -18,10 +15,11 @@ from latentheads.distributions import (
     HeadLogits,
     NormalHeads,
 )
-from latentheads.distributions.heads import over_heads
+from latentheads.fusion import LEAK, Fusion
 from latentheads.names import Block
 
 __all__ = [
+    "LEAK",
     "Below",
     "CholeskyFactor",
     "Corrected",
@@ -36,8 +34,6 @@ __all__ = [
     "Released",
     "Scores",
 ]
-
-LEAK = 0.2
 
 
 class Family(nn.Module, ABC):
@@ -54,6 +50,10 @@ class Location(nn.Module, ABC):
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
         """Computes what is added to the scores; None for nothing."""
+
+    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """The shift, and its squares summed over the heads of every pair where that is cheap."""
+        return self.shift(context), None
 
     def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
         """Computes the mean."""
@@ -77,44 +77,6 @@ class Below(Location):
         return context.below
 
 
-class Fusion(nn.Module):
-    """A small MLP over the heads, the same at every (query, key) pair.
-
-    The paper's sigma (App. A): ``layers=2``, LeakyReLU, hidden width ``alpha * H``. The released
-    code: ``layers=3``, ``hidden=4``, ``24 H^2 + 9 H`` parameters.
-
-    Args:
-        heads: Number of heads H.
-        hidden: Hidden units for each head, the paper's alpha.
-        layers: Number of linear layers.
-        zero: Start at zero, so that a posterior starts at its prior.
-    """
-
-    def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
-        super().__init__()
-        if hidden < 1:
-            raise ValueError(f"hidden must be at least 1, got {hidden}")
-        widths = [heads, *[hidden * heads] * (layers - 1), heads]
-        linear = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
-        for layer in linear:
-            nn.init.xavier_uniform_(layer.weight, gain=2**-0.5)
-            nn.init.zeros_(layer.bias)
-        if zero:
-            nn.init.zeros_(linear[-1].weight)
-        self.layers = nn.ModuleList(linear)
-
-    def forward(
-        self, logits: Float[Tensor, "*batch head query key"]
-    ) -> Float[Tensor, "*batch head query key"]:
-        """Mixes the heads at every pair, in full precision."""
-        with torch.autocast(logits.device.type, enabled=False):
-            x = logits.flatten(-2)
-            *inner, last = (cast(nn.Linear, layer) for layer in self.layers)
-            for layer in inner:
-                x = F.leaky_relu_(over_heads(layer.weight, x, layer.bias), LEAK)
-            return over_heads(last.weight, x, last.bias).unflatten(-1, logits.shape[-2:])
-
-
 class Fused(Location):
     """``mu = c + sigma(below)``, eq. 4 of the paper.
 
@@ -134,10 +96,13 @@ class Fused(Location):
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the fused logits below, where there are any."""
+        return self.measured(context)[0]
+
+    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """Adds the fused logits below, and knows their squares."""
         if self.fusion is None or context.below is None:
-            return None
-        fused = self.fusion(context.below)
-        return fused + context.below if self.link else fused
+            return None, None
+        return self.fusion.measured(context.below, self.link)
 
 
 class Released(Location):
@@ -175,6 +140,10 @@ class Corrected(Location):
         """Corrects the scores."""
         return self.fusion(context.scores)
 
+    def measured(self, context: HeadContext) -> tuple[Tensor, Tensor]:
+        """Corrects the scores, and knows the squares of the correction."""
+        return self.fusion.measured(context.scores)
+
 
 class HeadScale(nn.Module):
     """The standard deviation of a block's logits: a constant, or one learned number a head.
@@ -211,9 +180,9 @@ class Gaussian(Family):
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
-        shift = self.location.shift(context)
+        shift, squares = self.location.measured(context)
         location = context.scores if shift is None else context.scores + shift
-        return NormalHeads(location, context, self.scale(), shift)
+        return NormalHeads(location, context, self.scale(), squares)
 
 
 class Point(Family):

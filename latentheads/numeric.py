@@ -1,12 +1,17 @@
-"""Numbers: the width of densities, and dropout that costs little on a CPU."""
+"""Numbers: the width of densities, dropout that costs little, sums that keep little."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from typing import Any
 
-__all__ = ["dropout", "full_precision"]
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.overrides import has_torch_function_variadic
+
+__all__ = ["dropout", "full_precision", "weighted_sum"]
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -24,8 +29,79 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, probability)
+    return x * _factors(x, *_kept(x, probability))
+
+
+def _kept(x: Tensor, probability: float) -> tuple[Bool[Tensor, ...], float]:
+    """Which elements are kept, and the factor that makes up for the others."""
+    if x.device.type != "cpu":
+        kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
+        return kept, 1 / (1 - probability)
     threshold = min(round(probability * 2**16), 2**16 - 1)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    kept = (bits >= threshold - 2**15).to(x.dtype)
-    return x * kept.mul_(2**16 / (2**16 - threshold))
+    return bits >= threshold - 2**15, 2**16 / (2**16 - threshold)
+
+
+def _factors(x: Tensor, kept: Bool[Tensor, ...], factor: float) -> Tensor:
+    """0 for what is dropped, the factor for what is kept, in the type of ``x``."""
+    return kept.to(x.dtype).mul_(factor)
+
+
+def weighted_sum(
+    weights: Float[Tensor, "*batch query key"],
+    values: Float[Tensor, "*values key dim"],
+    probability: float = 0.0,
+    training: bool = False,
+) -> Float[Tensor, "*out query dim"]:
+    """``dropout(weights) values``, multiplied in the type of the values.
+
+    For the gradient it keeps the weights, which a softmax keeps anyway, and which of them were
+    dropped, a byte each; dropped and narrowed weights are made again.
+    """
+    if not probability or not training:
+        kept, factor = None, 1.0
+    else:
+        kept, factor = _kept(weights, probability)
+    plain = kept is None and weights.dtype == values.dtype
+    if plain or has_torch_function_variadic(weights, values):
+        return torch.matmul(_narrowed(weights, values, kept, factor), values)
+    found: Tensor = _WeightedSum.apply(weights, values, kept, factor)
+    return found
+
+
+def _narrowed(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
+    """The weights after dropout, in the type of the values."""
+    if kept is not None:
+        weights = weights * _factors(weights, kept, factor)
+    return weights.to(values.dtype)
+
+
+class _WeightedSum(torch.autograd.Function):
+    """``(weights * kept * factor) values``; the product in brackets is not saved."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, values: Tensor, kept: Tensor | None, factor: float
+    ) -> Tensor:
+        ctx.save_for_backward(weights, values, kept)
+        ctx.factor = factor
+        return torch.matmul(_narrowed(weights, values, kept, factor), values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        weights, values, kept = ctx.saved_tensors
+        to_weights = torch.matmul(grad, values.mT).to(weights.dtype)
+        dropped = weights
+        if kept is not None:
+            factors = _factors(weights, kept, ctx.factor)
+            to_weights *= factors
+            dropped = factors.mul_(weights)
+        to_values = torch.matmul(dropped.to(values.dtype).mT, grad)
+        return (
+            to_weights.sum_to_size(weights.shape),
+            to_values.sum_to_size(values.shape),
+            None,
+            None,
+        )

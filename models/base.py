@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention import GatePrior, LatentAttention
-from latentheads.batch import Batch
+from latentheads.batch import PAD, Batch
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import tell_parameters
 from latentheads.names import SENTENCES, TARGET, Block
@@ -81,10 +81,11 @@ class HeadModel(nn.Module, ABC):
         return self.output(states)
 
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
-        """The law of the target: smoothed while training if asked, exact otherwise."""
+        """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
+        states, valid = states[..., batch.context :, :], batch.scored != PAD
         if self.training and self.label_smoothing:
-            return SmoothedTokens(states, batch.target_valid, self.output, self.label_smoothing)
-        return Tokens(states, batch.target_valid, self.output)
+            return SmoothedTokens(states, valid, self.output, self.label_smoothing)
+        return Tokens(states, valid, self.output)
 
     def forward(self, batch: Batch, observe: bool = True) -> Any:
         """Draws every head, then the target.
@@ -96,7 +97,7 @@ class HeadModel(nn.Module, ABC):
         tell_parameters("model", self)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
             law = self.likelihood(self.states(batch), batch)
-            return pyro.sample(TARGET, law, obs=batch.target if observe else None)
+            return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
     @property
     def dtype(self) -> torch.dtype:

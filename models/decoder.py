@@ -34,11 +34,16 @@ class Decoder(HeadModel):
             state: What :meth:`begin` prepared.
         """
 
-    def self_mask(self, valid: Bool[Tensor, "*batch query"], start: int = 0) -> Mask:
-        """Causal validity of the queries from a position on; padding follows every real token."""
-        new = valid.shape[-1]
-        readable = causal(start + new, valid.device)[start:]
-        return Mask.build(readable.expand(*valid.shape, start + new), valid, self.density_dtype)
+    def self_mask(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Mask:
+        """Causal validity of the queries from a position on; padding follows every real token.
+
+        Args:
+            drawn: The queries whose heads are drawn.
+            start: Position of the first.
+        """
+        new = drawn.shape[-1]
+        readable = causal(start + new, drawn.device)[start:]
+        return Mask.build(readable.expand(*drawn.shape, start + new), drawn, self.density_dtype)
 
     def step_mask(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Mask:
         """The mask of new tokens from a position on, one for all sentences and hypotheses."""

@@ -45,6 +45,8 @@ class LanguageModel(Decoder):
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing)
         sizes = network or Network(norm="pre")
+        if sizes.cutoffs and label_smoothing:
+            raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
         table, self.output = _ends(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
@@ -56,7 +58,7 @@ class LanguageModel(Decoder):
 
     def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
         """Runs the stack on whole sentences."""
-        return self.decoder(self.embedding(batch.fed), self.self_mask(batch.target_valid))
+        return self.decoder(self.embedding(batch.fed), self.self_mask(batch.target_drawn))
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""

@@ -102,7 +102,7 @@ class Translation(Decoder):
         valid = batch.source_valid
         assert batch.source is not None
         memory = self.encode(batch.source, valid)
-        queries = batch.target_valid
+        queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
         return self.decoder(x, self.self_mask(queries), memory, cross)

@@ -1,6 +1,6 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
-from latentheads.corpora.batches import batches
+from latentheads.corpora.batches import batches, windows
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.stream import Place, Stream, Update
@@ -16,4 +16,5 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
+    "windows",
 ]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from latentheads.batch import Batch
 from latentheads.corpora.corpus import Part
+from latentheads.corpora.rows import Rows
 
-__all__ = ["batches", "collate", "groups"]
+__all__ = ["batches", "collate", "groups", "windows"]
 
 POOL = 100
 """Sentences are sorted by length within a pool of this many batches, then batches are shuffled."""
@@ -76,4 +77,44 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     """Pads some sentences of a part into a batch."""
     source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
     target = torch.from_numpy(part.targets.pad(group))
-    return Batch(target, source, torch.as_tensor(np.asarray(group)), len(part))
+    before = torch.from_numpy(part.targets.before(group)) if part.block else None
+    return Batch(target, source, torch.as_tensor(np.asarray(group)), len(part), before)
+
+
+def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:
+    """Cuts a running text into overlapping windows that score each token once.
+
+    The first window is a whole block. Every other one reads ``context`` tokens and scores those
+    behind them, a block in all; the last one scores what is left.
+
+    Args:
+        part: The text.
+        context: Least tokens before each scored one, but for those of the first block; with one
+            token less than a block every token has a window of its own, with 0 the windows are
+            the blocks.
+        tokens: Most tokens a batch may hold.
+    """
+    rows, block = part.targets, part.block
+    if not block:
+        raise ValueError("windows need a running text, cut into blocks")
+    if not 0 <= context < block:
+        raise ValueError(f"context must lie in 0 ... {block - 1}, a block less one, got {context}")
+    total = len(rows.tokens)
+    ends = np.arange(min(block, total), total + 1, block - context, dtype=np.int64)
+    groups = [ends[:1], *_of_size(ends[1:], max(1, tokens // block))]
+    scored = [min(block, total), *[block - context] * (len(groups) - 1)]
+    if ends[-1] < total:
+        groups.append(np.array([total], dtype=np.int64))
+        scored.append(total - int(ends[-1]))
+    for stretch, new in zip(groups, scored, strict=True):
+        window = Rows(rows.tokens, stretch, np.minimum(stretch, context + new))
+        places = np.arange(len(stretch))
+        yield Batch(
+            torch.from_numpy(window.pad(places)),
+            before=torch.from_numpy(window.before(places)),
+            context=int(window.lengths[0]) - new,
+        )
+
+
+def _of_size(places: Places, size: int) -> list[Places]:
+    return [places[start : start + size] for start in range(0, len(places), size)]

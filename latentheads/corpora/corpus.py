@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from latentheads.batch import UNK
 from latentheads.corpora import grammar as synchronous
-from latentheads.corpora import pydoc
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
-__all__ = ["Corpus", "Part", "grammar", "grammar_sources", "pydoc_prose"]
+__all__ = ["Corpus", "Part", "grammar", "grammar_sources"]
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,16 @@ class Part:
         references: The target sentences as text; none for training.
         truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model;
             None where it is not known, as with a word that the vocabulary does not hold.
+        block: Length of the blocks into which a running text is cut; 0 for sentences.
+        words: Words of the text, one for the end of each line; None where nobody counted.
     """
 
     targets: Rows
     sources: Rows | None
     references: Sequence[str] = ()
     truth: list[float] | None = None
+    block: int = 0
+    words: int | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -46,8 +49,13 @@ class Part:
         return np.maximum(self.targets.lengths, self.sources.lengths)
 
     @property
+    def unit(self) -> str:
+        """What the plate counts."""
+        return "blocks" if self.block else "sentences"
+
+    @property
     def tokens(self) -> int:
-        """Target tokens, one EOS a sentence included."""
+        """Target tokens, one EOS a sentence or line included."""
         return len(self.targets.tokens)
 
 
@@ -169,19 +177,3 @@ def _log_p(source: Sequence[str], proportions: Mapping[str, float]) -> float:
     given = synchronous.log_p_sources(source)
     total = sum(proportions.values())
     return math.log(sum(p / total * math.exp(given[d]) for d, p in proportions.items()))
-
-
-def pydoc_prose(minimum: int = 3, maximum: int = 60) -> Corpus:
-    """The prose of the standard library's reference, for a language model.
-
-    Args:
-        minimum: A word seen less often in training is unknown.
-        maximum: Longest sentence; longer ones are cut in pieces.
-    """
-    train, valid, test = ([" ".join(s) for s in part] for part in pydoc.split(maximum=maximum))
-    words = Words.count(train, minimum)
-
-    def part(lines: list[str]) -> Part:
-        return Part(words.encode_all(lines), None, lines)
-
-    return Corpus("pydoc", part(train), part(valid), part(test), words)

@@ -1,4 +1,4 @@
-"""Parallel corpora of the Hugging Face hub, and local files in the formats of `datasets`."""
+"""Corpora of the Hugging Face hub, and local files in the formats of `datasets`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from latentheads.corpora.text import PARTS, Pair
 
-__all__ = ["HUB", "HubCorpus", "load_pairs"]
+__all__ = ["HUB", "PROSE", "HubCorpus", "load_lines", "load_pairs"]
 
 CHUNK = 1_000
 """Rows fetched at a time."""
@@ -36,7 +36,7 @@ class HubCorpus:
         path: Repository on the hub, local folder, or loader such as ``json`` or ``parquet``.
         config: Which of the repository's configurations.
         column: The column that holds a sentence for each language; "" where every language is
-            a column of its own.
+            a column of its own. Of running text, the column of its lines.
         splits: What it calls train, valid and test.
         streaming: Whether rows are read over the network as they are needed, not downloaded first.
         revision: Branch or commit of the repository.
@@ -63,7 +63,13 @@ HUB: dict[str, HubCorpus] = {
     "iwslt17": _converted("IWSLT/iwslt2017", "iwslt2017-de-en"),
     "wmt14": HubCorpus("wmt/wmt14", "de-en", streaming=True),
 }
-"""The corpora known by name, all with German and English."""
+"""The parallel corpora known by name, all with German and English."""
+
+PROSE: dict[str, HubCorpus] = {
+    "wikitext-2": HubCorpus("Salesforce/wikitext", "wikitext-2-v1", column="text"),
+    "wikitext-103": HubCorpus("Salesforce/wikitext", "wikitext-103-v1", column="text"),
+}
+"""The running texts known by name."""
 
 
 def load_pairs(
@@ -108,24 +114,61 @@ def load_pairs(
         raise ValueError(f"limit must be at least 1, got {limit}")
     given: dict[str, Any] = {"config": config, "column": column, "streaming": streaming}
     given |= {"revision": revision, "files": files}
-    corpus = _known(name, None if path is None else str(path))
+    corpus = _known(HUB, name, None if path is None else str(path))
     corpus = replace(corpus, **{key: value for key, value in given.items() if value is not None})
-    wanted = split or corpus.splits.get(part, part)
-    rows = _rows(corpus, wanted, None if cache_dir is None else str(cache_dir))
-    first = next(rows, None)
-    if first is None:
-        raise ValueError(f"split {wanted!r} of {corpus.path} has no row")
+    first, rows = _opened(corpus, split or corpus.splits.get(part, part), cache_dir)
     _check(first, corpus, source, target)
     return _pairs(first, islice(rows, None if limit is None else limit - 1), corpus, source, target)
 
 
-def _known(name: str, path: str | None) -> HubCorpus:
-    if path is None and name not in HUB:
-        raise ValueError(f"corpus must be one of {', '.join(HUB)}, or a path given; got {name!r}")
-    known = HUB.get(name, HubCorpus(""))
+def load_lines(
+    name: str, part: str, path: str | Path | None = None, config: str | None = None
+) -> Iterator[str]:
+    """Reads the lines of a part of a running text with `datasets`.
+
+    Args:
+        name: One of `PROSE`; any other name where `path` is given, its lines in a column ``text``.
+        part: One of ``train``, ``valid``, ``test``.
+        path: Another place, see `HubCorpus`; the known config then no longer applies.
+        config: Another configuration.
+
+    Raises:
+        ValueError: The corpus cannot be reached, or lacks the part or the column.
+    """
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    corpus = _known(PROSE, name, None if path is None else str(path))
+    column = PROSE[name].column if name in PROSE else "text"
+    corpus = replace(corpus, config=config or corpus.config, column=column)
+    first, rows = _opened(corpus, corpus.splits.get(part, part), None)
+    for place, row in enumerate(chain([first], rows), 1):
+        line = row.get(corpus.column)
+        if not isinstance(line, str):
+            raise ValueError(
+                f"{corpus.path}, row {place}: no text in a column {corpus.column!r}; "
+                f"it has {', '.join(row)}"
+            )
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _known(table: Mapping[str, HubCorpus], name: str, path: str | None) -> HubCorpus:
+    if path is None and name not in table:
+        raise ValueError(f"corpus must be one of {', '.join(table)}, or a path given; got {name!r}")
+    known = table.get(name, HubCorpus(""))
     if path is None:
         return known
     return replace(known, path=path, config=None, revision=None, files=None)
+
+
+def _opened(
+    corpus: HubCorpus, split: str, cache_dir: str | Path | None
+) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The first row of a split, and the others."""
+    rows = _rows(corpus, split, None if cache_dir is None else str(cache_dir))
+    first = next(rows, None)
+    if first is None:
+        raise ValueError(f"split {split!r} of {corpus.path} has no row")
+    return first, rows
 
 
 def _rows(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterator[dict[str, Any]]:

@@ -1,32 +1,16 @@
-"""A corpus from pairs of sentences, and the cache that keeps it on disk."""
+"""A corpus from pairs of sentences."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from latentheads.corpora.cleaning import USUAL, Cleaning, clean
 from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.rows import Rows
-from latentheads.corpora.subwords import Subwords, vocabulary_from_json
+from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["cached", "parallel"]
-
-FORMAT = 1
-"""Number of the cache's format; a cache of another one is made again."""
-
-NAMES = ("train", "valid", "test")
+__all__ = ["parallel"]
 
 
 def parallel(
@@ -108,130 +92,3 @@ def _encode(
         sources=source.encode_all(left for left, _ in pairs),
         references=[right for _, right in pairs] if references else (),
     )
-
-
-def cached(folder: str | Path, key: str, make: Callable[[], Corpus]) -> Corpus:
-    """Takes a corpus from the cache, or makes it and puts it there.
-
-    Token ids are mapped into memory, not read. The cache is written whole or not at all, and one
-    that is broken is made again.
-
-    Args:
-        folder: Holds any number of corpora.
-        key: Everything that the corpus depends on, the state of its files included.
-        make: Makes it.
-
-    Raises:
-        ValueError: The folder cannot be written.
-    """
-    place = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    found = _load(place, key)
-    if found is not None:
-        return found
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
-    corpus = make()
-    try:
-        _store(place, key, corpus)
-    except OSError as reason:
-        raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
-    return _load(place, key) or corpus
-
-
-def _store(place: Path, key: str, corpus: Corpus) -> None:
-    """Writes the corpus beside its place and then moves it there."""
-    with tempfile.TemporaryDirectory(
-        prefix=f"{place.name}.", dir=place.parent, ignore_cleanup_errors=True
-    ) as temporary:
-        whole = Path(temporary) / "whole"
-        whole.mkdir()
-        for name in NAMES:
-            _save_part(whole, name, getattr(corpus, name))
-        text = json.dumps(_description(key, corpus))
-        (whole / "corpus.json").write_text(text, encoding="utf-8")
-        _clear(place)
-        try:
-            os.replace(whole, place)
-        except OSError:
-            if not place.is_dir():
-                raise
-
-
-def _clear(place: Path) -> None:
-    """Removes what stands at a place, if anything."""
-    if place.is_dir():
-        shutil.rmtree(place, ignore_errors=True)
-    else:
-        place.unlink(missing_ok=True)
-
-
-def _description(key: str, corpus: Corpus) -> dict[str, Any]:
-    """What is no array; a source of None is none, of "target" the very vocabulary of the target."""
-    shared = corpus.source is corpus.target
-    alone = corpus.source and corpus.source.to_json()
-    parts = {name: getattr(corpus, name) for name in NAMES}
-    return {
-        "format": FORMAT,
-        "key": key,
-        "name": corpus.name,
-        "target": corpus.target.to_json(),
-        "source": "target" if shared else alone,
-        "references": {name: list(part.references) for name, part in parts.items()},
-        "truth": {name: part.truth for name, part in parts.items()},
-    }
-
-
-def _save_part(folder: Path, name: str, part: Part) -> None:
-    for side, rows in (("target", part.targets), ("source", part.sources)):
-        if rows is not None:
-            np.save(folder / f"{name}.{side}.tokens.npy", rows.tokens, allow_pickle=False)
-            np.save(folder / f"{name}.{side}.ends.npy", rows.ends, allow_pickle=False)
-
-
-def _load(place: Path, key: str) -> Corpus | None:
-    """The corpus kept at a place; None where there is none that is whole."""
-    try:
-        said = json.loads((place / "corpus.json").read_text(encoding="utf-8"))
-        if (said["format"], said["key"]) != (FORMAT, key):
-            return None
-        target = vocabulary_from_json(said["target"])
-        source = said["source"] and (
-            target if said["source"] == "target" else vocabulary_from_json(said["source"])
-        )
-        train, valid, test = (_load_part(place, part, said, target, source) for part in NAMES)
-        return Corpus(said["name"], train, valid, test, target, source)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
-        return None
-
-
-def _load_part(
-    place: Path, name: str, said: dict[str, Any], target: Vocabulary, source: Vocabulary | None
-) -> Part:
-    targets = _load_rows(place, f"{name}.target", len(target))
-    sources = None if source is None else _load_rows(place, f"{name}.source", len(source))
-    references, truth = said["references"][name], said["truth"][name]
-    known = [sources, truth, references or None]
-    if any(other is not None and len(other) != len(targets) for other in known):
-        raise ValueError(f"{place}: the sides of {name} differ in length")
-    return Part(targets, sources, references or (), truth)
-
-
-def _load_rows(place: Path, name: str, types: int) -> Rows:
-    """Rows whose ends fit their tokens and whose tokens fit the vocabulary."""
-    tokens = _map(place / f"{name}.tokens.npy", np.int32)
-    ends = _map(place / f"{name}.ends.npy", np.int64)
-    fit = len(tokens) == (ends[-1] if len(ends) else 0)
-    known = not len(tokens) or 0 <= tokens.min() <= tokens.max() < types
-    if not (fit and known and (np.diff(ends, prepend=0) >= 0).all()):
-        raise ValueError(f"{place}: {name} is broken")
-    return Rows(tokens, ends)
-
-
-def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
-    """A stored list of numbers, mapped into memory."""
-    array: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    if array.ndim != 1 or array.dtype != kind:
-        raise ValueError(f"{path} must have one dimension of {kind.__name__}")
-    return array

@@ -8,23 +8,29 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.batch import PAD
+from latentheads.batch import BOS, PAD
 
 __all__ = ["Rows"]
 
 
 class Rows(Sequence[NDArray[np.int32]]):
-    """Sentences of different lengths, one behind the other.
+    """Sentences of different lengths, one behind the other, or other stretches of one text.
 
     Args:
         tokens: The token ids of all sentences.
         ends: Where each sentence ends.
+        lengths: Tokens of each; when not given, each begins where the one before it ends.
     """
 
-    def __init__(self, tokens: NDArray[np.int32], ends: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        tokens: NDArray[np.int32],
+        ends: NDArray[np.int64],
+        lengths: NDArray[np.int64] | None = None,
+    ) -> None:
         self.tokens = tokens
         self.ends = ends
-        self.lengths = np.diff(ends, prepend=0)
+        self.lengths = np.diff(ends, prepend=0) if lengths is None else lengths
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | NDArray[np.int32]]) -> Rows:
@@ -37,8 +43,28 @@ class Rows(Sequence[NDArray[np.int32]]):
         flat = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
         return cls(flat, np.cumsum(lengths, dtype=np.int64))
 
+    @classmethod
+    def cut(cls, tokens: NDArray[np.int32], block: int) -> Rows:
+        """Cuts a running text into blocks, the last one as long as what is left."""
+        if block < 1:
+            raise ValueError(f"block must be at least 1, got {block}")
+        whole = np.arange(block, len(tokens) + block, block, dtype=np.int64)
+        return cls(tokens, np.minimum(whole, len(tokens)))
+
     def __len__(self) -> int:
         return len(self.ends)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each begins."""
+        starts: NDArray[np.int64] = self.ends - self.lengths
+        return starts
+
+    def before(self, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The token before each, BOS before the first of all."""
+        starts = self.starts[np.asarray(places, dtype=np.int64)]
+        before: NDArray[np.int64] = self.tokens[np.maximum(starts - 1, 0)].astype(np.int64)
+        return np.where(starts > 0, before, BOS)
 
     @overload
     def __getitem__(self, place: int) -> NDArray[np.int32]: ...

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["PARTS", "Pair", "find", "read_lines", "read_pairs"]
+__all__ = ["PARTS", "Pair", "find", "lines_of", "read_lines", "read_pairs"]
 
 Pair = tuple[str, str]
 """A source sentence and its target."""
@@ -15,12 +15,19 @@ Pair = tuple[str, str]
 PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
 """What the file of each part may be called before its first dot, in order of preference."""
 
+BYTE_ORDER = b"\xef\xbb\xbf"
+
 LISTED = 12
 """Files of a folder that an error names at most."""
 
 
 def read_lines(path: str | Path) -> list[str]:
-    r"""Reads the lines of a UTF-8 file, compressed where its name ends in ``.gz``.
+    """Reads the lines of a file, as `lines_of`."""
+    return list(lines_of(path))
+
+
+def lines_of(path: str | Path) -> Iterator[str]:
+    r"""Reads a UTF-8 file line by line, compressed where its name ends in ``.gz``.
 
     Lines end at "\n" alone: U+0085 and U+2028 stand inside sentences in some corpora. A "\r" before
     "\n" and a byte order mark at the beginning are left out; nothing else is changed.
@@ -28,34 +35,31 @@ def read_lines(path: str | Path) -> list[str]:
     Raises:
         ValueError: The file is missing, unreadable, empty, or no UTF-8 text.
     """
-    data = _bytes(Path(path)).removeprefix(b"\xef\xbb\xbf")
-    if not data:
-        raise ValueError(f"{path} is empty: one sentence a line is expected")
-    if b"\0" in data:
-        raise ValueError(f"{path}, line {_line(data, data.index(0))}: a NUL byte; text has none")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as reason:
-        raise ValueError(
-            f"{path}, line {_line(data, reason.start)}: byte 0x{data[reason.start]:02x} is no "
-            "UTF-8; convert the file to UTF-8"
-        ) from reason
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _bytes(path: Path) -> bytes:
+    path, number = Path(path), 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read()
+            for number, line in enumerate(file, 1):
+                yield _text(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
     except FileNotFoundError as reason:
         raise ValueError(f"there is no file {path}") from reason
     except (OSError, EOFError, zlib.error) as reason:
         said = getattr(reason, "strerror", None) or reason
         raise ValueError(f"cannot read {path}: {said}") from reason
+    if not number:
+        raise ValueError(f"{path} is empty: one sentence a line is expected")
 
 
-def _line(data: bytes, place: int) -> int:
-    return data.count(b"\n", 0, place) + 1
+def _text(line: bytes, path: Path, number: int) -> str:
+    """The text of a line, without its end."""
+    if b"\0" in line:
+        raise ValueError(f"{path}, line {number}: a NUL byte; text has none")
+    try:
+        return line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as reason:
+        raise ValueError(
+            f"{path}, line {number}: byte 0x{line[reason.start]:02x} is no UTF-8; "
+            "convert the file to UTF-8"
+        ) from reason
 
 
 def find(folder: str | Path, part: str, language: str, stem: str | None = None) -> Path:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
+
+import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
@@ -42,6 +46,8 @@ class Vocabulary(ABC):
 class Words(Vocabulary):
     """Words with a space between.
 
+    In a text ``<unk>`` is the unknown word itself; the other special tokens are words like any.
+
     Args:
         words: The types, without the special tokens.
     """
@@ -50,14 +56,28 @@ class Words(Vocabulary):
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = [*SPECIALS, *words]
-        self._ids = {word: place for place, word in enumerate(self.words)}
+        self._ids = {word: UNK + place for place, word in enumerate(self.words[UNK:])}
 
     @classmethod
     def count(cls, lines: Iterable[str], minimum: int = 1) -> Words:
         """Collects the words that occur often enough, most frequent first."""
         counts = Counter(word for line in lines for word in line.split())
-        frequent = [(word, n) for word, n in counts.items() if n >= minimum]
-        return cls([word for word, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))])
+        del counts[SPECIALS[UNK]]
+        return cls(_ranked(counts.items(), minimum))
+
+    @classmethod
+    def learn(cls, lines: Iterable[str], minimum: int = 1) -> tuple[Words, Rows]:
+        """Collects the words of a text as `count` does and encodes it, in one reading."""
+        places: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
+        places[SPECIALS[UNK]] = UNK
+        found = _encoded([*map(places.__getitem__, line.split()), EOS] for line in lines)
+        del places[SPECIALS[UNK]]
+        times = np.bincount(found.tokens, minlength=len(SPECIALS) + len(places)).tolist()
+        words = cls(_ranked(((word, times[place]) for word, place in places.items()), minimum))
+        order = np.array(
+            [*range(len(SPECIALS)), *(words._ids.get(word, UNK) for word in places)], np.int32
+        )
+        return words, Rows(order[found.tokens], found.ends)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -65,6 +85,10 @@ class Words(Vocabulary):
     def encode(self, line: str) -> list[int]:
         """Turns words into ids, ended by EOS; an unknown word becomes UNK."""
         return [*(self._ids.get(word, UNK) for word in line.split()), EOS]
+
+    def encode_all(self, lines: Iterable[str]) -> Rows:
+        """Encodes every line."""
+        return _encoded(map(self.encode, lines))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turns ids into words, up to the first EOS."""
@@ -78,3 +102,18 @@ class Words(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         """The words, without the special tokens."""
         return {"kind": self.kind, "words": self.words[len(SPECIALS) :]}
+
+
+def _ranked(counts: Iterable[tuple[str, int]], minimum: int) -> list[str]:
+    """The words that occur often enough, most frequent first."""
+    frequent = [(word, times) for word, times in counts if times >= minimum]
+    return [word for word, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
+
+
+def _encoded(lines: Iterable[list[int]]) -> Rows:
+    """Packs lines of ids without keeping an object for any of them."""
+    tokens, lengths = array("i"), array("q")
+    for line in lines:
+        tokens.extend(line)
+        lengths.append(len(line))
+    return Rows(np.array(tokens, np.int32), np.cumsum(np.array(lengths, np.int64)))

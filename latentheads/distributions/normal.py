@@ -45,8 +45,8 @@ class NormalHeads(HeadLogits):
         location: The mean logits.
         context: What the block knew.
         scale: The standard deviation.
-        shift: What the location adds to the scores, where that is known: it spares a divergence
-            from the scores a subtraction.
+        squares: Squares of what the location adds to the scores, summed over the heads of every
+            pair, where that is known: a divergence from the scores then needs no copy of it.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class NormalHeads(HeadLogits):
         location: Float[Tensor, "*batch head query key"],
         context: HeadContext,
         scale: Scale = 1.0,
-        shift: Float[Tensor, "*batch head query key"] | None = None,
+        squares: Float[Tensor, "*batch query key"] | None = None,
     ) -> None:
         self.scale = scale
-        self.shift = shift
+        self.squares = squares
         super().__init__(location, context)
 
     def _draw(self, noise: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class DeltaHeads(HeadLogits):
 
 @register_kl(NormalHeads, NormalHeads)
 def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
-    r"""Sum over heads and latent pairs of the elementwise divergence .
+    r"""Sum over heads and latent pairs of the elementwise divergence.
 
     .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
     """
@@ -128,9 +128,15 @@ def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]
     excess = total(0.5 * (ratio**2 - 1) - log(ratio), q.location.shape, mask)
     if q.location is p.location:
         return excess
-    shift = q.shift
-    if shift is None or p.location is not q.context.scores:
-        shift = q.location - p.location
+    return excess + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
+
+
+def _squared_shift(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch query key"]:
+    r""":math:`\sum_h (m_h - \mu_h)^2 / \sigma_{0h}^2` of every pair."""
+    one_scale = not isinstance(p.scale, Tensor)
+    if q.squares is not None and one_scale and p.location is q.context.scores:
+        return q.squares / p.scale**2
+    shift = q.location - p.location
     if isinstance(p.scale, Tensor) or p.scale != 1.0:
         shift = shift / p.scale
-    return excess + 0.5 * per_pair(shift.square(), mask)
+    return shift.square().sum(-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import os
 import random
 import shutil
@@ -40,6 +41,18 @@ def write_corpus(folder: Path, compress: bool = False) -> Path:
                 (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(data))
             else:
                 (folder / f"{part}.{language}").write_bytes(data)
+    return folder
+
+
+def write_text(folder: Path, compress: bool = False) -> Path:
+    """The same for a running text; lines may be empty."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(1)
+    for part, number in SIZES.items():
+        lines = [" ".join(rng.choices(WORDS, k=rng.randint(0, 9))) for _ in range(number)]
+        data = "".join(f"{line}\n" for line in lines).encode()
+        name = f"{part}.txt.gz" if compress else f"{part}.txt"
+        (folder / name).write_bytes(gzip.compress(data) if compress else data)
     return folder
 
 
@@ -222,10 +235,14 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
     (nothing, "--target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
     (nothing, "--source de", "source and target must differ, got 'de' twice"),
-    (nothing, "--data corpsu", "data must be one of grammar, pydoc, multi30k, iwslt14, iwslt17"),
+    (
+        nothing,
+        "--data corpsu",
+        "data must be one of grammar, pydoc, multi30k, iwslt14, iwslt17, wmt14, wikitext-2, "
+        "wikitext-103, or a folder; got 'corpsu'",
+    ),
     (nothing, "--data corpus/train.en", "or a folder; got 'corpus/train.en'"),
     (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
-    (nothing, "--task language-model", "task language-model takes data grammar or pydoc"),
     (nothing, "--joint false --share all", "share all needs one joint vocabulary"),
     (
         nothing,
@@ -243,7 +260,60 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
+TEXT = "--task language-model"
+TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
+    (nothing, TEXT, "corpus has no train.txt or train.txt.gz; it has test.de, test.en, train.de"),
+    (
+        lambda at: (write_text(at) / "valid.txt").unlink(),
+        TEXT,
+        "corpus has no valid.txt or valid.txt.gz or val.txt",
+    ),
+    (lambda at: spoil("valid.txt", break_line)(write_text(at)), TEXT, "valid.txt, line 5: byte 0x"),
+    (lambda at: spoil("test.txt", lambda _: b"")(write_text(at)), TEXT, "test.txt is empty"),
+    (
+        lambda at: spoil("test.txt", lambda _: b" \n\n")(write_text(at)),
+        TEXT,
+        "corpus has no word in test",
+    ),
+    (nothing, "--block 5", "block cuts running text for a language model: data pydoc, wikitext-2,"),
+    (nothing, "--block 5", "wikitext-103, or a folder with --task language-model"),
+    (nothing, f"--data grammar {TEXT} --block 5", "block cuts running text for a language model"),
+    (nothing, f"{TEXT} --block -1", "block must be at least 0, got -1"),
+    (
+        nothing,
+        f"{TEXT} --block 5 --context 5",
+        "context must lie in 0 ... 4, a block less one, got 5",
+    ),
+    (
+        nothing,
+        f"{TEXT} --block 5 --context -1",
+        "context must lie in 0 ... 4, a block less one, got -1",
+    ),
+    (nothing, f"{TEXT} --context 3", "context must be 0 without a block, got 3"),
+    (nothing, "--context 3", "context must be 0 without a block, got 3"),
+    (nothing, f"{TEXT} --minimum 0", "minimum must be at least 1, got 0"),
+    (nothing, f"{TEXT} --unit letter", "--unit: choose from 'word', 'subword'; got letter"),
+    (nothing, "--data pydoc --hub_path corpus", "hub_path needs data to name what it holds"),
+    (
+        nothing,
+        f"--data multi30k {TEXT}",
+        "corpus must be one of wikitext-2, wikitext-103, or a path given; got 'multi30k'",
+    ),
+    (
+        write_text,
+        f"{TEXT} --unit subword --cutoffs [9,19]",
+        "cutoffs need types in the order of their frequency: use unit word",
+    ),
+    (
+        write_text,
+        f"{TEXT} --cutoffs [5,9] --label_smoothing 0.1",
+        "label_smoothing needs a full softmax: drop it, or the cutoffs",
+    ),
+    (write_text, f"{TEXT} --cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+]
+
+
+@pytest.mark.parametrize(("act", "words", "message"), [*MISTAKES, *TEXT_MISTAKES])
 def test_a_mistake_costs_one_line_and_writes_nothing(
     folder: Path,
     act: Callable[[Path], object],
@@ -365,3 +435,244 @@ def test_what_the_hub_lacks_is_named(tmp_path: Path) -> None:
     shutil.rmtree(place)
     with pytest.raises(ValueError, match="cannot read split 'train' of "):
         corpus_of(**options)
+
+
+# Running text for a language model
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "novel")
+
+
+def text_of(**options: Any) -> tuple[Corpus, list[str]]:
+    return corpus_of(task="language-model", **options)
+
+
+def same_text(one: Corpus, other: Corpus) -> bool:
+    def said(corpus: Corpus) -> list[Any]:
+        parts = [corpus.train, corpus.valid, corpus.test]
+        arrays = [a.tolist() for p in parts for a in (p.targets.tokens, p.targets.ends)]
+        return [corpus.target.to_json(), arrays, [(p.block, p.words) for p in parts]]
+
+    return said(one) == said(other)
+
+
+def words_in(path: Path) -> int:
+    return sum(len(line.split()) + 1 for line in path.read_text("utf-8").split("\n")[:-1])
+
+
+@pytest.mark.parametrize("block", [0, 7])
+def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: int) -> None:
+    found, told = text_of(data=str(texts), block=block)
+    assert found.name == "novel"
+    assert found.source is None
+    assert len(told) == 1
+    assert f"tokens of {len(found.target)} types, " in told[0]
+    for name in SIZES:
+        part = getattr(found, name)
+        assert part.tokens == part.words == words_in(texts / f"{name}.txt")
+        assert len(part) == (-(-part.tokens // block) if block else SIZES[name])
+
+
+def test_options_reach_the_text(texts: Path) -> None:
+    (texts / "valid.txt").rename(texts / "dev.txt")
+    (texts / "test.txt").rename(texts / "unseen.txt")
+    options = {"data": str(texts), "test_name": "unseen"}
+    plain, _ = text_of(**options)
+    rare, _ = text_of(**options, minimum=9)
+    assert len(rare.target) < len(plain.target)
+    lower, _ = text_of(**options, lowercase=True)
+    assert "straße" in lower.target.words
+    first, _ = text_of(**options, first=3)
+    assert (len(first.train), len(first.valid), len(first.test)) == (3, 6, 7)
+    subwords, _ = text_of(**options, unit="subword", types=280)
+    assert len(subwords.target) == 280
+    assert [p.words for p in (subwords.train, subwords.test)] == [
+        p.words for p in (plain.train, plain.test)
+    ]
+    pair, _ = text_of(**options, source="en", target="en")
+    assert same_text(pair, plain)
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path, unit: str) -> None:
+    packed = write_text(tmp_path / "packed" / "novel", compress=True)
+    cache = {"cache": str(tmp_path / "cache")}
+    options = {"block": 7, "unit": unit}
+    plain, _ = text_of(data=str(texts), **options)
+    first, told = text_of(data=str(packed), **options, **cache)
+    assert told
+    assert same_text(plain, first)
+    again, told = text_of(data=str(packed), **options, **cache)
+    assert not told
+    assert same_text(first, again)
+    assert isinstance(again.train.targets.tokens.base, np.memmap)
+    asked, told = text_of(data=str(packed), **options, **cache, context=3)
+    assert not told, "the context is of the evaluation alone"
+    assert same_text(first, asked)
+    other, told = text_of(data=str(packed), **{**options, "block": 5}, **cache)
+    assert told
+    assert not same_text(first, other)
+    for name in ("train", "valid", "test"):
+        path = packed / f"{name}.txt.gz"
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"new words\n"))
+        changed, told = text_of(data=str(packed), **options, **cache)
+        assert told
+        assert getattr(changed, name).words == getattr(first, name).words + 3
+
+
+def test_pydoc_may_be_kept_too(tmp_path: Path) -> None:
+    options = {"data": "pydoc", "minimum": 3, "block": 64, "cache": str(tmp_path)}
+    first, told = corpus_of(**options)
+    assert told
+    again, told = corpus_of(**options)
+    assert not told
+    assert same_text(first, again)
+    assert first.name == "pydoc"
+    assert first.train.tokens > 20_000
+    assert len(first.target) > 500
+
+
+@pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize("name", ["mine", "wikitext-2"])
+def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
+    name: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "hub"
+    place.mkdir()
+
+    def write(split: str, *lines: str) -> None:
+        rows = (json.dumps({"text": line}) for line in lines)
+        (place / f"{split}.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+
+    write("train", " = One = \n", "", "a b c\n")
+    write("validation", "a b\n")
+    write("test", "c\n")
+    options = {"data": name, "hub_path": str(place), "block": 4, "cache": str(tmp_path / "cache")}
+    found, told = text_of(**options)
+    assert told
+    assert found.name == name
+    assert [p.words for p in (found.train, found.valid, found.test)] == [9, 3, 2]
+    assert found.train.targets.lengths.tolist() == [4, 4, 1]
+    assert not text_of(**options)[1]
+    write("test", "c b a\n")
+    changed, told = text_of(**options)
+    assert told
+    assert changed.test.words == 4
+
+
+def results_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "results.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+@pytest.mark.parametrize("recipe", ["transformer", "cascaded"])
+def test_a_text_in_blocks_runs_from_end_to_end(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, recipe: str
+) -> None:
+    import run
+
+    out, cut = tmp_path / "run", ["--task=language-model", "--block=7", "--context=3"]
+    words = ["--data", str(texts), *cut, *SMALL, *BRIEF, "--unit", unit, "--recipe", recipe]
+    assert run.main([*words, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    blocks = -(-text_of(data=str(texts), unit=unit)[0].train.tokens // 7)
+    assert f"corpus novel, {blocks} blocks" in printed
+    results = results_of(out)
+    assert "bleu" not in results["test"]
+    modes = ["blocks of 7", "windows of 7, 3 before each token"]
+    found = results["perplexity"]
+    assert [(one["mode"], one["part"]) for one in found] == [
+        (mode, part) for mode in modes for part in ("valid", "test")
+    ]
+    for one in found:
+        assert f"by {one['mode']}" in printed
+        corpus = text_of(data=str(texts), unit=unit)[0]
+        part = getattr(corpus, one["part"])
+        assert (one["tokens"], one["iwae_k"]) == (part.tokens, 2)
+        assert set(one["token"]) == set(one["word"]) == {"elbo", "iwae", "plug_in"}
+        for name, value in one["token"].items():
+            nats = part.tokens * math.log(value)
+            assert one["word"][name] == pytest.approx(math.exp(nats / part.words))
+            if one["mode"] == modes[0]:
+                report = results[one["part"]]
+                assert value == pytest.approx(math.exp(-report[name]), rel=1e-12)
+        if recipe == "transformer":
+            assert one["token"]["plug_in"] == one["token"]["elbo"]
+        else:
+            assert one["token"]["plug_in"] != one["token"]["elbo"]
+        assert (one["word"] == one["token"]) == (unit == "word")
+    assert found[0]["token"] != found[2]["token"]
+    for title in ("perplexity of the plug-in network", "perplexity from the bound"):
+        assert printed.count(title) == (2 if unit == "word" else 4)
+    assert printed.count("perplexity from IWAE_2, by word") == (0 if unit == "word" else 2)
+
+
+def test_a_text_of_lines_has_a_perplexity_by_sentences(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run
+
+    words = ["--data", str(texts), "--task=language-model", *SMALL, *BRIEF]
+    assert run.main([*words, "--recipe=coda", "--out", str(tmp_path / "run")]) == 0
+    assert "corpus novel, 40 sentences" in capsys.readouterr().out
+    found = results_of(tmp_path / "run")["perplexity"]
+    assert [(one["mode"], one["part"]) for one in found] == [
+        ("sentences", "valid"),
+        ("sentences", "test"),
+    ]
+    assert run.main([*words, "--recipe=coda", "--out", str(tmp_path / "run")]) == 0
+    again = capsys.readouterr().out
+    assert "is finished; --overwrite trains it anew" in again
+    assert "  by sentences" in again
+
+
+def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
+    texts: Path, tmp_path: Path
+) -> None:
+    import run
+    import torch
+
+    from latentheads import checkpoints
+
+    cut = ["--task=language-model", "--block=7", "--context=3"]
+    words = ["--data", str(texts), *cut, *SMALL, "--tokens=64", "--samples=2", "--recipe=cascaded"]
+    words += ["--cutoffs=[6,11]", "--adaptive_factor=2", "--dropout=0.2"]
+    words += ["--report_every=5", "--cache", str(tmp_path / "cache")]
+    whole, halted = tmp_path / "whole", tmp_path / "halted"
+    assert run.main([*words, "--steps=9", "--out", str(whole)]) == 0
+
+    from experiment import Run
+
+    watch, seen = Run._checkpoint, []
+
+    def stop(self: Run) -> None:
+        watch(self)
+        seen.append(self.engine.step)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "_checkpoint", stop)
+        assert run.main([*words, "--steps=9", "--out", str(halted)]) == 130
+    assert seen == [5]
+    assert run.main([*words, "--steps=9", "--out", str(halted)]) == 0
+    one, two = (
+        checkpoints.load(o / "checkpoints" / "last.safetensors")[0] for o in (whole, halted)
+    )
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert results_of(whole)["perplexity"] == results_of(halted)["perplexity"]
+
+
+def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) -> None:
+    import run
+
+    words = ["--data", str(texts), "--task=language-model", "--block=7", *SMALL, *BRIEF]
+    words += ["--recipe=transformer", "--out", str(tmp_path / "run")]
+    assert run.main(words) == 0
+    (tmp_path / "run" / "results.json").unlink()
+    with (texts / "train.txt").open("a", encoding="utf-8") as file:
+        file.write("and so on\n")
+    assert run.main(words) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from models import Translation
+from models import LanguageModel, Translation
 from tests.experiments.programs import ROOT
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
@@ -25,9 +25,11 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def size(plan: Any, source: int, target: int) -> int:
+def size(plan: Any, *types: int) -> int:
+    """Parameters of a translation model, or, with one vocabulary, of a language model."""
+    kind = Translation if len(types) == 2 else LanguageModel
     with torch.device("meta"):
-        model = Translation(source, target, plan.prior, plan.network, plan.latent)
+        model = kind(*types, plan.prior, plan.network, plan.latent)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -53,10 +55,60 @@ def test_transformer_tiny_has_two_point_six_million_parameters(settings: Any) ->
     assert size(plan, 10_000, 10_000) == pytest.approx(2.6e6, rel=0.01)
 
 
-@pytest.mark.parametrize("preset", ["grammar", "pydoc", "multi30k", "iwslt14", "wmt14"])
-def test_every_preset_is_read_without_its_data(settings: Any, preset: str) -> None:
-    plan = settings("--preset", preset)
-    assert plan.data.data == preset
+@pytest.mark.parametrize(
+    ("recipe", "unused", "published"),
+    [("transformer", 0, "246.93"), ("coda-released", FUSION[8], "246.96")],
+)
+def test_the_language_model_of_wikitext_103_is_as_large_as_the_published_one(
+    settings: Any, recipe: str, unused: int, published: str
+) -> None:
+    """With the vocabulary of the papers; as above, one fusion of theirs is never used."""
+    plan = settings("--preset", "wikitext103", "--recipe", recipe)
+    found = size(plan, 267_744)
+    assert f"{(found + unused) / 1e6:.2f}" == f"{found / 1e6:.2f}" == published
+
+
+def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
+    plan = settings("--preset", "wikitext2-small", "--recipe", "coda")
+    assert size(plan, 33_281) < 12e6
+
+
+DATA = {"wikitext2-small": "wikitext-2", "wikitext103": "wikitext-103"}
+
+
+def test_every_preset_is_read_without_its_data(settings: Any) -> None:
+    names = sorted(path.stem for path in (ROOT / "experiments" / "presets").glob("*.yaml"))
+    assert set(DATA) < set(names)
+    for name in names:
+        assert settings("--preset", name).data.data == DATA.get(name, name)
+
+
+def test_published_settings_of_the_language_model(settings: Any) -> None:
+    plan = settings("--preset", "wikitext103")
+    data, network, training = plan.data, plan.network, plan.training
+    assert (data.block, data.context, data.block - data.context) == (512, 480, 32)
+    assert (data.unit, data.minimum, data.lowercase) == ("word", 1, False)
+    assert (network.layers, network.width, network.feed_forward) == (16, 1024, 4096)
+    assert network.heads == 8
+    assert (network.norm, network.final_norm, network.cutoffs) == ("pre", False, (20_000, 60_000))
+    assert (network.dropout, network.attention_dropout) == (0.3, 0.1)
+    assert network.activation_dropout == 0.1
+    assert (network.adaptive_factor, network.adaptive_dropout) == (4, 0.2)
+    assert training.tokens * training.accumulate == 65_536
+    assert (training.optimiser, training.learning_rate, training.clip) == ("nag", 1.0, 0.1)
+    assert (training.steps, training.warmup_steps) == (286_000, 16_000)
+    assert plan.label_smoothing == 0
+
+
+@pytest.mark.parametrize("preset", ["pydoc", "wikitext2-small", "wikitext103"])
+@pytest.mark.parametrize("recipe", ["transformer", "coda", "coda-released", "cascaded"])
+def test_texts_are_cut_into_blocks_and_reported_by_windows(
+    settings: Any, preset: str, recipe: str
+) -> None:
+    data = settings("--preset", preset, "--recipe", recipe).data
+    assert data.running
+    assert 0 < data.context < data.block
+    assert data.task == "language-model"
 
 
 def test_published_settings(settings: Any) -> None:

@@ -1,6 +1,7 @@
 """The command line as a user meets it: real processes, real folders."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,15 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "lm" / "results.json").read_text())
     assert "bleu" not in results["test"]
     assert results["test"]["truth"] is None
+    modes = [one["mode"] for one in results["perplexity"]]
+    assert modes == ["blocks of 64"] * 2 + ["windows of 64, 32 before each token"] * 2
+    for one in results["perplexity"]:
+        assert one["word"] == one["token"]
+        assert all(math.isfinite(value) for value in one["token"].values())
+        assert f"by {one['mode']}" in done.stdout
+    assert "perplexity of the plug-in network" in done.stdout
+    assert "perplexity from the bound" in done.stdout
+    assert "perplexity from IWAE_2" in done.stdout
 
 
 GUIDE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from safetensors.torch import load_model, save_model
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from guides import GUIDES
+from guides import GUIDES, Tied
 from latentheads import Batch, Head_ELBO, importance, terms
+from latentheads.batch import PAD
 from latentheads.bound import traces
 from latentheads.evaluation import fixed_noise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
@@ -267,6 +270,143 @@ def test_a_sentence_without_a_choice_of_key_has_no_latent(form: str, kind: str) 
     loss.backward()
     both = [*model.parameters(), *guide.parameters()]
     assert all(p.grad.isfinite().all() for p in both if p.grad is not None)
+
+
+READ = 2
+"""Tokens of the context in the tests below, of four."""
+
+
+def in_context(batch: Batch) -> Batch:
+    return replace(batch, before=torch.tensor([4, 9, 1]), context=READ)
+
+
+def is_drawn(name: str, batch: Batch) -> Tensor:
+    """The pairs that carry a latent: of the decoder's rows those behind the context."""
+    of_source = batch.source != PAD if batch.source is not None else None
+    if name.startswith("encoder"):
+        readable = of_source[:, None, :] & of_source[:, :, None]
+        return readable & (readable.sum(-1, keepdim=True) > 1)
+    length = batch.target.shape[1]
+    causal = torch.ones(length, length).tril().bool().expand(len(batch), -1, -1)
+    readable = of_source[:, None, :] if "cross" in name else causal
+    row = (batch.target != PAD) & (torch.arange(length) >= READ)
+    return readable & row[:, :, None] & (readable.sum(-1, keepdim=True) > 1)
+
+
+@every_form
+@every_kind
+@pytest.mark.parametrize("prior", ["independent", "cascaded"])
+def test_heads_of_a_context_are_drawn_from_the_prior_and_count_nothing(
+    form: str, kind: str, prior: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind, prior=prior).eval()
+    guide = attach(form, model)
+    batch = in_context(batch)
+    model_trace, guide_trace = traces(model, guide, batch)
+    for site, block in enumerate(model.blocks):
+        name = block.site()
+        p, q = (trace.nodes[name]["fn"] for trace in (model_trace, guide_trace))
+        value = guide_trace.nodes[name]["value"]
+        drawn = is_drawn(name, batch)[:, None].expand(value.shape)
+        assert torch.equal(p.context.mask.latent.bool(), drawn[:, 0])
+        assert drawn.any()
+        assert torch.equal(q.context.mask.latent, p.context.mask.latent)
+        tape.rewind()
+        tape.site = site if q is p else 2 * site + 1
+        assert torch.equal(value[~drawn], p.rsample()[~drawn])
+        if q is not p:
+            tape.site = 2 * site
+            assert torch.equal(value[drawn], q.posterior.rsample()[drawn])
+        other = torch.where(drawn, value, value + torch.randn_like(value))
+        for law in (p, q):
+            assert torch.allclose(law.log_prob(other), law.log_prob(value.clone()), atol=1e-9)
+
+
+@every_form
+@every_kind
+def test_a_context_of_everything_leaves_only_the_source_to_count(
+    form: str, kind: str, batch: Batch
+) -> None:
+    model = build(kind).eval()
+    found = terms(model, attach(form, model), replace(batch, context=4))
+    for name, kl in found.kl.items():
+        assert name.startswith("encoder") or torch.equal(kl, torch.zeros(3))
+    assert torch.equal(found.log_likelihood, torch.zeros(3))
+    assert torch.equal(found.tokens, torch.zeros(3))
+    if kind == "language-model":
+        assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-12)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual"])
+def test_a_context_leaves_the_scored_tokens_their_likelihood(prior: str, batch: Batch) -> None:
+    model = build("language-model", prior=prior).eval()
+    cut = in_context(batch)
+    first = replace(cut, target=batch.target[:, :READ], context=0)
+    whole, behind, before = (
+        terms(model, Tied(model), one) for one in (replace(cut, context=0), cut, first)
+    )
+    together = behind.log_likelihood + before.log_likelihood
+    assert torch.allclose(together, whole.log_likelihood)
+    assert (behind.tokens + before.tokens).tolist() == whole.tokens.tolist()
+    assert torch.equal(behind.elbo, behind.log_likelihood)
+
+
+@every_form
+def test_padding_and_order_change_no_window(form: str, batch: Batch, tape: NoiseTape) -> None:
+    model = build("language-model", prior="cascaded").eval()
+    guide = attach(form, model)
+    batch = in_context(batch)
+    whole = terms(model, guide, batch)
+    wider = replace(batch, target=F.pad(batch.target, (0, 3), value=PAD))
+    order = [2, 0, 1]
+    other = replace(batch, target=batch.target[order], before=batch.before[order])
+    for changed, rows_of in ((wider, [0, 1, 2]), (other, order)):
+        tape.rewind(rows_of)
+        found = terms(model, guide, changed)
+        assert torch.allclose(found.elbo, whole.elbo[rows_of], atol=1e-10)
+        assert torch.allclose(found.log_weight, whole.log_weight[rows_of], atol=1e-10)
+
+
+@every_form
+def test_vectorised_particles_take_a_context(form: str, batch: Batch, tape: NoiseTape) -> None:
+    model = build("language-model")
+    guide = attach(form, model)
+    batch = in_context(batch)
+    losses = []
+    for particle in range(3):
+        tape.rewind(particle=particle)
+        losses.append(Head_ELBO()(model, guide)(batch))
+    tape.rewind()
+    options = {"num_particles": 3, "vectorize_particles": True, "max_plate_nesting": 1}
+    together = Head_ELBO(**options)(model, guide)(batch)
+    assert torch.allclose(together, torch.stack(losses).mean(), rtol=1e-9)
+
+
+@every_form
+@every_objective
+def test_every_objective_takes_a_context_and_its_mean_is_the_bound(
+    form: str, objective: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build("language-model").eval()
+    guide = attach(form, model)
+    batch = in_context(batch)
+    expected = terms(model, guide, batch)
+    tape.rewind()
+    loss = OBJECTIVES[objective]()(model, guide)(batch)
+    bound = expected.elbo if objective == "mean-field" else expected.log_weight
+    assert torch.allclose(loss, -bound.sum(), rtol=1e-9)
+
+
+@every_form
+@every_kind
+def test_a_batch_may_be_given_by_name(form: str, kind: str, batch: Batch, tape: NoiseTape) -> None:
+    model = build(kind).eval()
+    guide = attach(form, model)
+    for one in (batch, in_context(batch)):
+        tape.rewind()
+        expected = terms(model, guide, one).elbo
+        tape.rewind()
+        assert torch.equal(terms(model, guide, batch=one).elbo, expected)
 
 
 @every_form

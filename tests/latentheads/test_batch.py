@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -46,3 +48,29 @@ def test_moving_keeps_everything() -> None:
     for name in ("target", "source", "index"):
         assert torch.equal(getattr(moved, name), getattr(batch, name))
     assert Batch.of(TARGETS).to("cpu").source is None
+    text = replace(batch, before=torch.tensor([4, 1, 9]), context=2).to("cpu")
+    assert (text.before.tolist(), text.context) == ([4, 1, 9], 2)
+
+
+def test_decoder_reads_what_stands_before_in_place_of_bos() -> None:
+    batch = replace(small_batch(), before=torch.tensor([4, BOS, 9]))
+    assert batch.fed[:, 0].tolist() == [4, BOS, 9]
+    assert torch.equal(batch.fed[:, 1:], small_batch().fed[:, 1:])
+
+
+def test_a_context_is_read_and_neither_scored_nor_drawn() -> None:
+    batch = replace(small_batch(), context=2)
+    assert torch.equal(batch.fed, small_batch().fed)
+    assert torch.equal(batch.target_valid, small_batch().target_valid)
+    assert batch.scored.tolist() == [[7, 2], [0, 0], [2, 0]]
+    assert batch.target_drawn.tolist() == [
+        [False, False, True, True],
+        [False] * 4,
+        [False, False, True, False],
+    ]
+
+
+def test_without_a_context_everything_is_scored() -> None:
+    batch = small_batch()
+    assert torch.equal(batch.scored, batch.target)
+    assert torch.equal(batch.target_drawn, batch.target_valid)

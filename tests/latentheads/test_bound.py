@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -15,10 +17,11 @@ from torch import Tensor
 
 from guides import Guide, Tied
 from latentheads import Batch, HeadContext, Importance, importance, terms
+from latentheads.attention import LatentAttention
 from latentheads.bound import traces
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadLogits
 from latentheads.families import Family, Point, Scores
-from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build
+from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle
 
 CLOSED = ("cascaded", "cholesky", "mean-field")
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -312,3 +315,217 @@ def test_delta_heads_are_refused_by_a_guide_of_its_own(batch: Batch) -> None:
     assert isinstance(
         traces(model, Tied(model), batch)[0].nodes["decoder.0.self.logits"]["fn"], DeltaHeads
     )
+
+
+# A context: tokens that are read and not scored
+
+
+def copies(number: int, length: int, context: int) -> Batch:
+    """One window of a text, many times."""
+    row = torch.tensor([[9, 5, 12, 7, 2, 6]])[:, :length]
+    return Batch(row.expand(number, -1), before=torch.full((number,), 8), context=context)
+
+
+def blocks_of(model: Any) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def log_mean(log_weights: Tensor) -> tuple[float, float]:
+    """The logarithm of the mean weight, and its standard error."""
+    largest = log_weights.max()
+    weights = (log_weights - largest).exp()
+    error = weights.std() / weights.mean() / len(weights) ** 0.5
+    return float(largest + weights.mean().log()), float(error)
+
+
+def from_the_prior(model: Any, batch: Batch, draws: int) -> tuple[float, float]:
+    """Log p(scored | context) by draws of a pass that has never heard of a context."""
+    plain, found = replace(batch, context=0), []
+    for _ in range(draws):
+        law = model.likelihood(model.states(plain), plain)
+        found.append(law.token_log_prob(batch.target)[:, batch.context :].sum(-1))
+    return log_mean(torch.cat(found).detach())
+
+
+class WithGates(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if name.endswith("gate"):
+            return dist.Bernoulli(0.4).expand(prior.shape()).to_event(1)
+        return super().get_posterior(name, prior)
+
+
+def estimates(model: Any, guide: Any, batch: Batch, draws: int) -> tuple[float, float, Tensor]:
+    """Log p(scored | context) by importance weights, its error, and the mean of the bound."""
+    found = [terms(model, guide, batch) for _ in range(draws)]
+    weights = torch.cat([draw.log_weight for draw in found])
+    return *log_mean(weights), torch.cat([draw.elbo for draw in found]).mean()
+
+
+NEAR = {"inverse": 0.03, "masked": 0.03}
+"""So far from its start a guide of this form is, that a few draws are enough; others: 0.06."""
+
+
+@pytest.mark.parametrize("form", [*FORMS, "gates"])
+def test_behind_a_context_every_guide_bounds_the_same_likelihood(form: str) -> None:
+    """Importance weights of any guide have the mean of those drawn from the prior."""
+    gate = bernoulli_gate(0.6) if form == "gates" else None
+    model = jiggle(build("language-model", gate=gate, heads=2, width=4).eval(), 0.3)
+    size = NEAR.get(form, 0.06)
+    guide = jiggle(WithGates(model).double(), size) if gate else attach(form, model, size)
+    batch = copies(2003, 5, context=2)
+    expected, error = from_the_prior(model, batch, 5)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert math.hypot(error, spread) < 0.03
+    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert elbo < expected - (0.002 if form == "tied" else 0.05)
+
+
+class Astray(Guide):
+    """The prior's own form, near it behind the context and far from it in the context."""
+
+    def __init__(self, model: Any) -> None:
+        self.priors = {module.block.key: module.prior for module in blocks_of(model)}
+        super().__init__(model)
+
+    def family(self, block: Any) -> Family:
+        return jiggle(copy.deepcopy(self.priors[block.key]), 0.03)
+
+    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+        law = super().posterior(block, context)
+        every_other = torch.arange(law.location.shape[-1]) % 2
+        by_row = torch.where(context.mask.latent > 0, 0.2, 9.0).unsqueeze(-3)
+        return law._relocated(law.location + by_row * every_other)
+
+
+@pytest.mark.parametrize("prior", ["independent", "autoregressive", "cascaded"])
+def test_what_a_guide_says_of_the_context_is_not_asked(prior: str) -> None:
+    """Drawn from this guide, the context would move the estimate by 25 errors and more."""
+    torch.manual_seed(1)
+    model = build("language-model", prior, heads=2, width=4, norm="pre").eval()
+    guide = Astray(jiggle(model, 0.5)).double()
+    batch = copies(2003, 6, context=3)
+    expected, error = from_the_prior(model, batch, 5)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert math.hypot(error, spread) < 0.03
+    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert elbo < expected - 0.3
+
+
+def exactly(model: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Log p(scored | context) of one layer with one head, whose rows are independent integrals."""
+    nodes, weights = (torch.tensor(x) for x in np.polynomial.hermite_e.hermegauss(19))
+    weights = weights / weights.sum()
+    length = batch.target.shape[1]
+    grid = torch.cartesian_prod(*[nodes] * length)
+    weight = torch.cartesian_prod(*[weights] * length).prod(-1)
+    one = replace(
+        batch,
+        target=batch.target[:1].expand(len(grid), -1),
+        before=batch.before[:1].expand(len(grid)),
+    )
+
+    def grid_noise(like: Tensor, shape: Any = None) -> Tensor:
+        return grid[:, None, None, :].expand(like.shape)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("latentheads.distributions.heads.standard_normal", grid_noise)
+        law = model.likelihood(model.states(one), one)
+    by_token = law.token_log_prob(one.scored).detach()
+    return float((weight[:, None] * by_token.exp()).sum(0).log().sum())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_behind_a_context_the_bound_lies_below_the_exact_likelihood(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = jiggle(build("language-model", heads=1, width=4, layers=1).eval(), 0.7)
+    guide = attach(form, model, NEAR.get(form, 0.1))
+    batch = copies(2003, 3, context=1)
+    truth = exactly(model, batch, monkeypatch)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert spread < 0.02
+    assert abs(found - truth) < 4 * spread
+    assert elbo < truth - (0.001 if form == "tied" else 0.005)
+
+
+@pytest.mark.parametrize("prior", NOISY)
+def test_a_posterior_of_the_priors_form_and_weights_costs_nothing(
+    prior: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """Another object than the prior, so that nothing is 0 by identity."""
+    model = build("language-model", prior).eval()
+    own = {module.block.key: module.prior for module in blocks_of(model)}
+
+    class Same(Guide):
+        def family(self, block: Any) -> Family:
+            return own[block.key]
+
+    batch = replace(batch, before=torch.tensor([4, 9, 1]), context=2)
+    found = terms(model, Same(model), batch)
+    assert set(found.how.values()) == {"sampled" if prior == "autoregressive" else "analytic"}
+    for kl in found.kl.values():
+        assert torch.allclose(kl, torch.zeros(3), atol=1e-12)
+    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-10)
+    assert torch.allclose(found.log_weight, found.log_likelihood, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", CLOSED)
+def test_the_divergence_of_a_window_is_that_of_its_scored_rows(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """With one block no row reads what is drawn in another: the rows of a whole block add up."""
+    model = build("language-model", layers=1).eval()
+    guide = attach(form, model)
+    batch = replace(batch, before=torch.tensor([4, 9, 1]))
+    site = model.blocks[0].site()
+    whole, found = [], []
+    for context in range(5):
+        found.append(terms(model, guide, replace(batch, context=context)).kl[site])
+        prefix = replace(batch, target=batch.target[:, :context])
+        whole.append(terms(model, guide, prefix).kl[site] if context else torch.zeros(3))
+    for rest, first in zip(found, whole, strict=True):
+        assert torch.allclose(rest + first, found[0], atol=1e-12)
+    assert (found[0] >= found[2]).all()
+    assert found[2][0] > 0
+
+
+def test_a_context_is_refused_to_a_guide_with_a_pass_of_its_own(batch: Batch) -> None:
+    model = build("language-model").eval()
+    batch = replace(batch, context=1)
+    expected = r"^a context needs a guide that reads the model: a subclass of Reader$"
+    for guide in (own_guide(model, masked=True), pyro.infer.autoguide.AutoNormal(model)):
+        with pytest.raises(ValueError, match=expected):
+            terms(model, guide, batch)
+        with pytest.raises(ValueError, match=expected):
+            terms(model, guide, batch=batch)
+        with pytest.raises(ValueError, match=expected):
+            importance(model, guide, batch, samples=2)
+
+
+def test_a_point_posterior_has_no_bound_behind_a_context_either(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"site 'decoder.0.self.logits': a point posterior"):
+        terms(model, Pointed(model), replace(batch, context=1))
+
+
+def test_a_posterior_that_counts_other_pairs_is_refused_behind_a_context(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match="count the pairs that carry a latent and no other"):
+        terms(model, CountsNothing(model).double(), replace(batch, context=1))
+
+
+class Foreign(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        latent = prior.context.mask.latent.bool().unsqueeze(1).expand(prior.shape())
+        return dist.Normal(prior.location, 0.8).mask(latent).to_event(3)
+
+
+def test_a_posterior_of_another_library_takes_no_context(batch: Batch) -> None:
+    model = build("language-model").eval()
+    assert terms(model, Foreign(model), batch).elbo.isfinite().all()
+    expected = (
+        r"^site 'decoder.0.self.logits': with a context the posterior must be a HeadLogits, "
+        r"got Independent$"
+    )
+    with pytest.raises(ValueError, match=expected):
+        terms(model, Foreign(model), replace(batch, context=1))

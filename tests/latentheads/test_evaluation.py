@@ -1,13 +1,23 @@
 """What evaluation prints is a bound, and it disturbs nothing."""
 
-import math
+from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
-from latentheads import Batch, terms
+from latentheads import Batch, PlugIn, terms
+from latentheads.corpora import batches, windows
 from latentheads.evaluation import evaluate, evaluating, fixed_noise, plug_in_log_likelihood
-from tests.tiny import attach, build, rows, small_batch
+from models import LanguageModel, make_prior
+from tests.latentheads.corpora.texts import TEXTS, running
+from tests.tiny import attach, bernoulli_gate, build, counting, rows, sizes, small_batch
 
 
 def pair(name: str = "cascaded", **changes: object) -> tuple:
@@ -103,3 +113,148 @@ def test_no_samples_are_refused_in_one_line() -> None:
     model, guide = pair()
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         evaluate(model, guide, [small_batch()], samples=0)
+
+
+ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
+
+
+def token_by_token(model: Any, text: list[int], block: int, context: int) -> list[float]:
+    """Every token's log-probability, from a pass of its own over the window it stands in."""
+    found = []
+    for place, token in enumerate(text):
+        fresh = block - context
+        start = 0 if place < block else ((place - block) // fresh + 1) * fresh
+        before = None if start == 0 else torch.tensor([text[start - 1]])
+        prefix = Batch(torch.tensor([text[start : place + 1]]), before=before)
+        with PlugIn():
+            states = model.states(prefix)
+        found.append(model.predict(states)[0, -1].log_softmax(-1)[token].item())
+    return found
+
+
+@pytest.mark.parametrize("prior", ["delta", "cascaded", "released"])
+@pytest.mark.parametrize("output", [{}, ADAPTIVE], ids=["full", "adaptive"])
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_windows_are_brute_force_token_by_token(prior: str, output: Any, final_norm: bool) -> None:
+    model = build("language-model", prior, norm="pre", final_norm=final_norm, **output).eval()
+    for length, block, context in [(3, 5, 2), (13, 5, 2), (10, 5, 0), (11, 5, 4)]:
+        part = running(length, block)
+        text = part.targets.tokens.tolist()
+        expected = token_by_token(model, text, block, context)
+        parts = list(windows(part, context, 11))
+        found = sum(plug_in_log_likelihood(model, batch).sum().item() for batch in parts)
+        assert found == pytest.approx(sum(expected), abs=1e-9)
+        report = evaluate(model, attach("tied", model), parts)
+        assert report.tokens == length
+        assert report.plug_in * length == pytest.approx(sum(expected), abs=1e-9)
+
+
+def test_windows_score_each_token_as_brute_force_does() -> None:
+    model = build("language-model", "cascaded").eval()
+    for length, block, context in TEXTS:
+        part, found = running(length, block), []
+        for batch in windows(part, context, 11):
+            with PlugIn():
+                law = model.likelihood(model.states(batch), batch)
+            found += law.token_log_prob(batch.scored).flatten().tolist()
+        expected = token_by_token(model, part.targets.tokens.tolist(), block, context)
+        assert found == pytest.approx(expected, abs=1e-10)
+
+
+def test_more_context_is_another_figure_and_none_is_that_of_the_blocks() -> None:
+    model = build("language-model", "delta").eval()
+    part = running(17, 5)
+
+    def figure(parts: Iterable[Batch]) -> float:
+        return evaluate(model, attach("tied", model), parts).plug_in
+
+    blocks = figure(batches(part, 11))
+    assert figure(windows(part, 0, 11)) == pytest.approx(blocks, abs=1e-12)
+    assert abs(figure(windows(part, 4, 11)) - blocks) > 1e-6
+
+
+def test_the_bound_of_a_point_prior_is_its_plug_in_figure_in_windows_too() -> None:
+    model = build("language-model", "residual", norm="pre")
+    report = evaluate(model, attach("tied", model), windows(running(17, 5), 2, 11))
+    assert report.elbo == report.plug_in == report.iwae
+    assert report.kl == 0
+
+
+@pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
+def test_windows_of_a_random_network_have_every_figure(name: str) -> None:
+    model, guide = pair(name, kind="language-model", prior="cascaded", gate=bernoulli_gate())
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=5)
+    assert report.tokens == 17
+    assert (report.kl == 0) == (name == "tied")
+    assert 1 <= report.effective_sample_size <= 5
+    assert all(math.isfinite(value) for value in report.perplexities().values())
+
+
+def passes(model: Any, name: str, samples: int, parts: int = 2) -> tuple[Any, int]:
+    guide = attach(name, model)
+    batch = Batch(small_batch().target)
+    with counting(model) as ran:
+        report = evaluate(model, guide, [batch] * parts, samples=samples, seed=3)
+    return report, len(ran) // (len(model.decoder.layers) * parts)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual"])
+def test_a_network_without_noise_is_run_once_whatever_the_draws(prior: str) -> None:
+    model = build("language-model", prior)
+    once, least = passes(model, "tied", 1)
+    for samples in (3, 7, 30):
+        report, number = passes(model, "tied", samples)
+        assert number == least == 2, "one pass for the bound, one for the plug-in network"
+        for name in ("elbo", "log_likelihood", "kl", "plug_in", "tokens"):
+            assert getattr(report, name) == getattr(once, name)
+        assert report.elbo == report.plug_in
+        assert report.iwae == pytest.approx(once.iwae, abs=1e-13)
+        assert report.effective_sample_size == pytest.approx(samples)
+        assert report.pareto_k == (None if samples < 25 else 0)
+        assert report.iwae_k == samples
+
+
+def test_deterministic_chains_are_run_once_too() -> None:
+    assert passes(build("language-model", "cascaded", latent=()), "tied", 5)[1] == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior": "independent"},
+        {"prior": "delta", "gate": bernoulli_gate()},
+        {"latent": (), "gate": bernoulli_gate()},
+    ],
+)
+def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> None:
+    report, number = passes(build("language-model", **options), "tied", 5)
+    assert number == 6
+    assert report.effective_sample_size < 5
+
+
+class Mixture(LanguageModel):
+    """Point heads under a latent of its own, one a sentence."""
+
+    def states(self, batch: Batch) -> Any:
+        noise = pyro.sample("noise", dist.Normal(torch.zeros(len(batch)), 1.0))
+        return super().states(batch) * (1 + noise)[:, None, None]
+
+
+def test_a_latent_of_ones_own_is_drawn_each_time() -> None:
+    model = Mixture(13, make_prior("delta"), sizes()).double()
+    report, number = passes(model, "tied", 5)
+    assert number == 6
+    assert report.effective_sample_size < 5
+
+
+def test_perplexities_are_named_and_may_be_of_words() -> None:
+    model, guide = pair("cascaded", kind="language-model")
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=3)
+    for count in (17, 11):
+        found = report.perplexities(count)
+        assert list(found) == ["elbo", "iwae", "plug_in"]
+        for name, value in found.items():
+            assert value == pytest.approx(math.exp(-17 * getattr(report, name) / count))
+    assert report.perplexities() == report.perplexities(None) == report.perplexities(17)
+    hopeless = replace(report, plug_in=-math.inf, elbo=-1e9).perplexities()
+    assert all(math.isfinite(value) for value in hopeless.values())

@@ -1,9 +1,14 @@
 """Batches hold every sentence once, within their budget, in an order that the seed decides."""
 
+import numpy as np
 import pytest
+import torch
 
-from latentheads.corpora import Part, batches
+from latentheads import Batch
+from latentheads.batch import BOS, PAD
+from latentheads.corpora import Part, Rows, batches, windows
 from latentheads.corpora.corpus import grammar
+from tests.latentheads.corpora.texts import TEXTS, running
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +46,92 @@ def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) ->
 def test_a_budget_of_nothing_is_refused(part: Part) -> None:
     with pytest.raises(ValueError, match="tokens must be positive, got 0"):
         next(iter(batches(part, 0)))
+
+
+def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
+    part = running(17, 5)
+    text = part.targets.tokens.tolist()
+    (batch,) = batches(part, 99)
+    by_hand = Batch(
+        torch.tensor([[*text[15:], PAD, PAD, PAD], text[:5], text[5:10], text[10:15]]),
+        before=torch.tensor([text[14], BOS, text[4], text[9]]),
+    )
+    assert batch.sentences.tolist() == [3, 0, 1, 2]
+    assert torch.equal(batch.target, by_hand.target)
+    assert torch.equal(batch.fed, by_hand.fed)
+    rows = zip(batch.fed.tolist(), batch.target_valid.tolist(), strict=True)
+    fed = [[token for token, real in zip(*row, strict=True) if real] for row in rows]
+    assert [token for row in (*fed[1:], fed[0]) for token in row] == [BOS, *text[:-1]]
+    assert (batch.size, batch.context, batch.source) == (4, 0, None)
+
+
+def test_blocks_are_shuffled_without_losing_what_stands_before(part: Part) -> None:
+    text = running(97, 7)
+    for batch in batches(text, 31, seed=5, epoch=2):
+        assert batch.before.tolist() == text.targets.before(batch.sentences.tolist()).tolist()
+    assert all(batch.before is None for batch in batches(part, 97, seed=5))
+
+
+def scored(part: Part, context: int, tokens: int) -> list[tuple[int, int]]:
+    """Where each scored token stands, and how many stand before it in its window; in order."""
+    text, found = part.targets.tokens.tolist(), []
+    for batch in windows(part, context, tokens):
+        assert batch.target.numel() <= max(tokens, part.block)
+        assert (batch.target != PAD).all()
+        for row, before in zip(batch.target.tolist(), batch.before.tolist(), strict=True):
+            places = [
+                start
+                for start in range(len(text) - len(row) + 1)
+                if text[start : start + len(row)] == row
+                and before == (text[start - 1] if start else BOS)
+            ]
+            (start,) = places
+            found += [(start + place, place) for place in range(batch.context, len(row))]
+        assert batch.scored.tolist() == batch.target[:, batch.context :].tolist()
+    return found
+
+
+@pytest.mark.parametrize(("length", "block", "context"), TEXTS)
+@pytest.mark.parametrize("tokens", [1, 11, 999])
+def test_windows_score_every_token_once_behind_enough_context(
+    length: int, block: int, context: int, tokens: int
+) -> None:
+    """A text of distinct tokens says of each window where it stands."""
+    part = Part(Rows.cut(np.arange(4, 4 + length, dtype=np.int32), block), None, block=block)
+    found = scored(part, context, tokens)
+    assert [place for place, _ in found] == list(range(length))
+    for place, before in found:
+        assert before == place if place < block else context <= before < block
+
+
+@pytest.mark.parametrize("length", [4, 5, 10, 17])
+def test_windows_without_context_are_the_blocks(length: int) -> None:
+    part = running(length, 5)
+    found = [
+        (row.tolist(), before.item())
+        for batch in windows(part, 0, 11)
+        for row, before in zip(batch.target, batch.before, strict=True)
+    ]
+    rows = part.targets
+    places = range(len(rows))
+    assert found == [(rows[place].tolist(), rows.before([place]).item()) for place in places]
+    assert {batch.context for batch in windows(part, 0, 11)} == {0}
+
+
+def test_a_window_for_every_token_is_possible() -> None:
+    first, *others = windows(running(17, 5), 4, 1)
+    assert (first.context, first.target.shape) == (0, (1, 5))
+    assert [(w.context, w.target.shape) for w in others] == [(4, (1, 5))] * 12
+
+
+@pytest.mark.parametrize("context", [-1, 5, 6])
+def test_a_context_that_leaves_nothing_to_score_is_refused(context: int) -> None:
+    expected = rf"^context must lie in 0 \.\.\. 4, a block less one, got {context}$"
+    with pytest.raises(ValueError, match=expected):
+        next(windows(running(17, 5), context, 11))
+
+
+@pytest.mark.parametrize("context", [0, 1])
+def test_sentences_have_no_windows(part: Part, context: int) -> None:
+    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks$"):
+        next(windows(part, context, 11))

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from latentheads.batch import EOS, UNK
-from latentheads.corpora import Words
-from latentheads.corpora.corpus import grammar, grammar_sources, pydoc_prose
+from latentheads.batch import UNK
+from latentheads.corpora.corpus import grammar, grammar_sources
 
 
 def test_no_held_out_source_occurs_in_training() -> None:
@@ -50,21 +49,6 @@ def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
     assert all(math.isfinite(value) and value < 0 for value in (*one.test.truth, *both.test.truth))
 
 
-def test_pydoc_is_a_corpus_of_prose() -> None:
-    corpus = pydoc_prose()
-    assert corpus.train.sources is None
-    assert len(corpus.train) > 1000
-    assert len(corpus.target) > 500
-
-
 def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         grammar(sentences=0)
-
-
-def test_a_vocabulary_orders_by_frequency_and_knows_the_unknown() -> None:
-    words = Words.count(["b a b", "c a b"], minimum=2)
-    assert words.words[4:] == ["b", "a"]
-    assert words.encode("b c") == [4, UNK, EOS]
-    assert words.decode([5, 4, EOS, 5]) == "a b"
-    assert len(words) == 6

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from latentheads.corpora import hub
-from latentheads.corpora.hub import HUB, HubCorpus, load_pairs
+from latentheads.corpora.hub import HUB, PROSE, HubCorpus, load_lines, load_pairs
 
 PAIRS = [("ja", "yes"), ("nein\u2028 ", "no")]
 STREAMING = pytest.mark.parametrize("streaming", [False, True])
@@ -116,7 +116,7 @@ def test_every_known_corpus_says_where_its_parts_are() -> None:
 
 
 def test_another_place_has_no_known_configuration() -> None:
-    elsewhere = hub._known("iwslt17", "mine/copy")
+    elsewhere = hub._known(HUB, "iwslt17", "mine/copy")
     assert elsewhere == HubCorpus("mine/copy")
 
 
@@ -208,3 +208,115 @@ def test_a_corpus_without_rows_is_refused(tmp_path: Path) -> None:
     assert said == "split 'train' of csv has no row"
     said = refused(tmp_path / "a.csv", **options)
     assert said.startswith("cannot read split 'train' of csv: ")
+
+
+# Running text
+
+LINES = ["", " = A title = \n", "two  words \u2028 \n", "no end", "a\r\n", "x\ny\n"]
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def write_lines(folder: Path, layout: str, column: str = "text") -> Path:
+    """A local copy of a repository; what is in it says which part it is of."""
+    folder.mkdir()
+    for split in SPLITS:
+        rows = [{column: line} for line in [split, *LINES]]
+        if layout == "jsonl":
+            write(folder / f"{split}.jsonl", rows)
+        else:
+            from pyarrow import Table, parquet
+
+            parquet.write_table(Table.from_pylist(rows), folder / f"{split}.parquet")
+    return folder
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("layout", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["mine", "wikitext-2"])
+def test_lines_are_those_of_the_rows(tmp_path: Path, layout: str, name: str) -> None:
+    folder = write_lines(tmp_path / "text", layout)
+    expected = ["", " = A title = ", "two  words \u2028 ", "no end", "a", "x\ny"]
+    for part, split in zip(("train", "valid", "test"), SPLITS, strict=True):
+        assert list(load_lines(name, part, folder)) == [split, *expected]
+        assert list(load_lines(name, part, str(folder))) == [split, *expected]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_configuration_chooses_among_a_repositorys_texts(tmp_path: Path) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n"
+        "- config_name: one\n  data_files: one.jsonl\n"
+        "- config_name: two\n  data_files: two.jsonl\n---\n"
+    )
+    for name in ("one", "two"):
+        write(folder / f"{name}.jsonl", [{"text": name}])
+    assert list(load_lines("mine", "train", folder, "two")) == ["two"]
+    assert list(load_lines("mine", "train", folder, "one")) == ["one"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_lines_come_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = [], []
+
+    def rows(corpus: HubCorpus, split: str, *_: object) -> Iterator[dict[str, Any]]:
+        asked.append((corpus.path, corpus.config, split))
+        for place in range(99):
+            read.append(place)
+            yield {"text": str(place)}
+
+    monkeypatch.setattr(hub, "_load", rows)
+    monkeypatch.setattr(hub, "CHUNK", 4)
+    assert list(islice(load_lines("wikitext-103", "valid"), 5)) == ["0", "1", "2", "3", "4"]
+    assert len(read) == 8
+    assert asked == [("Salesforce/wikitext", "wikitext-103-v1", "validation")]
+
+
+def unread(*arguments: Any) -> str:
+    with pytest.raises(ValueError) as caught:
+        list(load_lines(*arguments))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    known = "wikitext-2, wikitext-103"
+    expected = f"corpus must be one of {known}, or a path given; got 'multi30k'"
+    assert unread("multi30k", "train") == expected
+    assert unread("wikitext-2", "dev") == "part must be one of train, valid, test; got 'dev'"
+    folder = write_lines(tmp_path / "text", "jsonl", column="sentence")
+    expected = f"{folder}, row 1: no text in a column 'text'; it has sentence"
+    assert unread("mine", "train", folder) == expected
+    for split in SPLITS[:2]:
+        write(folder / f"{split}.jsonl", [{"text": "a"}, {"text": None}])
+    (folder / "test.jsonl").unlink()
+    assert unread("mine", "train", folder).startswith(f"{folder}, row 2: no text in a column")
+    assert unread("mine", "test", folder).startswith(f"cannot read split 'test' of {folder}: ")
+    assert unread("mine", "train", tmp_path / "gone").startswith("cannot read split 'train' of ")
+
+
+def test_an_unreachable_text_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    said = unread("wikitext-103", "train")
+    assert said.startswith("cannot reach Salesforce/wikitext on the hub: ")
+
+
+def test_the_known_texts_are_the_versions_of_the_papers() -> None:
+    assert {name: corpus.config for name, corpus in PROSE.items()} == {
+        "wikitext-2": "wikitext-2-v1",
+        "wikitext-103": "wikitext-103-v1",
+    }

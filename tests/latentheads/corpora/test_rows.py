@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentheads.batch import PAD
+from latentheads.batch import BOS, PAD
 from latentheads.corpora import Rows
 
 SENTENCES = [[5, 2], [], [7, 8, 2], [2]]
@@ -36,3 +36,39 @@ def test_nothing_at_all_is_empty() -> None:
     rows = Rows.of([])
     assert len(rows) == 0
     assert rows.pad([]).shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("length", "block", "expected"),
+    [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 3, [2]), (3, 1, [1, 1, 1]), (0, 3, [])],
+)
+def test_a_text_is_cut_into_blocks_and_what_is_left(
+    length: int, block: int, expected: list[int]
+) -> None:
+    text = np.arange(4, 4 + length, dtype=np.int32)
+    rows = Rows.cut(text, block)
+    assert rows.lengths.tolist() == expected
+    assert [token for row in rows for token in row.tolist()] == text.tolist()
+    assert rows.tokens is text
+
+
+def test_a_block_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^block must be at least 1, got 0$"):
+        Rows.cut(np.zeros(3, np.int32), 0)
+
+
+def test_the_token_before_each_is_known() -> None:
+    rows = Rows.cut(np.arange(4, 11, dtype=np.int32), 3)
+    assert rows.starts.tolist() == [0, 3, 6]
+    assert rows.before([2, 0, 1]).tolist() == [9, BOS, 6]
+    assert rows.before([1]).dtype == np.int64
+
+
+def test_stretches_may_overlap() -> None:
+    text = np.arange(4, 11, dtype=np.int32)
+    rows = Rows(text, np.array([3, 5, 7]), np.array([3, 4, 4]))
+    assert [row.tolist() for row in rows] == [[4, 5, 6], [5, 6, 7, 8], [7, 8, 9, 10]]
+    assert rows.pad([2, 0]).tolist() == [[7, 8, 9, 10], [4, 5, 6, PAD]]
+    assert rows.starts.tolist() == [0, 1, 3]
+    assert rows.before([0, 1, 2]).tolist() == [BOS, 4, 6]
+    assert [row.tolist() for row in rows[1:]] == [[5, 6, 7, 8], [7, 8, 9, 10]]

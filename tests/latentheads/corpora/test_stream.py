@@ -8,6 +8,7 @@ import pytest
 
 from latentheads.corpora import Part, Place, Rows, Stream, batches
 from latentheads.corpora.corpus import grammar
+from tests.latentheads.corpora.texts import running
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,35 @@ def test_nothing_to_train_on_is_refused(part: Part) -> None:
         Stream(Part(Rows.of([]), None), 97, 0)
     with pytest.raises(ValueError, match="accumulate must be at least 1, got 0"):
         Stream(part, 97, 0, accumulate=0)
+
+
+def fed(update: object) -> list[list[list[int]]]:
+    return [batch.fed.tolist() for batch, weight in update.shares if weight]
+
+
+def test_a_stream_of_blocks_goes_on_from_any_place() -> None:
+    text = running(397, 7)
+    whole = take(Stream(text, 31, seed=3, accumulate=3), 20)
+    for number in (1, 5, 12):
+        rest = take(Stream(text, 31, 3, accumulate=3), 8, whole[number - 1].after)
+        assert [fed(update) for update in rest] == [fed(u) for u in whole[number : number + 8]]
+        assert [update.tokens for update in rest] == [u.tokens for u in whole[number : number + 8]]
+        assert [update.after for update in rest] == [u.after for u in whole[number : number + 8]]
+
+
+def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
+    text = running(397, 7)
+    whole = take(Stream(text, 31, seed=3), 30)
+    shared = [take(Stream(text, 31, 3, rank=rank, processes=2), 30) for rank in range(2)]
+    for one, *two in zip(whole, *shared, strict=True):
+        ((batch, _),) = one.shares
+        expected = dict(zip(batch.sentences.tolist(), batch.fed[:, 0].tolist(), strict=True))
+        halves = [part.shares[0][0] for part in two if part.shares[0][1]]
+        found = {
+            place: token
+            for half in halves
+            for place, token in zip(half.sentences.tolist(), half.fed[:, 0].tolist(), strict=True)
+        }
+        assert found == expected
+        assert sum(len(half) for half in halves) == len(batch)
+        assert {part.tokens for part in two} == {one.tokens}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.text import find, read_lines, read_pairs
+from latentheads.corpora.text import find, lines_of, read_lines, read_pairs
 
 
 def refused(call: object, *arguments: object, **options: object) -> str:
@@ -65,6 +65,30 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_broken_compressed_file_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(data)
     assert f"cannot read {tmp_path / 'a.gz'}: " in refused(read_lines, tmp_path / "a.gz")
+
+
+@pytest.mark.parametrize("ending", ["a", "a.gz"])
+def test_lines_come_while_they_are_read(tmp_path: Path, ending: str) -> None:
+    path, data = tmp_path / ending, b"eins\n\r\ndrei\nvi\xffer\nf\0nf\n"
+    path.write_bytes(gzip.compress(data) if path.suffix else data)
+    lines = lines_of(path)
+    assert [next(lines) for _ in range(3)] == ["eins", "", "drei"]
+    assert refused(next, lines).startswith(f"{path}, line 4: byte 0xff is no UTF-8")
+    assert list(lines) == []
+
+
+def test_nothing_is_opened_before_the_first_line_is_asked_for(tmp_path: Path) -> None:
+    lines = lines_of(tmp_path / "a")
+    assert refused(next, lines) == f"there is no file {tmp_path / 'a'}"
+    write(tmp_path, b="")
+    assert refused(next, lines_of(tmp_path / "b")).startswith(f"{tmp_path / 'b'} is empty")
+
+
+@pytest.mark.parametrize("ending", ["a", "a.gz"])
+def test_a_byte_order_mark_is_left_out_of_the_first_line_alone(tmp_path: Path, ending: str) -> None:
+    path, data = tmp_path / ending, "\ufeff\ufeffeins\n\ufeffzwei\n\ufeff".encode()
+    path.write_bytes(gzip.compress(data) if path.suffix else data)
+    assert list(lines_of(path)) == ["\ufeffeins", "\ufeffzwei", "\ufeff"]
 
 
 @pytest.mark.parametrize("name", ["valid.de", "val.de", "dev.de", "dev.de.gz"])

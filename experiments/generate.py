@@ -1,0 +1,218 @@
+"""Continues text with a finished language model.
+
+python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --number 3
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from command import Parser
+from jsonargparse import Namespace
+from loading import Loaded, load_run
+from translate import chunks
+
+from latentheads.batch import BOS, EOS, SPECIALS, UNK
+from latentheads.corpora import Vocabulary
+from latentheads.sampling import sample_text
+
+DESCRIPTION = (
+    "Writes text that a language model draws token by token, each text behind the prompt that it "
+    "continues. Prompts come from --prompt, or from standard input, one a line; at a terminal, "
+    "where neither is given, text begins from nothing. A model of sentences writes one line a "
+    "text, ended where the model ends the sentence. A model of running text writes as many tokens "
+    "as it is asked for, over several lines, and an empty line behind each text. The same options "
+    "give the same text on the same machine."
+)
+TOGETHER = 64
+"""Continuations drawn side by side."""
+NAMED = 10
+"""Unknown words that a message names at most."""
+
+Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser(prog="generate.py", description=DESCRIPTION)
+    parser.add_argument("run", type=str, help="folder of a language model that run.py wrote")
+    parser.add_argument(
+        "--prompt",
+        type=str,
+        action="append",
+        help="text to continue, instead of standard input; may be given several times",
+    )
+    parser.add_argument("--number", type=int, default=1, help="continuations of each prompt")
+    parser.add_argument(
+        "--length", type=int, default=100, help="tokens written behind a prompt, at most"
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="what logits are divided by: 1 draws from the model's law, less is safer, more is "
+        "wilder, 0 always takes the likeliest token",
+    )
+    parser.add_argument(
+        "--top_k", type=int, default=0, help="draw among so many likeliest tokens; 0: all"
+    )
+    parser.add_argument(
+        "--context",
+        type=int,
+        help="tokens of running text kept when the model's block is full (default: the run's own "
+        "context, or half a block)",
+    )
+    parser.add_argument(
+        "--unknown", action="store_true", help="let the unknown word come; else it never does"
+    )
+    parser.add_argument(
+        "--draw",
+        action="store_true",
+        help="draw the heads from their prior too; else they are at its location",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    return parser
+
+
+def block_of(run: Loaded) -> int:
+    """Tokens of the blocks of a running text; 0 for a model of sentences."""
+    return run.settings.data.block
+
+
+def load(options: Namespace) -> tuple[Loaded, Sampler]:
+    """Loads the run and puts together how it is drawn from."""
+    if options.number < 1:
+        raise ValueError(f"number must be at least 1, got {options.number}")
+    if not 0 <= options.seed < 2**63:
+        raise ValueError(f"seed must lie between 0 and 2^63, got {options.seed}")
+    for prompt in options.prompt or ():
+        if any("\ud800" <= character <= "\udfff" for character in prompt):
+            raise ValueError("prompt is no UTF-8")
+    run = load_run(Path(options.run), options.checkpoint, options.device)
+    if run.source is not None:
+        raise ValueError(f"{options.run} is a translation run: use translate.py")
+    block, context = block_of(run), run.settings.data.context
+    sampler = partial(
+        sample_text,
+        run.model,
+        length=options.length,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        block=block,
+        context=(context or block // 2) if options.context is None else options.context,
+        drawn=options.draw,
+        stop=not block,
+        begin=EOS if block else BOS,
+        unknown=options.unknown,
+    )
+    sampler([])  # refuses a wrong option before anything is read
+    return run, sampler
+
+
+def prompts(options: Namespace) -> Iterator[str]:
+    """The texts to continue, each when it is asked for.
+
+    Raises:
+        ValueError: A line of standard input is no UTF-8.
+    """
+    if options.prompt:
+        yield from options.prompt
+    elif sys.stdin.isatty():
+        yield ""
+    else:
+        for lines in chunks(sys.stdin.buffer, 1):
+            yield from lines
+
+
+def encode(vocabulary: Vocabulary, prompt: str, running: bool) -> list[int]:
+    """The tokens of a prompt; only running text has EOS between lines, and nothing a special token.
+
+    Words that the vocabulary does not hold are told on standard error, but for ``<unk>``.
+    """
+    lines = prompt.split("\n") if running else [prompt.replace("\n", " ")]
+    rows = [[max(token, UNK) for token in vocabulary.encode(line)[:-1]] for line in lines]
+    if any(UNK in row for row in rows):
+        tell_unknown(vocabulary, prompt)
+    return [token for row in rows for token in (*row, EOS)][:-1]
+
+
+def tell_unknown(vocabulary: Vocabulary, prompt: str) -> None:
+    """Says which words of a prompt are unknown, in one line."""
+    words = [word for word in dict.fromkeys(prompt.split()) if word != SPECIALS[UNK]]
+    unknown = [word for word in words if min(vocabulary.encode(word)[:-1]) <= UNK]
+    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+    if unknown:
+        named = ", ".join(unknown[:NAMED])
+        print(f"generate.py: unknown to the model: {named}{more}", file=sys.stderr)
+
+
+def decode(vocabulary: Vocabulary, tokens: Iterable[int]) -> str:
+    """Turns tokens into text, with a new line behind each EOS.
+
+    A newline that the model writes, as a byte like any other, becomes a space.
+    """
+    lines: list[list[int]] = [[]]
+    for token in tokens:
+        if token == EOS:
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    return "\n".join(vocabulary.decode(line).replace("\n", " ") for line in lines)
+
+
+def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterator[str]:
+    """Continues a prompt, which begins each text as it was typed."""
+    running = block_of(run) > 0
+    given = encode(run.target, prompt, running)
+    begun = decode(run.target, given)
+    for start in range(0, number, TOGETHER):
+        for found in sampler([given] * min(TOGETHER, number - start)):
+            if not running and found[-1] == EOS:
+                del found[-1]
+            yield prompt + decode(run.target, [*given, *found]).removeprefix(begun)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    try:
+        run, sampler = load(options)
+    except (ValueError, TypeError) as mistake:
+        parser.error(str(mistake))
+    torch.manual_seed(options.seed)
+    end = "\n\n" if block_of(run) else "\n"
+    try:
+        for prompt in prompts(options):
+            for text in continued(run, sampler, prompt, options.number):
+                sys.stdout.buffer.write(f"{text}{end}".encode())
+                sys.stdout.buffer.flush()
+    except ValueError as mistake:
+        print(f"generate.py: error: {mistake}", file=sys.stderr)
+        return 1
+    except OSError as trouble:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(trouble, BrokenPipeError):
+            return 141
+        print(f"generate.py: error: {trouble.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+"""Text from a finished language model: prompts in, continuations out, mistakes in one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Words
+from latentheads.corpora.subwords import Subwords
+from tests.experiments.programs import ENVIRONMENT, ROOT, SHORT, TINY, command, program
+from tests.experiments.test_loading import train
+
+Say = Callable[..., tuple[int, list[str], str]]
+LM = ["--data=grammar", "--task=language-model"]
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("generate") / "run"
+    done = program("run.py", *LM, *TINY, *SHORT, "--recipe=coda", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture
+def say(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Say:
+    """Generates in this process; gives the status, the lines and what was said on stderr."""
+
+    def call(data: bytes | str, *words: str) -> tuple[int, list[str], str]:
+        import generate
+
+        given = data.encode() if isinstance(data, str) else data
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        try:
+            status: Any = generate.main([str(run), *words])
+        except SystemExit as left:
+            status = left.code
+        out, error = capsysbinary.readouterr()
+        text = out.decode()
+        assert text == "" or text.endswith("\n")
+        return status, text.split("\n")[:-1], error.decode()
+
+    return call
+
+
+@pytest.fixture
+def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Takes the run for one of running text, with a line's end after three tokens drawn.
+
+    Notes what text is drawn with.
+    """
+    import generate
+    from loading import load_run
+
+    data = SimpleNamespace(block=6, context=2)
+    loaded = replace(load_run(run), settings=SimpleNamespace(data=data))  # type: ignore[arg-type]
+    monkeypatch.setattr(generate, "load_run", lambda *_: loaded)
+    seen: dict[str, Any] = {"vocabulary": loaded.target}
+    draw = generate.sample_text
+
+    def noted(model: Any, prompts: Any, **options: Any) -> Any:
+        seen.update(options, prompts=prompts)
+        found = draw(model, prompts, **options)
+        for text in found:
+            text[3] = EOS
+        return found
+
+    monkeypatch.setattr(generate, "sample_text", noted)
+    return seen
+
+
+# In a process of its own.
+
+
+def test_the_same_seed_gives_the_same_text(run: Path, say: Say) -> None:
+    words = ["--number=3", "--length=12", "--draw"]
+    one = program("generate.py", str(run), *words, "--seed=5", text="the men\n\n")
+    assert (one.returncode, one.stderr) == (0, "")
+    lines = one.stdout.split("\n")[:-1]
+    assert len(lines) == 3 + 3
+    assert all(line.startswith("the men") for line in lines[:3])
+    assert len(set(lines)) > 4
+    assert say("the men\n\n", *words, "--seed=5") == (0, lines, "")
+    assert say("the men\n\n", *words, "--seed=6")[1] != lines
+
+
+def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path) -> None:
+    process = subprocess.Popen(
+        command("generate.py", str(run), "--length=5"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    stopper = threading.Timer(120, process.kill)
+    stopper.start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for prompt in (b"the", b"old men"):
+        process.stdin.write(prompt + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(prompt)
+    process.stdout.close()
+    process.stdin.write(b"the\n")
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+    stopper.cancel()
+
+
+def test_a_mistake_of_the_process(run: Path) -> None:
+    wrong = program("generate.py", str(run), "--temperature=-1")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == (
+        "generate.py: error: temperature must be finite and not negative, got -1.0\n"
+    )
+
+
+def test_help_says_what_every_option_does(say: Say) -> None:
+    status, lines, error = say("", "--help")
+    assert (status, error) == (0, "")
+    shown = " ".join(" ".join(lines).split())
+    for words in ("--prompt PROMPT text to", "--top_k TOP_K draw among", "Prompts come from"):
+        assert words in shown
+
+
+# Prompts.
+
+
+def test_every_prompt_begins_its_texts_as_it_was_typed(say: Say) -> None:
+    prompts = ["the", "", "old  men", " the [1,2] ", "null", "3", "{a: b}", "--number"]
+    status, lines, _ = say("ignored\n", *(f"--prompt={p}" for p in prompts), "--number=2")
+    assert status == 0
+    assert len(lines) == 2 * len(prompts)
+    for place, line in enumerate(lines):
+        assert line.startswith(prompts[place // 2])
+        assert not line.endswith(" ") or line == " the [1,2] "
+
+
+def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
+    words = ("--temperature=0", "--length=6")
+    typed = [f"--prompt={prompt}" for prompt in ("the", "", "old men")]
+    assert say("the\n\nold men\n", *words) == say("", *typed, *words)
+    assert say("the\r\n\r\nold men", *words) == say("", *typed, *words)
+    assert say("") == (0, [], "")
+
+
+class Terminal(io.TextIOWrapper):
+    """Somebody may be typing."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_begins_from_nothing(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = say("\n", "--number=2")
+    monkeypatch.setattr(io, "TextIOWrapper", Terminal)
+    assert say("not read", "--number=2") == expected
+    assert len(expected[1]) == 2
+
+
+def test_unknown_words_are_told_in_one_line(say: Say) -> None:
+    status, lines, error = say("the zork <eos> the zork men Ölberg\nthe\n", "--length=3")
+    assert (status, len(lines)) == (0, 2)
+    assert lines[0].startswith("the zork <eos> the zork men Ölberg ")
+    assert error == "generate.py: unknown to the model: zork, <eos>, Ölberg\n"
+    many = " ".join(f"x{number}" for number in range(13))
+    assert say(many)[2].endswith(
+        "unknown to the model: " + ", ".join(many.split()[:10]) + " and 3 more\n"
+    )
+    assert say("the <unk>\n")[2] == ""
+
+
+def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
+    status, lines, error = say(b"the\n\xff\nthe\n")
+    assert (status, len(lines)) == (1, 1)
+    assert error == "generate.py: error: line 2 of the input is no UTF-8\n"
+    assert say("", "--prompt=\udcff")[::2] == (2, "generate.py: error: prompt is no UTF-8\n")
+
+
+# Text.
+
+
+def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None:
+    lines = say("", "--prompt=", "--number=200", "--length=4")[1]
+    lengths = [len(line.split()) for line in lines]
+    assert len(lines) == 200
+    assert max(lengths) == 4
+    assert min(lengths) < 4
+    assert not any("<eos>" in line for line in lines)
+
+
+def test_options_reach_the_draw(say: Say) -> None:
+    given = ("--prompt=the", "--length=8")
+    likeliest = say("", *given, "--temperature=0")[1]
+    assert say("", *given, "--top_k=1", "--temperature=2", "--draw", "--seed=3")[0] == 0
+    assert say("", *given, "--top_k=1", "--temperature=2", "--seed=3")[1] == likeliest
+    assert say("", *given, "--temperature=2", "--seed=3")[1] != likeliest
+    plain, drawn = (
+        say("", *given, "--temperature=0", "--number=9", *more)[1] for more in ([], ["--draw"])
+    )
+    assert len(set(plain)) == 1 < len(set(drawn))
+
+
+def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[str, Any]) -> None:
+    status, lines, error = say("", "--prompt=the\nold", "--prompt=the", "--length=40")
+    assert (status, error) == (0, "")
+    assert lines[0] == "the"
+    assert lines[1].startswith("old ")
+    assert len(lines[1].split()) <= 4
+    assert lines[-1] == ""
+    assert (running["block"], running["context"]) == (6, 2)
+    assert (running["stop"], running["drawn"]) == (False, False)
+    assert (running["begin"], running["unknown"]) == (EOS, False)
+    *the, _ = running["vocabulary"].encode("the")
+    assert running["prompts"] == [the]
+    say("", "--prompt=the", "--length=9", "--context=3", "--unknown")
+    assert (running["context"], running["unknown"]) == (3, True)
+    words = len(" ".join(lines).split())
+    lines_ended = len(lines) - 4  # each text: its last line and an empty one
+    assert words + lines_ended == 3 + 2 * 40 + 1
+
+
+def pieces(**options: Any) -> Subwords:
+    return Subwords.train(["the old men sing", "The old — ÄB \t x"] * 9, 300, **options)
+
+
+PROMPT = "The OLD — zork ☃"
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenised", [False, True])
+@pytest.mark.parametrize("prompt", ["", PROMPT, "the ", "  x"])
+def test_subwords_stand_behind_the_very_prompt(
+    lowercase: bool, tokenised: bool, prompt: str
+) -> None:
+    from generate import continued
+
+    target = pieces(lowercase=lowercase, tokenised=tokenised)
+    given: list[list[int]] = []
+
+    def sampler(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        given.extend(map(list, prompts))
+        return [target.encode("old men") for _ in prompts]
+
+    loaded: Any = SimpleNamespace(target=target, settings=SimpleNamespace(data=SimpleNamespace(block=0)))
+    found = list(continued(loaded, sampler, prompt, 2))
+    assert found == [f"{prompt} old men" if prompt else "old men"] * 2
+    assert given == [target.encode(prompt)[:-1]] * 2
+
+
+def test_a_newline_within_a_line_becomes_a_space() -> None:
+    from generate import decode
+
+    target = pieces()
+    tokens = [*target.encode("the\nold"), *target.encode("men\n"), EOS]
+    assert decode(target, tokens) == "the old\nmen \n\n"
+
+
+def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
+    from generate import encode
+
+    words = Words(["the", "old"])
+    the, old = words.encode("the old")[:-1]
+    assert encode(words, "the\nold", False) == [the, old]
+    assert encode(words, "the\n\nold\n", True) == [the, EOS, EOS, old, EOS]
+    assert encode(words, "<pad> <bos> <eos> <unk>", True) == [UNK] * 4
+    assert encode(words, "", True) == encode(words, "", False) == []
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--number 0", "number must be at least 1, got 0"),
+        ("--length 0", "length must be at least 1, got 0"),
+        ("--length ten", "--length"),
+        ("--temperature -0.5", "temperature must be finite and not negative, got -0.5"),
+        ("--top_k -1", "top_k must be 0, for all tokens, or more, got -1"),
+        ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
+        ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
+        ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
+        ("--nonsense 3", "--nonsense"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: str) -> None:
+    status, found, error = say("the\n", *words.split())
+    assert (status, found) == (2, [])
+    assert error.startswith("generate.py: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_no_language_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+
+    train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
+    for name, message in (
+        ("mt", "mt is a translation run: use translate.py"),
+        ("gone", "gone is no run folder: it has no config.yaml"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            generate.main([str(tmp_path / name)])
+        out, error = capsys.readouterr()
+        assert (left.value.code, out) == (2, "")
+        assert error == f"generate.py: error: {tmp_path}/{message}\n"
+
+
+def test_a_full_disk_costs_one_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert generate.main([str(run), "--prompt=the"]) == 1
+    error = capsys.readouterr().err
+    assert error == "generate.py: error: No space left on device\n"

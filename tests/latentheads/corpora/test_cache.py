@@ -1,0 +1,176 @@
+"""The cache gives back the corpus that was made, or makes it again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from latentheads.corpora import Corpus, Part, Rows, batches, windows
+from latentheads.corpora.cache import cached
+from latentheads.corpora.corpus import grammar, grammar_sources
+from tests.latentheads.corpora.texts import pets, story
+
+
+def never() -> Corpus:
+    raise AssertionError("made although it is kept")
+
+
+def kept(folder: Path) -> Path:
+    (place,) = folder.iterdir()
+    return place
+
+
+def alike(left: Corpus, right: Corpus) -> bool:
+    def said(corpus: Corpus) -> list[Any]:
+        parts = [corpus.train, corpus.valid, corpus.test]
+        rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
+        arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
+        known = [(list(p.references), p.truth, p.block, p.words) for p in parts]
+        sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
+        return [corpus.name, arrays, known, sides]
+
+    return said(left) == said(right)
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        pets,
+        lambda: pets(joint=False, tokenised=True),
+        lambda: grammar(sentences=50, held_out=5),
+        lambda: grammar_sources(sentences=50, held_out=5),
+        lambda: story(block=3),
+        lambda: story(unit="subword", block=3),
+        story,
+    ],
+)
+def test_a_kept_corpus_is_the_one_that_was_made(
+    tmp_path: Path, maker: Callable[[], Corpus]
+) -> None:
+    made = maker()
+    for again in (cached(tmp_path / "c", "k", maker), cached(tmp_path / "c", "k", never)):
+        assert alike(made, again)
+        assert (again.source is again.target) == (made.source is made.target)
+
+
+@pytest.mark.parametrize("maker", [pets, lambda: story(block=3)])
+def test_kept_ids_are_mapped_and_make_batches(tmp_path: Path, maker: Callable[[], Corpus]) -> None:
+    cached(tmp_path, "k", maker)
+    corpus = cached(tmp_path, "k", never)
+    assert isinstance(corpus.train.targets.tokens.base, np.memmap)
+    assert type(corpus.train.targets.tokens) is np.ndarray
+    assert not corpus.train.targets.tokens.flags.writeable
+    both = [next(batches(c.train, 64, seed=1)) for c in (maker(), corpus)]
+    assert both[0].target.tolist() == both[1].target.tolist()
+    assert both[0].fed.tolist() == both[1].fed.tolist()
+
+
+def test_kept_text_makes_windows(tmp_path: Path) -> None:
+    cached(tmp_path, "k", lambda: story(block=3))
+    both = [list(windows(c.train, 2, 7)) for c in (story(block=3), cached(tmp_path, "k", never))]
+    for one, other in zip(*both, strict=True):
+        assert one.target.tolist() == other.target.tolist()
+        assert one.fed.tolist() == other.fed.tolist()
+
+
+def test_keys_do_not_share_a_place(tmp_path: Path) -> None:
+    one = cached(tmp_path, "one", pets)
+    two = cached(tmp_path, "two", lambda: pets(lowercase=True))
+    assert not alike(one, two)
+    assert alike(cached(tmp_path, "one", never), one)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def shorten(name: str, size: int) -> Callable[[Path], object]:
+    return lambda place: (place / name).write_bytes((place / name).read_bytes()[:size])
+
+
+def replace_array(name: str, array: np.ndarray) -> Callable[[Path], object]:
+    return lambda place: np.save(place / name, array)
+
+
+def describe(**values: Any) -> Callable[[Path], object]:
+    def change(place: Path) -> None:
+        path = place / "corpus.json"
+        said = {**json.loads(path.read_text(encoding="utf-8")), **values}
+        path.write_text(json.dumps(said), encoding="utf-8")
+
+    return change
+
+
+ENDS = np.array([1, 2, 2 * 10**6])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        shorten("corpus.json", 100),
+        shorten("corpus.json", 0),
+        shorten("train.target.tokens.npy", 140),
+        shorten("train.target.tokens.npy", 20),
+        shorten("valid.source.ends.npy", 0),
+        lambda place: (place / "test.source.ends.npy").unlink(),
+        lambda place: shutil.rmtree(place) or place.write_bytes(b"x"),
+        replace_array("test.target.tokens.npy", np.full(3, 10**6, np.int32)),
+        replace_array("test.target.tokens.npy", np.zeros((3, 1), np.int32)),
+        replace_array("test.target.tokens.npy", np.zeros(3)),
+        replace_array("valid.target.ends.npy", ENDS),
+        replace_array("valid.target.ends.npy", ENDS[::-1].copy()),
+        describe(format=1),
+        describe(key="another"),
+        describe(target={"kind": "bpe"}),
+        describe(source={"kind": "words", "words": 3}),
+        describe(references={"train": [], "valid": ["x"], "test": ["x"]}),
+        describe(truth={}),
+        describe(truth=None),
+        describe(block={}),
+        describe(words=None),
+    ],
+)
+def test_a_broken_corpus_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    cached(tmp_path, "k", pets)
+    damage(kept(tmp_path))
+    again = cached(tmp_path, "k", pets)
+    assert alike(again, pets())
+    assert alike(cached(tmp_path, "k", never), again)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(ValueError) as caught:
+        cached(tmp_path, "k", pets)
+    assert str(caught.value) == f"cannot write the cache {tmp_path}: No space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"cannot write the cache .*file/c: Not a directory"):
+        cached(tmp_path / "file" / "c", "k", never)
+
+
+def test_another_process_may_be_first(tmp_path: Path) -> None:
+    def late() -> Corpus:
+        cached(tmp_path, "k", pets)
+        return pets()
+
+    assert alike(cached(tmp_path, "k", late), pets())
+    assert alike(cached(tmp_path, "k", never), pets())
+    kept(tmp_path)
+
+
+def test_an_empty_side_is_kept_too(tmp_path: Path) -> None:
+    corpus = pets()
+    empty = Part(Rows.of([]), Rows.of([]))
+    corpus = Corpus("e", empty, empty, empty, corpus.target, corpus.source)
+    cached(tmp_path, "k", lambda: corpus)
+    assert alike(cached(tmp_path, "k", never), corpus)

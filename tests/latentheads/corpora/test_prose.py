@@ -1,0 +1,122 @@
+"""A running text as a corpus: what is counted, what is cut, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Words, batches
+from latentheads.corpora.subwords import Subwords
+from tests.latentheads.corpora.texts import STORY, story
+
+PARTS = ("train", "valid", "test")
+WORDS = {part: sum(len(line.split()) + 1 for line in lines) for part, lines in STORY.items()}
+
+
+@pytest.mark.parametrize("block", [0, 1, 3, 99])
+def test_words_are_tokens_and_every_line_ends(block: int) -> None:
+    corpus = story(block=block)
+    assert isinstance(corpus.target, Words)
+    assert corpus.source is None
+    for name, lines in STORY.items():
+        part = getattr(corpus, name)
+        encoded = [place for line in lines for place in corpus.target.encode(line)]
+        assert part.targets.tokens.tolist() == encoded
+        assert part.tokens == part.words == WORDS[name] == len(encoded)
+        assert (part.targets.tokens == EOS).sum() == len(lines)
+        assert (part.block, part.unit) == (block, "blocks" if block else "sentences")
+        assert (part.sources, part.references, part.truth) == (None, (), None)
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+def test_without_a_block_every_line_stands_alone(unit: Any) -> None:
+    corpus = story(unit=unit)
+    for name, lines in STORY.items():
+        part = getattr(corpus, name)
+        assert [row.tolist() for row in part.targets] == [corpus.target.encode(x) for x in lines]
+    batch = next(batches(corpus.train, 99))
+    assert batch.before is None
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+@pytest.mark.parametrize("block", [1, 5, 99])
+def test_blocks_run_across_lines_and_leave_nothing_out(unit: Any, block: int) -> None:
+    whole, cut = story(unit=unit), story(unit=unit, block=block)
+    for name in PARTS:
+        part, text = getattr(cut, name).targets, getattr(whole, name).targets.tokens
+        assert np.concatenate(list(part)).tolist() == text.tolist()
+        assert set(part.lengths[:-1].tolist()) <= {block}
+        assert 1 <= part.lengths[-1] <= block
+
+
+def test_subwords_are_told_from_the_words_they_spell() -> None:
+    corpus = story(unit="subword", block=4)
+    assert isinstance(corpus.target, Subwords)
+    for name, lines in STORY.items():
+        part = getattr(corpus, name)
+        assert part.words == WORDS[name]
+        assert part.tokens > part.words
+        assert part.tokens == sum(len(corpus.target.encode(line)) for line in lines)
+        ends = (part.targets.tokens == EOS).nonzero()[0] + 1
+        stretches = np.split(part.targets.tokens, ends)[:-1]
+        assert [corpus.target.decode(s.tolist()) for s in stretches] == lines
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
+    lower = {part: [line.lower() for line in lines] for part, lines in STORY.items()}
+    ours, theirs = story(unit=unit, lowercase=True), story(unit=unit, **lower)
+    assert ours.target.to_json() == theirs.target.to_json()
+    assert ours.target.to_json() != story(unit=unit).target.to_json()
+    for part in PARTS:
+        mine, other = getattr(ours, part), getattr(theirs, part)
+        assert mine.targets.tokens.tolist() == other.targets.tokens.tolist()
+        assert mine.words == other.words
+
+
+def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
+    told: list[str] = []
+    corpus = story(minimum=2, tell=told.append)
+    assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
+    shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
+    tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
+    unknown = " / ".join(f"{share:.2g}" for share in shares)
+    assert told == [f"{tokens} tokens of 7 types, {unknown} % of them unknown"]
+    assert shares[0] > 0
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("lines", [[], ["", "  \u2028"]])
+def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"^story has no word in {part}$"):
+        story(unit=unit, **{part: lines})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block": -1}, "block must be at least 1, got -1"),
+        ({"unit": "subword", "types": 3}, "types must be at least 260"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        story(**options)
+
+
+def test_words_are_read_once_and_subwords_once_more() -> None:
+    for unit, times in (("word", 1), ("subword", 2)):
+        read: list[str] = []
+
+        def train(read: list[str] = read) -> Iterator[str]:
+            read.append("train")
+            yield from STORY["train"]
+
+        corpus = story(unit=unit, train=train)
+        assert len(read) == times
+        assert corpus.train.words == WORDS["train"]

@@ -1,0 +1,100 @@
+"""Words: what is collected, how it is numbered, and what it costs."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from latentheads.batch import EOS, PAD, UNK
+from latentheads.corpora import Words
+
+TEXT = [
+    "b a b",
+    "",
+    " c\u2028a\xa0b\x85d\te\u3000f ",
+    "<unk> a <eos> <pad> <pad>",
+    "<bos> naïve <unk> nai\u0308ve",
+    "   ",
+]
+
+
+def test_types_are_ordered_by_frequency_and_the_rare_are_unknown() -> None:
+    words = Words.count(["b a b", "c a b"], minimum=2)
+    assert words.words[4:] == ["b", "a"]
+    assert words.encode("b c") == [4, UNK, EOS]
+    assert words.decode([5, 4, EOS, 5]) == "a b"
+    assert len(words) == 6
+
+
+@pytest.mark.parametrize("minimum", [1, 2, 3, 9])
+def test_learning_is_counting_and_encoding_in_one_reading(minimum: int) -> None:
+    counted = Words.count(TEXT, minimum)
+    learned, rows = Words.learn(iter(TEXT), minimum)
+    encoded = counted.encode_all(iter(TEXT))
+    assert learned.words == counted.words
+    assert [row.tolist() for row in rows] == [row.tolist() for row in encoded]
+    assert [row.tolist() for row in rows] == [counted.encode(line) for line in TEXT]
+    assert rows.tokens.dtype == encoded.tokens.dtype == np.int32
+    assert rows.ends.dtype == np.int64
+
+
+def test_what_is_learned_is_decoded_again() -> None:
+    words, rows = Words.learn(TEXT)
+    assert [words.decode(row.tolist()) for row in rows] == [" ".join(x.split()) for x in TEXT]
+
+
+def test_frequent_types_come_first_and_equals_by_their_letters() -> None:
+    words, rows = Words.learn(["c b a", "c b c"])
+    assert words.words[4:] == ["c", "b", "a"]
+    times = np.bincount(rows.tokens)[4:]
+    assert (np.diff(times) <= 0).all()
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_the_text_of_a_special_token_is_a_word_and_only_unk_is_special(minimum: int) -> None:
+    words, rows = Words.learn(TEXT, minimum)
+    assert "<unk>" not in words.words[4:]
+    assert ("<eos>" in words.words[4:]) == (minimum == 1)
+    kinds = rows[3]
+    assert kinds[0] == UNK
+    assert kinds[3] == kinds[4] > UNK
+    assert (rows.tokens == EOS).sum() == len(TEXT)
+    assert not (rows.tokens == PAD).any()
+    unseen = Words.count(["a"])
+    assert unseen.encode("<pad> <bos> <eos> <unk> a") == [UNK] * 4 + [4, EOS]
+
+
+def test_nothing_to_read_makes_an_empty_vocabulary() -> None:
+    words, rows = Words.learn([])
+    assert (len(words), len(rows), len(rows.tokens)) == (4, 0, 0)
+
+
+def text(lines: int, width: int) -> Iterator[str]:
+    """Lines of words of 499 types, made while they are read."""
+    places = itertools.cycle(range(499))
+    for _ in range(lines):
+        yield " ".join(f"word{place}" for place in itertools.islice(places, width))
+
+
+def test_a_token_costs_a_few_bytes_and_no_object() -> None:
+    """A list of Python numbers would take 8 for each, and 28 more for those above 256."""
+    tokens = 2_000 * 100
+    tracemalloc.start()
+    try:
+        words, rows = Words.learn(text(2_000, 99))
+        learning = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        again = words.encode_all(text(2_000, 99))
+        encoding = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(rows.tokens, again.tokens)
+    assert len(rows.tokens) == tokens
+    assert rows.tokens.nbytes == 4 * tokens
+    assert learning < 16 * tokens
+    assert encoding < 12 * tokens

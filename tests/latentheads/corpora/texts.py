@@ -1,0 +1,48 @@
+"""Small texts and the corpora made of them; shared by the tests of corpora."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentheads.batch import EOS
+from latentheads.corpora import Corpus, Part, Rows
+from latentheads.corpora.parallel import parallel
+from latentheads.corpora.prose import prose
+from tests.tiny import TARGET_TYPES
+
+TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
+VALID = [("Der  Hund", "The DOG "), ("", ""), ("a " * 300, "b")]
+TEST = [("Das Haus", "The house")]
+
+STORY = {
+    "train": ["The dog sleeps .", "", " A dog\u2028barks ", "The dog <unk> the naïve Dog ."],
+    "valid": ["The cat sleeps .", ""],
+    "test": ["A <eos> dog", "😀"],
+}
+
+TEXTS = [(3, 5, 2), (5, 5, 2), (6, 5, 0), (15, 5, 0), (17, 5, 2), (17, 5, 4), (19, 7, 3), (7, 1, 0)]
+"""Length of a text, block and context: shorter than a block, cut evenly, with a remainder."""
+
+
+def running(length: int, block: int) -> Part:
+    """A text of no sense in the types of the tiny models, the same every time."""
+    tokens = np.random.default_rng(length).integers(EOS, TARGET_TYPES, length, dtype=np.int32)
+    return Part(Rows.cut(tokens, block), None, block=block)
+
+
+def pets(**options: Any) -> Corpus:
+    """Pairs of sentences."""
+    return parallel(
+        "pets", **{"train": TRAIN, "valid": VALID, "test": TEST, "types": 300, **options}
+    )
+
+
+def story(**options: Any) -> Corpus:
+    """A running text; a part may be given as a list of lines."""
+    given = {"types": 300, **STORY, **options}
+    for part in STORY:
+        lines = given[part]
+        given[part] = lines if callable(lines) else lines.copy().__iter__
+    return prose("story", **given)
