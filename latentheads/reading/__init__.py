@@ -1,0 +1,57 @@
+"""Reading heads: what they attend to, how much they matter, which role they play."""
+
+from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
+from latentheads.reading.importance import gradient_importance
+from latentheads.reading.labelled import labelled
+from latentheads.reading.measures import (
+    Measures,
+    head_confidence,
+    head_cosine,
+    head_entropy,
+    measure,
+)
+from latentheads.reading.positional import Positional, Positions
+from latentheads.reading.rare import RareWord, Rarity, frequency_ranks
+from latentheads.reading.record import Heads, Recording, readings
+from latentheads.reading.relevance import Propagated, Relevance, propagate, relevance
+from latentheads.reading.roles import Detector, Role, View, detect, role_map
+from latentheads.reading.sides import EXCLUDE, Sides, sides
+from latentheads.reading.syntactic import RELATIONS, Case, Relations, Syntactic, grammar_arcs
+
+__all__ = [
+    "EXCLUDE",
+    "RELATIONS",
+    "Case",
+    "Detector",
+    "Heads",
+    "Measures",
+    "Parsed",
+    "Positional",
+    "Positions",
+    "Propagated",
+    "RareWord",
+    "Rarity",
+    "Recording",
+    "Relations",
+    "Relevance",
+    "Role",
+    "Sides",
+    "Syntactic",
+    "View",
+    "detect",
+    "encode_parsed",
+    "frequency_ranks",
+    "gradient_importance",
+    "grammar_arcs",
+    "head_confidence",
+    "head_cosine",
+    "head_entropy",
+    "labelled",
+    "measure",
+    "propagate",
+    "read_conllu",
+    "readings",
+    "relevance",
+    "role_map",
+    "sides",
+]

@@ -1,0 +1,117 @@
+r"""Importance of a head by the gradient of the loss, after Michel, Levy and Neubig (2019).
+
+With a mask :math:`\xi_h = 1` on the output of head h,
+
+.. math:: I_h = \mathbb E_x \left|\frac{\partial \mathcal L(x)}{\partial \xi_h}\right|
+              = \mathbb E_x \Bigl|\sum_t o_{ht} \cdot
+                \frac{\partial \mathcal L(x)}{\partial o_{ht}}\Bigr|,
+
+where :math:`\mathcal L(x) = -\log p(y \mid z, x)` is summed over the tokens of a sentence and
+:math:`o_{ht}` is what the head says at query t. The second form needs no mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from pyro import poutine
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.bound import traces
+from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.handlers import evaluation_mode
+from latentheads.names import TARGET
+from latentheads.reading.record import Recording
+
+__all__ = ["UNITS", "gradient_importance", "mask_gradient"]
+
+UNITS = ("sentence", "token")
+
+
+def mask_gradient(
+    joined: Float[Tensor, "*batch query width"],
+    gradient: Float[Tensor, "*batch query width"],
+    heads: int,
+) -> Float[Tensor, "*batch query head"]:
+    """``o . dL/do`` of every head at every query, from the outputs of all side by side."""
+    return (joined * gradient).unflatten(-1, (heads, -1)).sum(-1)
+
+
+def gradient_importance(
+    model: Any,
+    parts: Iterable[Batch],
+    guide: Any = None,
+    seed: int = 0,
+    unit: str = "sentence",
+    normalise: bool = True,
+) -> dict[str, Float[Tensor, " head"]]:
+    r"""Computes :math:`I_h` for the heads of every block, by block.
+
+    Args:
+        model: The model.
+        parts: Batches, each sentence once.
+        guide: Draws the heads from this guide; without one they stand at their plug-in value.
+        seed: Of the guide's noise, together with the place of the batch.
+        unit: Over what the absolute value is averaged: sentences, as the paper writes, or the
+            queries of the block, as its released code does.
+        normalise: Divide by the l2 norm over the heads of a block, as the paper does.
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
+    sums: dict[str, Tensor] = {}
+    count: dict[str, Tensor] = {}
+    for place, batch in enumerate(parts):
+        here = batch.to(next(model.parameters()).device)
+        for block, gradient in _gradients(model, guide, here, seed + place).items():
+            encoder = block.chain.startswith("encoder")
+            real = here.source_valid if encoder else here.target_valid
+            value, number = _absolute(gradient, real, unit)
+            sums[block.name] = sums.get(block.name, 0) + value.double().cpu()
+            count[block.name] = count.get(block.name, 0) + number.cpu()
+    found = {name: total / count[name] for name, total in sums.items()}
+    return {n: _unit_length(each) for n, each in found.items()} if normalise else found
+
+
+def _absolute(
+    gradient: Float[Tensor, "batch query head"], real: Bool[Tensor, "batch query"], unit: str
+) -> tuple[Tensor, Tensor]:
+    """Sum of absolute gradients of every head, and how many there are; 0 at padding."""
+    if unit == "sentence":
+        return gradient.sum(1).abs().sum(0), torch.tensor(len(gradient))
+    return gradient.abs().sum((0, 1)), real.sum()
+
+
+def _unit_length(value: Tensor) -> Tensor:
+    return value / value.norm().clamp_min(torch.finfo(value.dtype).tiny)
+
+
+def _gradients(model: Any, guide: Any, batch: Batch, seed: int) -> dict[Any, Tensor]:
+    """The gradient of every sentence's loss by the mask of every head and query, by block."""
+    heads = Recording(model, keep_gradients=True)
+    modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
+    with ExitStack() as around:
+        around.enter_context(evaluation_mode(*modules))
+        around.enter_context(fixed_noise(seed, batch.target.device))
+        around.enter_context(poutine.block())
+        around.enter_context(torch.enable_grad())
+        around.enter_context(heads)
+        loss = -_log_likelihood(model, guide, batch).sum()
+    joined = [heads[block.name].joined for block in heads.blocks]
+    gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
+    return {
+        block: mask_gradient(x.detach(), gradient, block.heads)
+        for block, x, gradient in zip(heads.blocks, joined, gradients, strict=True)
+    }
+
+
+def _log_likelihood(model: Any, guide: Any, batch: Batch) -> Tensor:
+    """Log p(y | z, x) of every sentence."""
+    if guide is None:
+        return plug_in_log_likelihood(model, batch)
+    target = traces(model, guide, batch)[0].nodes[TARGET]
+    return target["fn"].log_prob(target["value"])

@@ -1,0 +1,77 @@
+"""Heads as labelled arrays, for ``xarray`` and ``arviz``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.names import CHAINS, Block
+from latentheads.reading.record import Heads, Recording
+from latentheads.reading.sides import sides
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+__all__ = ["labelled"]
+
+DIMS = ("sentence", "layer", "head", "query", "key")
+
+
+def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
+    """Makes a tree with a group a chain, each with ``weights`` and ``logits``.
+
+    Their dimensions are sentence, layer, head, query and key; a dimension of particles, where the
+    pass had one, stands in front and is called draw. A layer is the depth in its chain.
+
+    Args:
+        heads: A recording in which every block ran once; a block that did not run is left out.
+        batch: What the model ran on: then padding and unreadable keys are NaN. Without it logits
+            and weights are as the network had them.
+
+    Raises:
+        ValueError: A block ran more than once, as in decoding.
+    """
+    from arviz_base import from_dict
+    from xarray import DataTree
+
+    tree = DataTree()
+    for chain in CHAINS:
+        found = [(block, heads.passes(block.name)) for block in heads.blocks]
+        once = [_only(block, each) for block, each in found if block.chain == chain and each]
+        if once:
+            arrays = {name: each.numpy() for name, each in _stacked(once, chain, batch).items()}
+            dims = DIMS if arrays["weights"].ndim == len(DIMS) else ("draw", *DIMS)
+            part = from_dict(
+                {chain: arrays},
+                sample_dims=[],
+                dims=dict.fromkeys(arrays, dims),
+                coords={"layer": [each.block.layer for each in once]},
+            )
+            tree.update({chain: part[chain]})
+    return tree
+
+
+def _only(block: Block, passes: list[Heads]) -> Heads:
+    if len(passes) != 1:
+        raise ValueError(
+            f"heads must hold one pass, got {len(passes)} of {block.name}: "
+            "read those of decoding one by one, as passes"
+        )
+    return passes[0]
+
+
+def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, Tensor]:
+    """Weights and logits of the blocks of a chain, with the layer in front of the heads."""
+    arrays = {
+        "weights": torch.stack([each.weights for each in layers], -4),
+        "logits": torch.stack([each.logits for each in layers], -4),
+    }
+    if batch is not None:
+        known = sides(batch, chain)
+        pairs = known.real_queries[:, :, None] & known.real_keys[:, None] & layers[0].readable
+        unread = ~pairs[:, None, None]
+        arrays = {name: each.masked_fill(unread, torch.nan) for name, each in arrays.items()}
+    return {name: each.detach().cpu() for name, each in arrays.items()}

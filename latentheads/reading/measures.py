@@ -1,0 +1,120 @@
+r"""How spread, how confident and how alike heads are.
+
+For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
+
+.. math:: \mathrm{entropy}(h) = -\frac1T \sum_t \sum_s a_{ts} \log a_{ts}, \qquad
+          \mathrm{confidence}(h) = \frac1T \sum_t \max_s a_{ts}, \qquad
+          \mathrm{cosine}(h, h') = \frac1T \sum_t \frac{o_t \cdot o'_t}{\|o_t\| \|o'_t\|}
+
+over all T queries of all sentences that are no padding. Confidence is that of Voita et al. (2019),
+who exclude the end of the sentence as "not a real token". Whether as what asks or as what is asked
+they do not say: here, by default, as both. Nothing is normalised again after the exclusion.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from latentheads.batch import Batch
+from latentheads.reading.record import Heads, readings
+from latentheads.reading.sides import Sides, sides
+
+__all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measure"]
+
+
+def head_entropy(
+    weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
+) -> Float[Tensor, "*batch head"]:
+    """Entropy of every head's weights, summed over the queries that count, in nats."""
+    each = -torch.special.xlogy(weights, weights).sum(-1)
+    return (each * queries.unsqueeze(-2)).sum(-1)
+
+
+def head_confidence(
+    weights: Float[Tensor, "*batch head query key"],
+    queries: Bool[Tensor, "*batch query"],
+    keys: Bool[Tensor, "*batch key"],
+) -> Float[Tensor, "*batch head"]:
+    """The largest weight on a key that counts, summed over the queries that count."""
+    each = (weights * keys[..., None, None, :]).amax(-1)
+    return (each * queries.unsqueeze(-2)).sum(-1)
+
+
+def head_cosine(
+    outputs: Float[Tensor, "*batch head query dim"], queries: Bool[Tensor, "*batch query"]
+) -> Float[Tensor, "*batch head head"]:
+    """Cosine between the outputs of all pairs of heads, summed over the queries that count.
+
+    A head that says nothing, as behind a closed gate, is at a right angle to all, itself included.
+    """
+    unit = F.normalize(outputs, dim=-1) * queries[..., None, :, None]
+    return torch.einsum("...iqd,...jqd->...ij", unit, unit)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Averages over the queries of all sentences, by block.
+
+    Attributes:
+        entropy: In nats.
+        confidence: Mean of the largest weight.
+        cosine: Between the outputs of all pairs of heads.
+    """
+
+    entropy: dict[str, Float[Tensor, " head"]]
+    confidence: dict[str, Float[Tensor, " head"]]
+    cosine: dict[str, Float[Tensor, "head head"]]
+
+
+def measure(
+    model: Any,
+    parts: Iterable[Batch],
+    guide: Any = None,
+    seed: int = 0,
+    exclude: str = "both",
+) -> Measures:
+    """Measures the heads of every block, latent or not.
+
+    Args:
+        model: The model.
+        parts: Batches, each sentence once.
+        guide: Draws the heads from this guide; without one they stand at their plug-in value.
+        seed: Of the guide's noise.
+        exclude: Where BOS and EOS do not count for the confidence, one of ``EXCLUDE``: as both
+            query and key, as one of them, or nowhere, ``none``.
+    """
+    sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for batch, heads in readings(model, parts, guide, seed):
+        for block in heads.blocks:
+            known = sides(batch, block.chain)
+            for name, value in _sums(heads[block.name], known, exclude).items():
+                total = value.double().cpu()
+                sums[block.name][name] = sums[block.name].get(name, 0) + total
+    queries = {block: found["queries"] for block, found in sums.items()}
+    asked = {block: found["asked"] for block, found in sums.items()}
+    return Measures(
+        entropy={block: found["entropy"] / queries[block] for block, found in sums.items()},
+        confidence={block: found["confidence"] / asked[block] for block, found in sums.items()},
+        cosine={block: found["cosine"] / queries[block] for block, found in sums.items()},
+    )
+
+
+def _sums(heads: Heads, known: Sides, exclude: str) -> dict[str, Tensor]:
+    """What adds up over batches."""
+    weights, real = heads.weights, known.real_queries
+    asking, answering = known.asking(exclude), known.answering(exclude)
+    return {
+        "queries": real.sum(),
+        "asked": asking.sum(),
+        "entropy": head_entropy(weights, real).sum(0),
+        "confidence": head_confidence(weights, asking, answering).sum(0),
+        "cosine": head_cosine(heads.outputs, real).sum(0),
+    }

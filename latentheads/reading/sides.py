@@ -1,0 +1,66 @@
+"""What stands at the queries and at the keys of a chain: tokens, and which of them count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from latentheads.batch import BOS, EOS, Batch
+from latentheads.names import CHAINS
+
+__all__ = ["EXCLUDE", "Sides", "sides"]
+
+EXCLUDE = ("both", "key", "query", "none")
+"""Where BOS and EOS do not count."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The tokens a chain reads from and into. A decoder reads its target one place shifted.
+
+    Attributes:
+        queries: The token read at each query.
+        keys: The token at each key.
+        real_queries: True at queries that are no padding, nor context that is only read.
+        real_keys: True at keys that are no padding.
+    """
+
+    queries: Int[Tensor, "batch query"]
+    keys: Int[Tensor, "batch key"]
+    real_queries: Bool[Tensor, "batch query"]
+    real_keys: Bool[Tensor, "batch key"]
+
+    def asking(self, exclude: str = "both") -> Bool[Tensor, "batch query"]:
+        """The queries that count."""
+        return self.real_queries & _kept(self.queries, "query", exclude)
+
+    def answering(self, exclude: str = "both") -> Bool[Tensor, "batch key"]:
+        """The keys that count."""
+        return self.real_keys & _kept(self.keys, "key", exclude)
+
+
+def _kept(tokens: Tensor, side: str, exclude: str) -> Tensor:
+    if exclude not in EXCLUDE:
+        raise ValueError(f"exclude must be one of {', '.join(EXCLUDE)}; got {exclude!r}")
+    special = (tokens == BOS) | (tokens == EOS)
+    return ~special if exclude in ("both", side) else torch.ones_like(special)
+
+
+def sides(batch: Batch, chain: str) -> Sides:
+    """Tells what the blocks of a chain read.
+
+    Raises:
+        ValueError: There is no such chain, or the batch lacks its side.
+    """
+    if chain not in CHAINS:
+        raise ValueError(f"chain must be one of {', '.join(CHAINS)}; got {chain!r}")
+    if chain == "decoder-self":
+        return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid)
+    valid = batch.source_valid
+    assert batch.source is not None
+    if chain == "encoder-self":
+        return Sides(batch.source, batch.source, valid, valid)
+    return Sides(batch.fed, batch.source, batch.target_drawn, valid)
