@@ -107,7 +107,8 @@ def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
     shared = [take(Stream(text, 31, 3, rank=rank, processes=2), 30) for rank in range(2)]
     for one, *two in zip(whole, *shared, strict=True):
         ((batch, _),) = one.shares
-        expected = dict(zip(batch.sentences.tolist(), batch.fed[:, 0].tolist(), strict=True))
+        blocks = batch.sentences.tolist()
+        expected = dict(zip(blocks, text.targets.before(blocks).tolist(), strict=True))
         halves = [part.shares[0][0] for part in two if part.shares[0][1]]
         found = {
             place: token
