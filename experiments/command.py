@@ -19,6 +19,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, presets
 
 from guides import GUIDES, RECIPES, Reader
+from latentheads.disagreement import KINDS, Disagreement
 from latentheads.names import CHAINS
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
@@ -71,6 +72,7 @@ class Settings:
         device: Where to run.
         out: The run folder.
         label_smoothing: Of the likelihood while training; never of a reported figure.
+        disagreement: A term of the model while training that rewards heads for differing.
         overwrite: Whether another run there may be replaced.
         tensorboard: Whether to write TensorBoard's file too.
         verbose: Whether to print the KL of every site.
@@ -92,6 +94,7 @@ class Settings:
     device: torch.device
     out: Path
     label_smoothing: float
+    disagreement: Disagreement | None
     overwrite: bool
     tensorboard: bool
     verbose: bool
@@ -188,6 +191,31 @@ def _parser(prog: str, description: str) -> Parser:
         default=0.0,
         help="of the likelihood while training; never of a reported figure",
     )
+    parser.add_argument(
+        "--disagreement",
+        type=str,
+        default="none",
+        help="reward heads for differing while training, as Li et al. 2018: none, or some of "
+        f"{','.join(KINDS)}; never part of a reported figure",
+    )
+    parser.add_argument(
+        "--disagreement_weight",
+        type=float,
+        default=1.0,
+        help="lambda of it, in nats a target token and block",
+    )
+    parser.add_argument(
+        "--disagreement_chains",
+        type=str,
+        default="all",
+        help=f"chains that it acts on: all, or some of {','.join(CHAINS)}",
+    )
+    parser.add_argument(
+        "--disagreement_diagonal",
+        type=bool,
+        default=True,
+        help="compare each head with itself too, as the paper does",
+    )
     parser.add_argument("--overwrite", type=bool, default=False, help="start anew in a used folder")
     parser.add_argument(
         "--tensorboard", type=bool, default=False, help="write TensorBoard's file too"
@@ -233,6 +261,7 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         device=_device(configuration.device),
         out=Path(configuration.out or f"runs/{recipe}-seed{configuration.seed}"),
         label_smoothing=configuration.label_smoothing,
+        disagreement=_disagreement(configuration),
         overwrite=configuration.overwrite,
         tensorboard=configuration.tensorboard,
         verbose=configuration.verbose,
@@ -290,6 +319,20 @@ def _tied_options(guide: type[Reader], given: dict[str, Any], prior: type[Prior]
 
 def _group(kind: type[T], configuration: Namespace) -> T:
     return kind(**{field.name: configuration[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _disagreement(configuration: Namespace) -> Disagreement | None:
+    if configuration.disagreement == "none":
+        return None
+    kinds = tuple(configuration.disagreement.split(","))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"unknown disagreement {kind!r}: choose from none, {', '.join(KINDS)}")
+    weight = configuration.disagreement_weight
+    if not math.isfinite(weight):
+        raise ValueError(f"disagreement_weight must be finite, got {weight}")
+    chains = _chains(configuration.disagreement_chains)
+    return Disagreement(kinds, weight, chains, configuration.disagreement_diagonal)
 
 
 def _chains(text: str) -> tuple[str, ...] | None:

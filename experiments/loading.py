@@ -48,11 +48,16 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     latent, types = settings.latent, len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("share all needs one joint vocabulary of source and target")
-    if network.cutoffs and not isinstance(target, Words):
+    if source is None and network.cutoffs and not isinstance(target, Words):
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
+    model: HeadModel
     if source is None:
-        return LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
-    return Translation(len(source), types, prior, network, latent, label_smoothing=smoothing)
+        model = LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
+    else:
+        sizes = len(source), types
+        model = Translation(*sizes, prior, network, latent, label_smoothing=smoothing)
+    model.disagreement = settings.disagreement
+    return model
 
 
 def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:

@@ -24,6 +24,10 @@ GatePrior = Callable[[HeadContext], Distribution]
 """The second kind of latent: the law of a block's gates, event ``head``."""
 
 
+Watch = Callable[[Tensor, Tensor, Mask], None]
+"""What somebody does with the logits, values and mask of a pass."""
+
+
 class MultiHeadAttention(nn.Module):
     """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.
 
@@ -172,6 +176,9 @@ def _pick(held: Tensor, rows: Tensor) -> Tensor:
 class LatentAttention(nn.Module):
     """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
 
+    Attributes:
+        watch: Called with the logits, values and mask of every pass, where somebody listens.
+
     Args:
         block: Its address.
         width: Model width.
@@ -193,6 +200,7 @@ class LatentAttention(nn.Module):
         self.attention = MultiHeadAttention(width, block.heads, dropout)
         self.prior = prior
         self.gate = gate
+        self.watch: Watch | None = None
 
     def forward(
         self,
@@ -214,6 +222,8 @@ class LatentAttention(nn.Module):
         q, k, v = self._project(query, memory, cache)
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
+        if self.watch is not None:
+            self.watch(logits, v, mask)
         gate = self._draw_gate(context, cache)
         return self.attention.read_out(logits, v, mask, gate), logits
 

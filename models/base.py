@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import PAD, Batch
+from latentheads.disagreement import Disagreement
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import tell_parameters
 from latentheads.names import SENTENCES, TARGET, Block
@@ -40,6 +41,7 @@ class HeadModel(nn.Module, ABC):
 
     Attributes:
         output: The layer that turns the states into tokens; a subclass makes it.
+        disagreement: A term that rewards heads for differing while training; None at first.
 
     Args:
         chains: The chains of blocks this network has.
@@ -63,6 +65,7 @@ class HeadModel(nn.Module, ABC):
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
+        self.disagreement: Disagreement | None = None
 
     @property
     def blocks(self) -> list[Block]:
@@ -96,8 +99,20 @@ class HeadModel(nn.Module, ABC):
         """
         tell_parameters("model", self)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
-            law = self.likelihood(self.states(batch), batch)
+            law = self.likelihood(self._differing(batch), batch)
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
+
+    def _differing(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+        """Runs the network; while training, with a factor a block for how its heads differ."""
+        term = self.disagreement
+        if term is None or not self.training:
+            return self.states(batch)
+        with term.heard(self) as found:
+            states = self.states(batch)
+        tokens = (batch.scored != PAD).sum(-1)
+        for block, value in found.items():
+            pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)
+        return states
 
     @property
     def dtype(self) -> torch.dtype:

@@ -176,6 +176,19 @@ def test_a_diverging_run_says_so_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> None:
+    objectives, bounds = [], []
+    for kinds in ("none", "output,position"):
+        words = ["--recipe", "transformer", "--disagreement", kinds, *TINY, *SHORT]
+        done = program("run.py", *words, "--steps=1", "--out", str(tmp_path / kinds))
+        assert done.returncode == 0, done.stderr
+        first = json.loads((tmp_path / kinds / "metrics.jsonl").read_text().splitlines()[0])
+        objectives.append(first["objective"])
+        bounds.append(first["valid"]["elbo"])
+    assert objectives[1] < objectives[0] - 0.5
+    assert abs(bounds[1] - bounds[0]) < 0.5
+
+
 def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     words = ["--latent", "decoder-cross", *TINY, *SHORT, "--out", str(tmp_path / "run")]
     assert program("run.py", *words).returncode == 0
@@ -188,6 +201,8 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     [
         ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
         ("--heads 5", "heads must divide the width 8, got 5"),
+        ("--disagreement outputs", "unknown disagreement 'outputs': choose from none, subspace"),
+        ("--disagreement output --disagreement_weight nan", "disagreement_weight must be finite"),
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),

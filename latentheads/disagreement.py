@@ -1,0 +1,129 @@
+r"""Priors that make heads differ: how little the heads of a block agree (Li et al. 2018).
+
+For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the agreement is
+
+.. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
+
+with x the unit vector of the head's values (``subspace``), of its output (``output``), or its
+attention weights as they are (``position``). The model is multiplied by
+:math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a term to train with, absent
+in evaluation, so that every reported bound stays one on the tokens alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.attention import LatentAttention
+from latentheads.mask import Mask
+from latentheads.names import CHAINS
+from latentheads.numeric import full_precision
+
+__all__ = ["KINDS", "Disagreement", "agreement"]
+
+KINDS = ("subspace", "position", "output")
+"""What heads may be compared by."""
+
+
+def agreement(
+    x: Float[Tensor, "*batch head token dim"], diagonal: bool = True
+) -> Float[Tensor, "*batch token"]:
+    """The mean product of the heads' vectors at every token.
+
+    Args:
+        x: A vector a head and token.
+        diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors that
+            adds a constant; for attention weights it punishes a head for being sharp.
+    """
+    heads = x.shape[-3]
+    of_all = x.mean(-3).square().sum(-1)
+    if diagonal:
+        return of_all
+    alone = x.square().sum(-1).sum(-2)
+    return (heads**2 * of_all - alone) / (heads * (heads - 1))
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The term of a model that rewards heads for differing.
+
+    Attributes:
+        kinds: What heads are compared by; several kinds add up.
+        weight: lambda, in nats a target token and block.
+        chains: Of the blocks of these chains; None for all.
+        diagonal: As in :func:`agreement`.
+    """
+
+    kinds: tuple[str, ...]
+    weight: float = 1.0
+    chains: tuple[str, ...] | None = None
+    diagonal: bool = True
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {kind!r}")
+        for chain in self.chains or ():
+            if chain not in CHAINS:
+                raise ValueError(f"chains must be of {', '.join(CHAINS)}; got {chain!r}")
+        if not self.kinds:
+            raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
+
+    def of_block(
+        self, logits: Float[Tensor, "*batch head query key"], values: Tensor, mask: Mask
+    ) -> Float[Tensor, "*batch"]:
+        """The agreement of a block's heads, summed over kinds, its mean over tokens.
+
+        Padding and rows without a choice do not count.
+        """
+        weights = torch.softmax(logits + mask.bias, -1)
+        queries, keys = mask.latent.amax(-1), mask.latent.amax(-2)
+        total = logits.new_zeros(())
+        for kind in self.kinds:
+            if kind == "subspace":
+                total = total + _mean(self._unit(values), keys)
+            elif kind == "output":
+                heads = torch.matmul(weights.to(values.dtype), values)
+                total = total + _mean(self._unit(heads), queries)
+            else:
+                total = total + _mean(agreement(weights, self.diagonal), queries)
+        return total
+
+    def _unit(self, x: Float[Tensor, "*batch head token dim"]) -> Float[Tensor, "*batch token"]:
+        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal)
+
+    @contextmanager
+    def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+        """Collects the agreement of every block that runs meanwhile, by its name."""
+        found: dict[str, Tensor] = {}
+        blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
+        chosen = [b for b in blocks if self.chains is None or b.block.chain in self.chains]
+
+        def listen(block: LatentAttention) -> None:
+            def watch(logits: Tensor, values: Tensor, mask: Mask) -> None:
+                found[block.block.name] = self.of_block(logits, values, mask)
+
+            block.watch = watch
+
+        for block in chosen:
+            if block.block.heads > 1:
+                listen(block)
+        try:
+            yield found
+        finally:
+            for block in chosen:
+                block.watch = None
+
+
+def _mean(
+    each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
+) -> Float[Tensor, "*batch"]:
+    """The mean over the tokens that count, 0 where none does."""
+    return (each * counted).sum(-1) / counted.sum(-1).clamp_min(1)
