@@ -202,7 +202,10 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
         ("--heads 5", "heads must divide the width 8, got 5"),
         ("--disagreement outputs", "unknown disagreement 'outputs': choose from none, subspace"),
-        ("--disagreement output --disagreement_weight nan", "disagreement_weight must be finite"),
+        (
+            "--disagreement output --disagreement_weight nan",
+            "--disagreement_weight: expected float, got nan",
+        ),
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
