@@ -310,6 +310,7 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
         "label_smoothing needs a full softmax: drop it, or the cutoffs",
     ),
     (write_text, f"{TEXT} --cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+    (nothing, "--cutoffs [9,19]", "cutoffs, of an adaptive softmax, are for a language model"),
 ]
 
 

@@ -265,7 +265,9 @@ def test_subwords_stand_behind_the_very_prompt(
         given.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    loaded: Any = SimpleNamespace(target=target, settings=SimpleNamespace(data=SimpleNamespace(block=0)))
+    loaded: Any = SimpleNamespace(
+        target=target, settings=SimpleNamespace(data=SimpleNamespace(block=0))
+    )
     found = list(continued(loaded, sampler, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
     assert given == [target.encode(prompt)[:-1]] * 2

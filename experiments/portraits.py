@@ -1,0 +1,447 @@
+"""Figures of what the heads of finished runs do, several runs on one scale."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.patches import Patch, Rectangle
+from torch import Tensor
+
+from latentheads.divergence import Divergence
+from latentheads.names import CHAINS, Block
+from latentheads.reading import (
+    Measures,
+    Positional,
+    RareWord,
+    Relevance,
+    Role,
+    Syntactic,
+    role_map,
+)
+
+__all__ = ["Portrait", "draw_averages", "draw_maps", "draw_pairs", "draw_roles", "others"]
+
+WIDTH = 7.5
+PANELS = 6
+"""Panels side by side, at most."""
+CELLS = 12
+"""Heads side by side in a role map of several chains, at most."""
+QUANTITIES = {
+    "confidence": "confidence\nmean largest weight",
+    "entropy": "entropy\nnats",
+    "importance": "importance\n|∂L/∂mask|, norm 1",
+    "relevance": "relevance\nshare of the block",
+    "cosine": "cosine of outputs\nmean with the others",
+}
+KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What the heads of a run are like.
+
+    Attributes:
+        name: What the run is called.
+        blocks: Its blocks, latent or not.
+        divergence: Between the heads of every block, by site.
+        measures: Entropy, confidence and cosine.
+        importance: By the gradient of the loss, by block.
+        relevance: Propagated from predictions; None where it was left out.
+        positional: Relative positions that heads point to.
+        rare: Rare words that they point to, by chain.
+        syntactic: Dependencies that they follow; None where no sentence is parsed.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    divergence: Divergence
+    measures: Measures
+    importance: dict[str, Tensor]
+    relevance: Relevance | None
+    positional: Positional
+    rare: dict[str, RareWord]
+    syntactic: Syntactic | None
+
+    @property
+    def chains(self) -> list[str]:
+        """Its chains."""
+        own = {block.chain for block in self.blocks}
+        return [chain for chain in CHAINS if chain in own]
+
+    def chain(self, name: str) -> list[Block]:
+        """The blocks of a chain, bottom to top."""
+        found = [block for block in self.blocks if block.chain == name]
+        return sorted(found, key=lambda block: block.layer)
+
+    @property
+    def roles(self) -> list[Role]:
+        """All roles that its heads play."""
+        syntactic = [] if self.syntactic is None else self.syntactic.roles
+        rare = [role for found in self.rare.values() for role in found.roles]
+        return [*self.positional.roles, *syntactic, *rare]
+
+    @property
+    def normalised(self) -> Divergence:
+        """Divergence a query, whose average is the one number without the length."""
+        return replace(self.divergence, summed=self.divergence.normalised)
+
+    @property
+    def maps(self) -> dict[str, dict[str, Tensor]]:
+        """Every quantity that has one figure a head, by block."""
+        found = {
+            "confidence": self.measures.confidence,
+            "entropy": self.measures.entropy,
+            "importance": self.importance,
+            "cosine": {name: others(each) for name, each in self.measures.cosine.items()},
+        }
+        if self.relevance is not None:
+            found["relevance"] = self.relevance.shares
+        return found
+
+
+def others(matrix: Tensor) -> Tensor:
+    """The mean of every row of a symmetric matrix, its diagonal left out; NaN of a lone head."""
+    return (matrix.sum(-1) - matrix.diagonal()) / (len(matrix) - 1)
+
+
+def draw_pairs(portrait: Portrait, top: float, title: str, path: Path) -> None:
+    """Draws the divergence between the heads of every block, a panel a layer, a row a chain.
+
+    Args:
+        portrait: Of the run.
+        top: End of the colour scale.
+        title: What was read.
+        path: Where to write.
+    """
+    lines = [part for chain in portrait.chains for part in _cut(portrait.chain(chain))]
+    columns = max(map(len, lines))
+    figure, axes = plt.subplots(
+        len(lines),
+        columns,
+        figsize=(
+            min(WIDTH, 1.4 + 1.7 * max(columns, 2)),
+            max(3.0, 0.7 + len(lines) * (WIDTH - 1.2) / max(columns, 4)),
+        ),
+        squeeze=False,
+        layout="constrained",
+    )
+    image = None
+    for row, blocks in zip(axes, lines):
+        for axis in row:
+            axis.set_axis_off()
+        for axis, block in zip(row, blocks):
+            image = _pairs(axis, portrait.divergence, block, top)
+            axis.set_xlabel("head", fontsize=8)
+        row[0].set_ylabel(f"{blocks[0].chain}\nhead", fontsize=9)
+    for axis in axes[:-1].flat:
+        axis.set_xlabel("")
+    _title(figure, f"{portrait.name}: {_averages(portrait)}\n{title}")
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
+    bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    _save(figure, path)
+
+
+def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
+    axis.set_axis_on()
+    matrix = divergence.summed[block.site()]
+    image = axis.imshow(matrix.numpy(), vmin=0, vmax=top, cmap="YlGnBu")
+    axis.set_title(f"layer {block.layer}: {_number(_mean(matrix))}", fontsize=8)
+    ticks = range(0, block.heads, math.ceil(block.heads / 4))
+    axis.set_xticks(ticks)
+    axis.set_yticks(ticks)
+    axis.tick_params(labelsize=8)
+    return image
+
+
+def _averages(portrait: Portrait) -> str:
+    """The one number, and the same a query."""
+    summed, each = portrait.divergence.average(), portrait.normalised.average()
+    return f"average JSD {_number(summed)} nats a sentence, {_number(each, 3)} a query"
+
+
+def _mean(matrix: Tensor) -> float | None:
+    return float(others(matrix).mean()) if len(matrix) > 1 else None
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "none" if value is None else f"{value:.{digits}f}"
+
+
+def _cut(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    for start in range(0, len(blocks), PANELS):
+        yield blocks[start : start + PANELS]
+
+
+def _ticks(number: int) -> range:
+    return range(0, number, 1 if number <= 8 else max(4, number // 8))
+
+
+def draw_averages(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+    """Draws the average divergence of every layer, a line a run: summed above, a query below."""
+    chains = _chains(portraits)
+    figure, axes = plt.subplots(
+        2,
+        len(chains),
+        figsize=(WIDTH, 5.2),
+        squeeze=False,
+        sharex="col",
+        sharey="row",
+        layout="constrained",
+    )
+    for place, portrait in enumerate(portraits):
+        for axis, chain in _each(axes[0], chains, portrait):
+            _line(axis, portrait.divergence, portrait.chain(chain), place, portrait.name)
+        for axis, chain in _each(axes[1], chains, portrait):
+            _line(axis, portrait.normalised, portrait.chain(chain), place, portrait.name)
+    for axis, chain in zip(axes[0], chains):
+        axis.set_title(chain, fontsize=10)
+    for axis in axes[1]:
+        axis.set_xlabel("layer")
+    labels = ("nats a sentence\n(summed over queries)", "nats a query\n(at most ln 2 = 0.693)")
+    for row, label in zip(axes, labels):
+        row[0].set_ylabel(f"average JSD of head pairs\n{label}", fontsize=9)
+        tops = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
+        row[0].set_ylim(0, 1.08 * max(tops, default=1.0))
+    handles, names = _legend(axes[0])
+    figure.legend(
+        handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
+    )
+    _title(figure, title)
+    _save(figure, path)
+
+
+def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
+    heights = [_mean(found.summed[block.site()]) for block in blocks]
+    values = [np.nan if height is None else height for height in heights]
+    layers = [block.layer for block in blocks]
+    marker = "os^Dv<>PX*"[place % 10]
+    axis.plot(layers, values, marker=marker, color=f"C{place % 10}", label=name)
+    axis.set_xticks(layers if len(layers) <= PANELS else _ticks(len(layers)))
+    axis.grid(alpha=0.3)
+
+
+def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
+    """Every line once, whichever panels it is in."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels()):
+            found.setdefault(name, handle)
+    return list(found.values()), list(found)
+
+
+def draw_maps(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+    """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
+    found = [portrait.maps for portrait in portraits]
+    names = [name for name in QUANTITIES if any(name in maps for maps in found)]
+    lines = [
+        (chain, portrait, maps)
+        for chain in _chains(portraits)
+        for portrait, maps in zip(portraits, found)
+        if chain in portrait.chains
+    ]
+    heights = [0.22 + max(0.5, 0.15 * len(portrait.chain(chain))) for chain, portrait, _ in lines]
+    figure, axes = plt.subplots(
+        len(lines),
+        len(names),
+        figsize=(WIDTH, 1.5 + sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
+    )
+    for column, name in zip(axes.T, names):
+        scale = _scale([maps[name] for maps in found if name in maps])
+        image = None
+        for axis, (chain, portrait, maps) in zip(column, lines):
+            if name in maps:
+                image = _map(axis, _grid(portrait.chain(chain), maps[name]), scale)
+            else:
+                axis.set_axis_off()
+        pad = 0.1 / sum(heights)
+        bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
+        bar.set_label(QUANTITIES[name], fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        column[-1].set_xlabel("head", fontsize=8)
+    _label_rows(axes, [f"{chain}, {portrait.name}" for chain, portrait, _ in lines])
+    _title(figure, title)
+    _save(figure, path)
+
+
+def _label_rows(axes: Any, names: Sequence[str]) -> None:
+    """Names every row, and its layers once."""
+    for row, name in zip(axes, names):
+        row[0].set_ylabel("layer", fontsize=8)
+        row[0].set_title(name, fontsize=8, loc="left", pad=3)
+        for axis in row[1:]:
+            axis.tick_params(labelleft=False)
+    for row, below in pairwise(axes):
+        for axis, next_axis in zip(row, below):
+            axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
+
+
+def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+    """Colours for all values together: from 0, or around it where some are negative."""
+    values = torch.cat([each.flatten() for blocks in maps for each in blocks.values()])
+    values = values[values.isfinite()]
+    top = max(1e-9, float(values.abs().max())) if len(values) else 1.0
+    if (values < 0).any():
+        return {"vmin": -top, "vmax": top, "cmap": "RdBu_r"}
+    return {"vmin": 0, "vmax": top, "cmap": "YlGnBu"}
+
+
+def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
+    """Layers by heads; NaN where a block has fewer heads than others."""
+    grid = np.full((len(blocks), max(block.heads for block in blocks)), np.nan)
+    for row, block in zip(grid, blocks):
+        row[: block.heads] = values[block.name].numpy()
+    return grid
+
+
+def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
+    image = axis.imshow(grid, aspect="auto", origin="lower", **scale)
+    axis.set_xticks(_ticks(grid.shape[1]))
+    axis.set_yticks(_ticks(grid.shape[0]))
+    axis.tick_params(labelsize=7)
+    return image
+
+
+def draw_roles(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+    """Draws which head plays which role, a row a run, chains side by side where they fit."""
+    chains = _chains(portraits)
+    most = max(block.heads for portrait in portraits for block in portrait.blocks)
+    beside = len(chains) if most * len(chains) <= CELLS else 1
+    lines = [
+        (portrait, chains[start : start + beside])
+        for portrait in portraits
+        for start in range(0, len(chains), beside)
+        if any(chain in portrait.chains for chain in chains[start : start + beside])
+    ]
+    heights = [0.4 + 0.27 * _depth(portrait, shown) for portrait, shown in lines]
+    figure, axes = plt.subplots(
+        len(lines),
+        beside,
+        figsize=(WIDTH, 1.2 + sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
+    )
+    width = (WIDTH - 0.8) / (beside * most)
+    for row, (portrait, shown) in zip(axes, lines):
+        for axis in row:
+            axis.set_axis_off()
+        for axis, chain in _each(row, shown, portrait):
+            _roles(axis, portrait, chain, width)
+        row[0].set_ylabel("layer", fontsize=8)
+        own = row[0].get_title(loc="left")
+        row[0].set_title(f"{portrait.name}\n{own}", fontsize=9, loc="left")
+    for axis in axes[-1]:
+        axis.set_xlabel("head", fontsize=8)
+    figure.legend(
+        handles=[Patch(color=colour, label=label) for label, colour in _kinds()],
+        frameon=False,
+        loc="outside lower center",
+        ncols=3,
+        fontsize=8,
+    )
+    _title(figure, title)
+    _save(figure, path)
+
+
+def _depth(portrait: Portrait, chains: Sequence[str]) -> int:
+    return max(len(portrait.chain(chain)) for chain in chains)
+
+
+def _kinds() -> Iterator[tuple[str, str]]:
+    notes = ("key less query", "↓ to the dependent, ↑ to the governor", "one of the two rarest")
+    for (kind, colour), note in zip(KINDS.items(), notes):
+        yield f"{kind} ({note})", colour
+
+
+def _roles(axis: Any, portrait: Portrait, chain: str, width: float) -> None:
+    blocks = portrait.chain(chain)
+    heads = max(block.heads for block in blocks)
+    axis.set_axis_on()
+    axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
+    axis.set_title(chain, fontsize=9, loc="left")
+    axis.set_xticks(range(heads) if heads <= 16 else _ticks(heads))
+    axis.set_yticks(range(len(blocks)))
+    axis.set_xticks(np.arange(heads - 1) + 0.5, minor=True)
+    axis.set_yticks(np.arange(len(blocks) - 1) + 0.5, minor=True)
+    axis.grid(which="minor", color="0.85")
+    axis.tick_params(which="minor", length=0)
+    axis.tick_params(labelsize=8)
+    found = role_map(portrait.roles)
+    for row, block in enumerate(blocks):
+        for head, roles in found.get(block.name, {}).items():
+            _cell(axis, head, row, roles, width)
+
+
+def _cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
+    """Bands for the kinds of roles that a head plays, one above the other.
+
+    Args:
+        axis: Where to draw.
+        head: The cell's column.
+        row: The cell's row.
+        roles: What the head plays.
+        width: Of the cell, in inches; letters get the size that fits.
+    """
+    kinds = [kind for kind in KINDS if any(role.role == kind for role in roles)]
+    for place, kind in enumerate(kinds):
+        height = 1 / len(kinds)
+        bottom = row + 0.5 - (place + 1) * height
+        axis.add_patch(Rectangle((head - 0.5, bottom), 1, height, color=KINDS[kind], lw=0))
+        label = _label([role for role in roles if role.role == kind], width > 0.7)
+        size = min(8.0, 16 * height, 115 * width / len(label))
+        middle = bottom + height / 2
+        axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
+
+
+def _label(roles: Sequence[Role], long: bool) -> str:
+    """The role in a few characters; of several relations the one furthest above its baseline.
+
+    Args:
+        roles: Of one kind.
+        long: Say how many more there are.
+    """
+    best = max(roles, key=lambda role: role.score - (role.baseline or 0))
+    if best.role == "positional":
+        return best.detail
+    if best.role == "rare-word":
+        return "rare"
+    relation, direction = best.detail.split(" to ")
+    more = f" +{len(roles) - 1}" if long and len(roles) > 1 else ""
+    return f"{relation}{'↓' if direction == 'dependent' else '↑'}{more}"
+
+
+def _chains(portraits: Sequence[Portrait]) -> list[str]:
+    return [chain for chain in CHAINS if any(chain in each.chains for each in portraits)]
+
+
+def _each(row: Any, chains: Sequence[str], portrait: Portrait) -> Iterator[tuple[Any, str]]:
+    """The axes of the chains that a run has."""
+    return ((axis, chain) for axis, chain in zip(row, chains) if chain in portrait.chains)
+
+
+def _title(figure: Any, text: str) -> None:
+    """Writes lines above a figure, broken where they would be wider."""
+    letters = int(14 * figure.get_figwidth())
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
+    figure.suptitle("\n".join(lines), fontsize=9)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

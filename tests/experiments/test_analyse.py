@@ -1,0 +1,377 @@
+"""What the heads of finished runs do: real processes, the library's numbers, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Part, Rows, Words, batches
+from latentheads.divergence import divergence
+from latentheads.reading import (
+    Parsed,
+    Positions,
+    Rarity,
+    Relations,
+    detect,
+    frequency_ranks,
+    gradient_importance,
+    grammar_arcs,
+    measure,
+    relevance,
+)
+from tests.experiments.programs import ROOT, SHORT, TINY, program
+from tests.experiments.test_data import LANGUAGES, write_corpus
+from tests.experiments.test_loading import train
+
+NAMES = ("transformer-seed0", "cascaded-seed0")
+SENTENCES, TOP = 9, 30
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two finished runs on the grammar."""
+    out = tmp_path_factory.mktemp("runs")
+    words = ["--recipes=transformer,cascaded", "--seeds=0", *TINY, *SHORT, "--out", str(out)]
+    done = program("compare.py", *words)
+    assert done.returncode == 0, done.stderr
+    return [str(out / name) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run on a folder of text beside it, taken for a finished one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        top = tmp_path_factory.mktemp("text")
+        data = write_corpus(top / "corpus")
+        train(top / "run", "--data", str(data), *LANGUAGES, "--recipe=coda")
+        (top / "run" / "results.json").write_text("{}")
+        yield top / "run"
+
+
+def said(*words: Any) -> Any:
+    from analyse import make_parser
+
+    return make_parser().parse_args([str(word) for word in words])
+
+
+def text_of(*words: Any) -> Any:
+    from analyse import texts
+
+    return texts(said(*words))[0]
+
+
+def close(found: Any, expected: torch.Tensor) -> bool:
+    mine = torch.as_tensor(found, dtype=torch.float64)
+    return torch.allclose(mine, expected.double(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("analysis") / "new"
+    words = ["--sentences", str(SENTENCES), "--top", str(TOP), "--out", str(out)]
+    done = program("analyse.py", *runs, *words)
+    assert done.returncode == 0, done.stderr
+    assert (out / "table.md").read_text() in done.stdout
+    assert done.stdout.endswith(f"written to {out}\n")
+    assert all(f"{name}, relevance" in done.stderr for name in NAMES)
+    return out
+
+
+def test_everything_is_written(analysed: Path) -> None:
+    figures = {"divergence.png", "heads.png", "roles.png"}
+    figures |= {f"divergence-{name}.png" for name in NAMES}
+    tables = {"table.md", "table.csv", "heads.csv", "analysis.json"}
+    assert {path.name for path in analysed.iterdir()} == figures | tables
+    assert all((analysed / name).read_bytes().startswith(b"\x89PNG") for name in figures)
+    written = json.loads((analysed / "analysis.json").read_text())
+    assert written["options"]["sentences"] == SENTENCES
+    assert written["options"]["part"] == "valid"
+    assert written["versions"]["torch"] == torch.__version__
+    assert written["same_text"]
+    assert [run["summary"]["run"] for run in written["runs"]] == list(NAMES)
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: int) -> None:
+    text = text_of(runs[place], "--sentences", SENTENCES)
+    model, corpus = text.run.model, text.corpus
+    parts = list(batches(text.part, 4096))
+    assert sorted(parts[0].sentences.tolist()) == list(range(SENTENCES))
+    written = json.loads((analysed / "analysis.json").read_text())["runs"][place]
+    blocks = {block["block"]: block for block in written["blocks"]}
+    apart, measures = divergence(model, parts), measure(model, parts)
+    importance, propagated = gradient_importance(model, parts), relevance(model, parts)
+    positions = Positions()
+    for chain, side, words in (
+        ("encoder-self", corpus.train.sources, corpus.source),
+        ("decoder-self", corpus.train.targets, corpus.target),
+        ("decoder-cross", corpus.train.sources, corpus.source),
+    ):
+        rarity = Rarity(frequency_ranks(torch.tensor(side.tokens), len(words)), TOP)
+        detect(model, parts, [positions, rarity], chain)
+        rare = rarity.result()
+        for name in rare.two:
+            assert close(blocks[name]["two_rarest"], rare.two[name])
+            assert blocks[name]["rare_queries"] == rare.count[name] > 0
+    found = positions.result()
+    assert set(blocks) == set(found.share) == set(measures.entropy)
+    for name, block in blocks.items():
+        assert close(block["divergence"], apart.summed[f"{name}.logits"])
+        assert close(block["divergence_per_query"], apart.normalised[f"{name}.logits"])
+        assert block["divergence_average"] == pytest.approx(block["divergence"][0][1], rel=1e-5)
+        assert close(block["entropy"], measures.entropy[name])
+        assert close(block["confidence"], measures.confidence[name])
+        assert close(block["cosine"], measures.cosine[name])
+        assert close(block["importance"], importance[name])
+        assert close(block["relevance"], propagated.shares[name])
+        assert close(block["offset_share"], found.share[name])
+    summary = written["summary"]
+    assert summary["jsd"] == pytest.approx(apart.average(), rel=1e-4)
+    assert summary["jsd decoder-cross"] == pytest.approx(apart.average("decoder-cross"), rel=1e-4)
+    assert summary["jsd_per_query"] < summary["jsd"]
+    entropies = torch.cat(list(measures.entropy.values()))
+    assert summary["entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
+    assert summary["positional"] == len({(role.block, role.head) for role in found.roles})
+    assert written["tokens"]["target"] == sum(map(len, text.part.targets))
+
+
+def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) -> None:
+    text = text_of(runs[0], "--sentences", SENTENCES)
+    known = [row for row in text.part.sources if UNK not in row]
+    lines = [text.corpus.source.decode(row.tolist()) for row in known]
+    assert 0 < len(known) == len(text.parses.part)
+    relations = Relations(grammar_arcs(lines))
+    shown = batches(Part(Rows.of([[EOS]] * len(known)), Rows.of(known)), 4096)
+    detect(text.run.model, shown, [relations], "encoder-self")
+    written = json.loads((analysed / "analysis.json").read_text())["runs"][0]["syntactic"]
+    assert (written["origin"], written["sentences"]) == ("the grammar", len(known))
+    for name, each in relations.result().accuracy.items():
+        assert close(written["accuracy"][name], each)
+    cases = relations.result().cases
+    assert [case["baseline"] for case in written["cases"]] == [case.baseline for case in cases]
+
+
+def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
+    table, heads = pd.read_csv(analysed / "table.csv"), pd.read_csv(analysed / "heads.csv")
+    assert list(table.run) == list(NAMES)
+    assert list(table.recipe) == ["transformer", "cascaded"]
+    assert len(heads) == table["heads"].sum()
+    assert not heads.duplicated(["run", "block", "head"]).any()
+    for row in table.itertuples():
+        own = heads[heads.run == row.run]
+        assert own.entropy.mean() == pytest.approx(row.entropy, rel=1e-4, abs=1e-5)
+        assert own.divergence.mean() == pytest.approx(row.jsd, rel=1e-4, abs=1e-5)
+        assert own.cosine.mean() == pytest.approx(row.cosine, rel=1e-4, abs=1e-5)
+        assert own.roles.fillna("").str.contains("positional").sum() == row.positional
+    first = (analysed / "table.md").read_text().splitlines()[2]
+    assert first.startswith("| `transformer-seed0` | `transformer` | ")
+    assert f" {table.jsd[0]:.2f} |" in first
+
+
+def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
+    from analyse import portray, texts
+
+    options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
+    plain, drawn = (portray(text, options) for text in texts(options))
+    assert plain.relevance is None
+    assert "relevance" not in plain.maps
+    for portrait, path in ((plain, runs[0]), (drawn, runs[1])):
+        text = text_of(path, "--sentences=4")
+        parts = list(batches(text.part, 4096))
+        expected = measure(text.run.model, parts, text.run.guide, 3)
+        still = measure(text.run.model, parts)
+        block = "decoder.1.cross"
+        assert close(portrait.measures.entropy[block], expected.entropy[block])
+        moved = not close(portrait.measures.entropy[block], still.entropy[block])
+        assert moved == (portrait is drawn)
+
+
+def conllu(path: Path, *sentences: str) -> Path:
+    """Every word depends on the one before it, as its object."""
+    lines = []
+    for sentence in sentences:
+        for place, word in enumerate(sentence.split(), 1):
+            relation = "obj" if place > 1 else "root"
+            row = [str(place), word, "_", "_", "_", "_", str(place - 1), relation, "_", "_"]
+            lines.append("\t".join(row))
+        lines.append("")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
+    runs: list[str], other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import analyse
+
+    file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
+    words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
+    assert analyse.main([*words, "--conllu", str(file)]) == 0
+    table = (out / "table.md").read_text()
+    assert "Warning: not all runs were read on the same tokens" in table
+    assert f"2 sentences parsed by {file}" in table
+    assert "Syntactic roles were not looked for" not in table
+    written = json.loads((out / "analysis.json").read_text())
+    assert not written["same_text"]
+    parsed = written["runs"][1]["syntactic"]
+    assert parsed["origin"] == str(file)
+    down, up = (case for case in parsed["cases"] if case["relation"] == "dobj")
+    assert (down["offset"], up["offset"], down["count"], up["count"]) == (1, -1, 4, 4)
+    assert set(parsed["accuracy"]) == {"encoder.0.self"}
+    assert analyse.main(words) == 0
+    assert "Syntactic roles were not looked for in run: no parses" in capsys.readouterr().out
+    assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
+
+
+def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
+    from analyse import portray
+
+    train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
+    (tmp_path / "results.json").write_text("{}")
+    words = [tmp_path, "--relevance=2"]
+    text = text_of(*words)
+    portrait = portray(text, said(*words))
+    assert portrait.chains == ["decoder-self"]
+    assert portrait.syntactic is not None
+    assert set(portrait.syntactic.accuracy) == {"decoder.0.self"}
+    assert portrait.relevance is not None
+    tokens = text.part.targets.lengths
+    assert portrait.relevance.predictions == tokens[0] + tokens[1]
+
+
+def test_blocks_without_a_latent_are_measured_too() -> None:
+    from analyse import distances
+
+    from tests.tiny import build, small_batch
+
+    torch.set_default_dtype(torch.float64)
+    some = build(latent=("decoder-self",))
+    found = distances(some, [small_batch()])
+    library = divergence(some, [small_batch()])
+    assert len(found.summed) == 3 * len(library.summed)
+    for site, matrix in library.summed.items():
+        torch.testing.assert_close(found.summed[site], matrix)
+        torch.testing.assert_close(found.normalised[site], library.normalised[site])
+
+
+def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
+    from analyse import _first
+
+    whole = Part(Rows.cut(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
+    (batch,) = batches(_first(whole, 2), 100)
+    assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
+    assert batch.before is not None
+    assert batch.before[1] == 9
+    assert len(_first(whole, 99)) == len(whole) == 4
+
+
+def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
+    from analyse import _of_file
+
+    sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
+    data = SimpleNamespace(lowercase=True)
+    run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
+    found = _of_file(sentences, run, "file")
+    assert found.part.sources is not None
+    assert found.part.sources[0].tolist() == [4, 5, EOS]
+    assert found.part.targets[0].tolist() == [EOS]
+    run.source, run.target = None, Words(["dogs"])
+    assert _of_file(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
+    with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
+        _of_file([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
+
+
+def test_names_are_as_long_as_tells_runs_apart() -> None:
+    from analyse import _names
+
+    assert _names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert _names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+
+
+MISTAKES = [
+    ("gone", "gone is no folder: give folders that run.py wrote"),
+    ("empty", "empty is no run folder: it has no config.yaml"),
+    ("unfinished", "unfinished is no finished run: it has no results.json"),
+    ("run ./run", "every run must be given once"),
+    ("run --part dev", "--part"),
+    ("run --exclude all", "--exclude"),
+    ("run --sentences 0", "sentences must be at least 1, got 0"),
+    ("run --relevance -1", "relevance must be at least 0, got -1"),
+    ("run --margin -1", "margin must be at least 0, got -1.0"),
+    ("run --top=-1", "top must be at least 0, got -1"),
+    ("run --positional 1.5", "positional must lie in (0, 1], got 1.5"),
+    ("run --rare 0", "rare must lie in (0, 1], got 0.0"),
+    ("run --seed many", "--seed"),
+    ("run --checkpoint newest", "run has no checkpoint 'newest'"),
+    ("run --device tpu", "unknown device 'tpu'"),
+    ("run --conllu gone.conllu", "there is no file gone.conllu"),
+    ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
+    ("changed", "changed was trained with another vocabulary than its corpus gives now"),
+    ("run --out broken.conllu", "out: cannot write broken.conllu"),
+    ("", "runs"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mistakes")
+    for name in ("run", "unfinished", "changed"):
+        shutil.copytree(runs[0], path / name)
+    (path / "unfinished" / "results.json").unlink()
+    configuration = path / "changed" / "config.yaml"
+    text = configuration.read_text()
+    configuration.write_text(text.replace("sentences: 60\n", "sentences: 61\n"))
+    (path / "empty").mkdir()
+    file = conllu(path / "broken.conllu", "the gap")
+    file.write_text(file.read_text().replace("2\tgap", "2 gap"), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_a_mistake_costs_one_line_and_status_two(
+    folder: Path,
+    words: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import analyse
+
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as stop:
+        analyse.main(words.split())
+    assert stop.value.code == 2
+    out, error = capsys.readouterr()
+    assert message in error
+    assert error.startswith("analyse.py: error: ")
+    assert len(error.strip().splitlines()) == 1
+    assert out == ""
+
+
+def test_help_and_a_mistake_as_a_user_sees_them(capsys: pytest.CaptureFixture[str]) -> None:
+    import analyse
+
+    with pytest.raises(SystemExit) as stop:
+        analyse.main(["--help"])
+    assert stop.value.code == 0
+    assert "one table and one JSON" in " ".join(capsys.readouterr().out.split())
+    bad = program("analyse.py", "gone")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert len(bad.stderr.splitlines()) == 1

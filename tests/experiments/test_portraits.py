@@ -1,0 +1,197 @@
+"""Figures of heads show what they are given, on one scale, whatever the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads.divergence import Divergence
+from latentheads.names import CHAINS, Block
+from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
+from tests.experiments.programs import ROOT
+
+CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every figure that is drawn, after it was saved."""
+    import portraits
+
+    found: list[Any] = []
+    save = portraits._save
+
+    def keep(figure: Any, path: Path) -> None:
+        save(figure, path)
+        assert path.read_bytes().startswith(b"\x89PNG")
+        found.append(figure)
+
+    monkeypatch.setattr(portraits, "_save", keep)
+    return found
+
+
+def symmetric(heads: int) -> Tensor:
+    half = torch.rand(heads, heads)
+    return (half + half.T) * (1 - torch.eye(heads))
+
+
+def portrait(
+    name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
+) -> Any:
+    """A run whose heads play no role."""
+    from portraits import Portrait
+
+    blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
+
+    def each() -> dict[str, Tensor]:
+        return {block.name: torch.rand(heads) for block in blocks}
+
+    nothing = {block.name: torch.zeros(heads) for block in blocks}
+    matrices = {block.site(): symmetric(heads) for block in blocks}
+    return Portrait(
+        name=name,
+        blocks=blocks,
+        divergence=Divergence(matrices, {site: each / 9 for site, each in matrices.items()}),
+        measures=Measures(each(), each(), {b.name: symmetric(heads) - 1 for b in blocks}),
+        importance=each(),
+        relevance=Relevance(each(), each(), 1.0, 1.0, 1),
+        positional=Positional({n: v.long() for n, v in nothing.items()}, nothing, 0.9),
+        rare={chain: RareWord({}, {}, {}, {}, 0.5, 0.1) for chain in chains},
+        syntactic=None,
+    )
+
+
+def with_roles(name: str = "run") -> Any:
+    """One head of the first block is before, follows and is rare; another one follows twice."""
+    from dataclasses import replace
+
+    plain, block = portrait(name), "encoder.0.self"
+    share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
+    offset = {**plain.positional.offset, block: torch.tensor([-1, 0, 0])}
+    accuracy = torch.tensor([[0.7, 0.7, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.8, 0.0]])
+    two = {block: torch.tensor([0.9, 0.0, 0.0])}
+    return replace(
+        plain,
+        positional=replace(plain.positional, share=share, offset=offset),
+        syntactic=Syntactic(CASES, {block: accuracy}, 0.1, False),
+        rare={"encoder-self": RareWord(two, two, {block: 0.1}, {block: 9}, 0.5, 0.1)},
+    )
+
+
+def shown(figure: Any) -> list[Any]:
+    return [axis for axis in figure.axes if axis.axison and axis.images]
+
+
+def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
+    figures: list[Any], tmp_path: Path
+) -> None:
+    from portraits import draw_pairs
+
+    own = portrait()
+    draw_pairs(own, 7.0, "some text", tmp_path / "pairs.png")
+    panels = shown(figures[0])
+    assert len(panels) == len(own.blocks)
+    for axis, block in zip(panels, own.blocks, strict=True):
+        matrix = own.divergence.summed[block.site()]
+        np.testing.assert_array_equal(axis.images[0].get_array(), matrix)
+        assert axis.images[0].get_clim() == (0, 7)
+        mean = float(matrix.sum() / 6)
+        assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
+    title = figures[0].get_suptitle()
+    assert f"run: average JSD {own.divergence.average():.2f} nats a sentence" in title
+    assert "some text" in title
+
+
+def test_averages_have_a_line_a_run_and_chain(figures: list[Any], tmp_path: Path) -> None:
+    from portraits import draw_averages, others
+
+    runs = [portrait("a"), portrait("b", CHAINS[1:2], layers=4)]
+    draw_averages(runs, "", tmp_path / "averages.png")
+    above, below = figures[0].axes[:3], figures[0].axes[3:6]
+    assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
+    blocks = runs[1].chain("decoder-self")
+    means = [float(others(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
+    np.testing.assert_allclose(above[1].lines[1].get_ydata(), means)
+    np.testing.assert_allclose(below[1].lines[1].get_ydata(), np.array(means) / 9)
+    assert above[0].get_ylim()[1] > max(means)
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a", "b"]
+
+
+def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from portraits import QUANTITIES, draw_maps, others
+
+    runs = [portrait("a"), replace(portrait("b", CHAINS[1:2], heads=5), relevance=None)]
+    draw_maps(runs, "", tmp_path / "maps.png")
+    axes = np.array(figures[0].axes[:20]).reshape(4, len(QUANTITIES))
+    for column, name in zip(axes.T, QUANTITIES, strict=True):
+        drawn = [axis for axis in column if axis.axison]
+        assert len(drawn) == (3 if name == "relevance" else 4)
+        assert len({axis.images[0].get_clim() for axis in drawn}) == 1
+        tops = [float(values.max()) for run in runs for values in run.maps.get(name, {}).values()]
+        if name != "cosine":
+            assert drawn[0].images[0].get_clim() == (0, pytest.approx(max(tops)))
+    cosine = axes[0, -1].images[0]
+    assert cosine.get_clim()[0] == -cosine.get_clim()[1]
+    expected = [others(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
+    np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
+    names = [axis.get_title(loc="left") for axis in axes[:, 0]]
+    assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
+
+
+def test_a_block_with_fewer_heads_leaves_blanks() -> None:
+    from portraits import _grid
+
+    blocks = [Block("encoder-self", 0, 2), Block("encoder-self", 1, 3)]
+    grid = _grid(blocks, {block.name: torch.ones(block.heads) for block in blocks})
+    assert np.isnan(grid).tolist() == [[False, False, True], [False] * 3]
+
+
+def test_roles_stand_in_their_cells_and_all_others_are_blank(
+    figures: list[Any], tmp_path: Path
+) -> None:
+    from portraits import KINDS, draw_roles
+
+    draw_roles([portrait("a"), with_roles("b")], "", tmp_path / "roles.png")
+    cells = {
+        (number, round(text.get_position()[0]), text.get_text())
+        for number, axis in enumerate(figures[0].axes)
+        for text in axis.texts
+    }
+    assert cells == {(3, 0, "-1"), (3, 0, "nsubj↓"), (3, 0, "rare"), (3, 1, "dobj↑ +1")}
+    patches = figures[0].axes[3].patches
+    assert len(patches) == 4
+    assert sum(patch.get_height() for patch in patches) == pytest.approx(2)
+    assert len(figures[0].legends[0].get_texts()) == len(KINDS)
+    titles = [axis.get_title(loc="left") for axis in figures[0].axes]
+    assert titles[3] == "b\nencoder-self"
+
+
+@pytest.mark.parametrize(
+    ("chains", "layers", "heads"), [(CHAINS, 6, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
+)
+def test_any_size_is_drawn(
+    figures: list[Any], tmp_path: Path, chains: Sequence[str], layers: int, heads: int
+) -> None:
+    from portraits import draw_averages, draw_maps, draw_pairs, draw_roles
+
+    own = portrait("of a very long name, " * 9, chains, layers, heads)
+    draw_pairs(own, 1.0, "title", tmp_path / "pairs.png")
+    draw_averages([own], "title", tmp_path / "averages.png")
+    draw_maps([own], "title", tmp_path / "maps.png")
+    draw_roles([own], "title", tmp_path / "roles.png")
+    assert len(shown(figures[0])) == len(own.blocks)
+    assert all(figure.get_figwidth() <= 7.5 for figure in figures)
+    assert max(map(len, figures[0].get_suptitle().splitlines())) <= 14 * 7.5
