@@ -16,17 +16,19 @@ def snippets() -> list[str]:
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide, notebook = snippets()
+    guide, notebook, reading = snippets()
     names: dict = {}
     exec(compile(guide, "README guide", "exec"), names)
     exec(compile(notebook, "README notebook", "exec"), names)
     assert len(names["losses"]) == 3
     assert set(names["bound"].how.values()) == {"analytic"}
     assert "analytic" in capsys.readouterr().out
+    exec(compile(reading, "README reading", "exec"), names)
+    assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
 
 
 def test_the_guides_own_lines_are_about_twenty() -> None:
-    guide, _ = snippets()
+    guide, *_ = snippets()
     code = [line for line in guide.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
 
