@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from command import Decoding, Settings
 from data import make_corpus
@@ -218,7 +219,7 @@ class Run:
         for side in (train.targets, train.sources):
             if side is not None:
                 digest.update(side.ends.tobytes())
-                digest.update(side.tokens[: 2**20].tobytes())
+                digest.update(np.ascontiguousarray(side.tokens).data)
         return digest.hexdigest()[:16]
 
     def _vocabularies(self) -> str:

@@ -54,7 +54,7 @@ class MeanField(Guide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs both passes in float32."""
-        device = next(self.parameters()).device.type
+        device = self.model.device.type
         with torch.autocast(device, enabled=False):
             return super().__call__(*args, **kwargs)
 

@@ -74,3 +74,9 @@ def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
     model = build()
     attach("mean-field", model)(batch)
     assert tape.site == len(model.blocks)
+
+
+def test_a_network_without_latents_needs_no_posterior(batch: Batch) -> None:
+    model = build(latent=()).eval()
+    found = terms(model, MeanField(model).eval(), batch)
+    assert found.kl == {}
