@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributions import kl_divergence
 
 from latentheads import Block
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
@@ -14,7 +15,6 @@ from latentheads.families import (
     Corrected,
     Correlated,
     Fused,
-    Fusion,
     Gaussian,
     HeadScale,
     Point,
@@ -24,44 +24,6 @@ from latentheads.families import (
 from tests.tiny import HEADS, context, jiggle
 
 FIRST, SECOND = Block("encoder-self", 0, HEADS), Block("encoder-self", 1, HEADS)
-
-
-def reference(fusion: Fusion) -> nn.Sequential:
-    """The same MLP, heads last, as the paper writes it."""
-    modules: list[nn.Module] = []
-    for layer in fusion.layers:
-        modules += [layer, nn.LeakyReLU(0.2)]
-    return nn.Sequential(*modules[:-1])
-
-
-@pytest.mark.parametrize("layers", [2, 3])
-def test_fusion_is_an_mlp_over_the_heads_of_each_pair(layers: int) -> None:
-    fusion = jiggle(Fusion(HEADS, hidden=5, layers=layers), 0.3)
-    z = torch.randn(2, HEADS, 5, 7)
-    expected = reference(fusion)(z.movedim(1, -1)).movedim(-1, 1)
-    assert torch.allclose(fusion(z), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize(("heads", "parameters"), [(4, 420), (8, 1608), (16, 6288), (32, 24864)])
-def test_three_layer_fusion_has_24_h_squared_plus_9_h_parameters(
-    heads: int, parameters: int
-) -> None:
-    fusion = Fusion(heads, hidden=4, layers=3)
-    assert sum(p.numel() for p in fusion.parameters()) == parameters == 24 * heads**2 + 9 * heads
-
-
-@pytest.mark.parametrize("hidden", [2, 4, 8])
-def test_two_layer_fusion_has_2_alpha_h_squared_and_biases(hidden: int) -> None:
-    parameters = sum(p.numel() for p in Fusion(HEADS, hidden).parameters())
-    assert parameters == 2 * hidden * HEADS**2 + (hidden + 1) * HEADS
-
-
-def test_fusion_starts_as_the_released_code_does() -> None:
-    torch.manual_seed(2)
-    fusion = Fusion(16, hidden=4, layers=3)
-    z = torch.randn(1, 16, 60, 60)
-    assert fusion(z).std().item() == pytest.approx(0.14, abs=0.04)
-    assert not Fusion(HEADS, zero=True)(torch.randn(1, HEADS, 2, 2)).any()
 
 
 def test_locations_are_their_formulas() -> None:
@@ -133,11 +95,23 @@ def test_families_wrap_location_and_scale() -> None:
     assert all(law.location is c.scores and law.context is c for law in (gaussian, point, linear))
 
 
-def test_fusion_keeps_full_precision_under_autocast() -> None:
-    fusion = Fusion(HEADS, layers=3).float()
-    z = torch.randn(2, HEADS, 5, 7, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(fusion(z), fusion(z.clone()))
-        inside = fusion(z)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, fusion(z))
+@pytest.mark.parametrize(
+    "location",
+    [Fused(SECOND), Fused(SECOND, link=False), Corrected(HEADS, 4)],
+    ids=["linked", "fused", "corrected"],
+)
+@pytest.mark.parametrize("prior", [1.0, 0.7, torch.tensor([0.5, 1.1, 1.7])[:, None, None]])
+def test_divergence_from_the_scores_is_the_one_of_any_location(
+    location: nn.Module, prior: float | torch.Tensor
+) -> None:
+    c = context(below=True)
+    law = Gaussian(jiggle(location.double(), 0.2), HeadScale(HEADS, 0.6, learned=True).double())  # type: ignore[arg-type]
+    q, p = law(c), NormalHeads(c.scores, c, prior)
+    same = NormalHeads(q.location, c, q.scale)
+    results = [
+        (kl, *torch.autograd.grad(kl.sum(), list(law.parameters()), retain_graph=True))
+        for kl in (kl_divergence(q, p), kl_divergence(same, p))
+    ]
+    assert q.squares is not None
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)

@@ -1,0 +1,79 @@
+"""Growth with the length of a block: what is measured, written and refused."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pyro
+import pytest
+import torch
+
+from latentheads import fusion
+from tests.experiments.programs import ROOT, program
+
+SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
+SHORT = [*SMALL.split(), "--length", "16", "--length", "8"]
+
+
+def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
+    file, figure = tmp_path / "length.json", tmp_path / "length.png"
+    done = program("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
+    assert done.returncode == 0, done.stderr
+    written = json.loads(file.read_text())
+    assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
+    points = {(point["row"], point["length"]): point for point in written["points"]}
+    rows = ["transformer", "cascaded", "cascaded, fusion kept"]
+    assert list(points) == [(row, length) for length in (8, 16) for row in rows]
+    assert all(point["blocks"] * point["length"] == 32 for point in points.values())
+    for length in (8, 16):
+        plain, latent, kept = (points[row, length]["memory"] for row in rows)
+        assert 0 < plain < latent < kept
+    assert all(points[row, 8]["memory"] < points[row, 16]["memory"] for row in rows)
+    assert all(row in done.stdout for row in rows)
+    assert figure.stat().st_size > 1000
+
+
+def test_only_a_fusion_can_be_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+    with pyro.validation_enabled(False):
+        words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
+        import_module("bench_length").main([*words, "--threads", "1"])
+    rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
+    assert rows == ["transformer", "coda", "coda, fusion kept"]
+    assert fusion.RECOMPUTE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--recipe", "unheard-of"],
+        ["--precision", "fp16"],
+        ["--length", "1"],
+        ["--length", "2048"],
+        ["--tokens", "1000"],
+        ["--vocabulary", "4"],
+        ["--heads", "3"],
+        ["--rounds", "0"],
+        ["--figure", "no/such/folder/length.png"],
+        pytest.param(
+            ["--device", "cuda"],
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
+        ),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    with pytest.raises(SystemExit) as left:
+        import_module("bench_length").main(words)
+    out, err = capsys.readouterr()
+    assert left.value.code == 2
+    assert not out
+    assert err.startswith("bench_length.py: ")
+    assert err.count("\n") == 1

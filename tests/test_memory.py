@@ -1,0 +1,58 @@
+"""Long blocks: how many copies of its logits a latent block keeps for the backward pass."""
+
+from __future__ import annotations
+
+import pyro
+import pytest
+import torch
+from torch import Tensor
+
+from guides import GUIDES, RECIPES
+from latentheads import Batch, Head_ELBO
+from models import LanguageModel, Network, make_prior
+
+LENGTH, HEADS = 64, 8
+EXPECTED = {
+    "transformer": 1,  # the weights
+    "realformer": 1,
+    "coda-cs": 1,
+    "coda": 2,  # and the logits below
+    "coda-released": 2,
+    "cascaded": 3,  # and the noise, for the gradient of the scale
+}
+
+
+def saved_pairs(recipe: str, layers: int, half: bool, dropout: float) -> int:
+    """Bytes of all that is as large as a byte for every head and pair; parameters are smaller."""
+    torch.manual_seed(0)
+    prior, guide = RECIPES[recipe]
+    network = Network(16, 16, HEADS, layers, "pre", dropout=0.1, attention_dropout=dropout)
+    model = LanguageModel(13, make_prior(prior), network)
+    objective = Head_ELBO(analytic=True)(model, GUIDES[guide](model))
+    storages: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with (
+        pyro.validation_enabled(False),
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=half),
+    ):
+        _graph = objective(Batch(torch.randint(4, 13, (1, LENGTH))))
+    return sum(size for size in storages.values() if size >= HEADS * LENGTH**2)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("recipe", EXPECTED)
+def test_a_block_keeps_at_most_three_copies_of_its_logits(
+    recipe: str, half: bool, dropout: float
+) -> None:
+    """A dropped attention weight adds a byte, a quarter of a copy."""
+    torch.set_default_dtype(torch.float32)
+    third, fourth = (saved_pairs(recipe, layers, half, dropout) for layers in (3, 4))
+    copies = (fourth - third) / (4 * HEADS * LENGTH**2)
+    assert copies == EXPECTED[recipe] + (0.25 if dropout else 0)
+    assert copies <= 3.25
