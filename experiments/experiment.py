@@ -156,6 +156,11 @@ class Run:
         if self.main:
             self._choose()
 
+    def release(self) -> None:
+        """Ends what the processes share; the first one goes on alone."""
+        if self.accelerator is not None:
+            self.accelerator.end_training()
+
     def _tick(self, step: int) -> None:
         self.line.update(step - self.line.n)
 

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if run.main:
                 print(run.headline(), flush=True)
             run.train()
+            run.release()
             if not run.main:
                 return 0
             results = run.finish()

@@ -119,7 +119,8 @@ class Stream:
             except Exception as mistake:
                 put(mistake)
 
-        threading.Thread(target=work, daemon=True, name="batches").start()
+        worker = threading.Thread(target=work, daemon=True, name="batches")
+        worker.start()
         try:
             while True:
                 item = waiting.get()
@@ -128,3 +129,4 @@ class Stream:
                 yield item
         finally:
             stopped.set()
+            worker.join()

@@ -116,8 +116,9 @@ def test_two_processes_resume_as_if_never_stopped(tmp_path: Path) -> None:
     words += ["--samples=1", "--dropout=0.2", "--keep=9"]
     out, kept = tmp_path / "run", tmp_path / "kept"
     short = [word.replace("--steps=9", "--steps=5") for word in words]
-    assert shared([*words, "--decay=inverse-sqrt"], out).returncode == 0
-    assert shared([*short, "--decay=inverse-sqrt"], kept).returncode == 0
+    for training, folder in ((words, out), (short, kept)):
+        done = shared([*training, "--decay=inverse-sqrt"], folder)
+        assert done.returncode == 0, done.stderr
     last = Path("checkpoints") / "last.safetensors"
     best = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
     before = told(out)

@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import time
 
 import pytest
 
@@ -69,10 +68,7 @@ def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
     found = list(itertools.islice(ahead, 40))
     assert [places(u) for u in found] == [places(u) for u in take(stream, 40)]
     ahead.close()
-    deadline = time.monotonic() + 5
-    while any(thread.name == "batches" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert not any(thread.name == "batches" for thread in threading.enumerate())
 
 
 def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
