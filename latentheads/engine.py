@@ -147,6 +147,8 @@ class Engine:
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
         self._warm(training.warmth(step))
+        if step == 0:
+            self._validate(update.shares[0][0].to(self.device))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         last = len(update.shares) - 1
         for place, (share, weight) in enumerate(update.shares):
@@ -155,7 +157,7 @@ class Engine:
             with ExitStack() as around:
                 if place < last and module is not self.objective:
                     around.enter_context(self.accelerator.no_sync(module))
-                around.enter_context(pyro.validation_enabled(step == 0))
+                around.enter_context(pyro.validation_enabled(False))
                 with self._precision():
                     nats = module(batch) * scale
                 self.scaler.scale(nats * (self.processes / update.tokens)).backward()
@@ -174,6 +176,17 @@ class Engine:
         self.step += 1
         self.place = update.after
         self._warm(1.0)
+
+    def _validate(self, batch: Batch) -> None:
+        """Lets Pyro check every site in a pass that leaves no trace: not even in the noise."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            torch.random.fork_rng(devices),
+            torch.no_grad(),
+            pyro.validation_enabled(True),
+            self._precision(),
+        ):
+            self.elbo.differentiable_loss(self.model, self.guide, batch)
 
     def _warm(self, warmth: float) -> None:
         if self.training.noise_warmup_steps:

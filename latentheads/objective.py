@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import Trace_ELBO
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.bound import closed_form, traces
+from latentheads.distributions import HeadLogits
 from latentheads.names import TARGET
 
 __all__ = ["Head_ELBO"]
+
+KL = "kl"
+"""Where a site keeps the KL that was computed when it was drawn."""
 
 
 class Head_ELBO(Trace_ELBO):
@@ -25,7 +33,10 @@ class Head_ELBO(Trace_ELBO):
     since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
-    bound; :func:`latentheads.bound.terms` computes the bound.
+    bound; :func:`latentheads.bound.terms` computes the bound. For these and for closed forms, the
+    KL of a block under a guide that reads the model is computed as soon as its logits are drawn,
+    and what it was computed from is let go: a deep network holds one block's distributions at a
+    time. With Pyro's validation on every site is kept for its checks.
 
     Args:
         kl_weight: Factor of every KL term; may be changed between steps.
@@ -51,7 +62,15 @@ class Head_ELBO(Trace_ELBO):
     ) -> tuple[Trace, Trace]:
         if is_validation_enabled():
             return super()._get_trace(model, guide, args, kwargs)
-        return traces(model, guide, *args, **kwargs)
+        if self._sampled or not isinstance(poutine.unwrap(guide), GuideMessenger):
+            return traces(model, guide, *args, **kwargs)
+        with _Settling(self._kl):
+            return traces(model, guide, *args, **kwargs)
+
+    @property
+    def _sampled(self) -> bool:
+        """Whether the loss is that of ``Trace_ELBO``."""
+        return not self.analytic and self.kl_weight == 1.0 and not self.free_bits
 
     def _differentiable_loss_particle(
         self, model_trace: Trace, guide_trace: Trace
@@ -61,10 +80,8 @@ class Head_ELBO(Trace_ELBO):
             for name, site in guide_trace.nodes.items()
             if site["type"] == "sample" and not _skipped(model_trace.nodes[name], site)
         ]
-        if self.analytic or self.kl_weight != 1.0 or self.free_bits:
-            elbo = self._weighted(model_trace, guide_trace, latents)
-        else:
-            elbo = self._plain(model_trace, guide_trace, latents)
+        score = self._plain if self._sampled else self._weighted
+        elbo = score(model_trace, guide_trace, latents)
         return -elbo.detach(), -elbo
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
@@ -88,16 +105,17 @@ class Head_ELBO(Trace_ELBO):
         elbo = torch.stack(list(observed)).sum()
         floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
         for name in latents:
-            kl = self._kl(model_trace.nodes[name], guide_trace.nodes[name])
+            site = guide_trace.nodes[name]
+            kl = site[KL] if KL in site else self._kl(model_trace.nodes[name]["fn"], site)
             elbo = elbo - self.kl_weight * (kl if floor is None else torch.maximum(kl, floor))
         return elbo
 
-    def _kl(self, prior: dict[str, Any], posterior: dict[str, Any]) -> Tensor:
-        if self.analytic:
-            kl = closed_form(posterior["fn"], prior["fn"])
-            if kl is not None:
-                return scale_and_mask(kl, prior["scale"], prior["mask"]).sum()
-        return (_log_prob(posterior) - _log_prob(prior)).sum()
+    def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
+        kl = closed_form(site["fn"], prior) if self.analytic else None
+        if kl is None:
+            log_prior = scale_and_mask(prior.log_prob(site["value"]), site["scale"], site["mask"])
+            return (_log_prob(site) - log_prior).sum()
+        return scale_and_mask(kl, site["scale"], site["mask"]).sum()
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """The negative objective, as a number."""
@@ -119,6 +137,27 @@ class Head_ELBO(Trace_ELBO):
         return loss.detach()
 
 
+class _Settling(Messenger):
+    """Computes the KL of a block's logits when they are drawn and lets go of its distributions.
+
+    Args:
+        kl: Computes it from the prior and the site of the posterior.
+    """
+
+    def __init__(self, kl: Callable[[Any, dict[str, Any]], Tensor]) -> None:
+        super().__init__()
+        self.kl = kl
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        prior = msg["infer"].get("prior")
+        if msg["is_observed"] or not isinstance(prior, HeadLogits):
+            return
+        prior = prior.expand(msg["fn"].batch_shape)
+        if msg["fn"] is not prior:
+            msg[KL] = self.kl(prior, msg)
+        msg["fn"] = msg["infer"]["prior"] = None
+
+
 def _log_prob(site: dict[str, Any]) -> Tensor:
     """The scaled log-density of a site, one value a sentence."""
     if "log_prob" not in site:
@@ -134,9 +173,9 @@ def _log_prob(site: dict[str, Any]) -> Tensor:
 
 def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     """Whether a site's log-ratio is 0 with no gradient: its posterior is its prior."""
-    if site["fn"] is not posterior["fn"]:
+    if KL in posterior or site["fn"] is not posterior["fn"]:
         return False
-    if not site["fn"].has_rsample:
+    if site["fn"] is not None and not site["fn"].has_rsample:
         _log_prob(site)
     return True
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from latentheads import checkpoints
@@ -77,6 +78,21 @@ def test_every_option_trains(options: dict) -> None:
     seen, weights = run(dropout=0.0, steps=30, report_every=10, **options)
     assert seen[-1].objective > seen[0].objective
     assert all(torch.isfinite(weight).all() for weight in weights)
+
+
+def test_pyro_checks_the_first_pass_beside_training() -> None:
+    engine = make(steps=2)
+    checked: list[tuple[bool, bool]] = []
+    noise: list[Tensor] = []
+
+    def note(*_: Any) -> None:
+        checked.append((is_validation_enabled(), torch.is_grad_enabled()))
+        noise.append(torch.get_rng_state())
+
+    engine.model.register_forward_pre_hook(note)
+    engine.run(lambda progress: None)
+    assert checked == [(True, False), (False, True), (False, True)]
+    assert torch.equal(noise[0], noise[1])
 
 
 def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
