@@ -8,6 +8,7 @@ from typing import Any, cast
 from pyro.poutine.guide import GuideMessenger
 from torch import Tensor, nn
 
+from guides.selection import SelectionFamily
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
 from latentheads.families import Family
 from latentheads.handlers import tell_parameters
@@ -23,7 +24,10 @@ class Reader(GuideMessenger, nn.Module):
     that was drawn before. Unlike Pyro's ``AutoMessenger`` this is a plain module: its parameters
     are told to ``SVI`` in each pass and never stand in the global parameter store.
 
+    Where the model's blocks select their heads, every guide has a posterior of the selection too.
+
     Attributes:
+        selections: The posterior of each block's selection.
         passes: Passes of the network that one bound costs.
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
 
@@ -38,6 +42,12 @@ class Reader(GuideMessenger, nn.Module):
     def __init__(self, model: nn.Module) -> None:
         nn.Module.__init__(self)
         GuideMessenger.__init__(self, model)
+        self.selections = nn.ModuleDict()
+        self._selecting: dict[str, str] = {}
+        for module in getattr(model, "selecting", []):
+            block, like = module.block, module.attention.in_weight
+            self.selections[block.key] = SelectionFamily(module.selector, block.chain, like)
+            self._selecting[block.site("selection")] = block.key
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:
@@ -47,6 +57,11 @@ class Reader(GuideMessenger, nn.Module):
         """Runs before the pass; does nothing unless overridden."""
 
     def _pyro_sample(self, msg: Any) -> None:
+        selection = self._selecting.get(msg["name"])
+        if selection is not None and not msg["is_observed"]:
+            msg["infer"]["prior"] = msg["fn"]
+            msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
+            return
         super()._pyro_sample(msg)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         if not isinstance(prior, HeadLogits) or posterior is prior:

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.distributions import HeadContext
-from latentheads.families import Family
+from latentheads.families import Family, Point, Scores
 from latentheads.mask import Mask
 from latentheads.names import Block
 from latentheads.numeric import full_precision, weighted_sum
+from latentheads.selecting import Choice, Selector
 
 __all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention"]
 
@@ -35,55 +36,77 @@ class MultiHeadAttention(nn.Module):
         width: Model width d.
         heads: Number of heads H; it must divide the width.
         dropout: Dropout of the attention weights.
+        size: Width of a head; width / H when not given.
+        candidates: Heads with weights of their own, of which H are chosen; H when not given.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        size: int | None = None,
+        candidates: int | None = None,
+    ) -> None:
         super().__init__()
-        if heads < 1 or width % heads:
+        if size is None and (heads < 1 or width % heads):
             raise ValueError(f"heads must divide the width {width}, got {heads}")
         self.heads = heads
+        self.size = width // heads if size is None else size
+        self.candidates = heads if candidates is None else candidates
         self.dropout = dropout
-        self.in_weight = nn.Parameter(torch.empty(3 * width, width))
-        self.in_bias = nn.Parameter(torch.zeros(3 * width))
-        self.out = nn.Linear(width, width)
+        inner = self.candidates * self.size
+        self.in_weight = nn.Parameter(torch.empty(3 * inner, width))
+        self.in_bias = nn.Parameter(torch.zeros(3 * inner))
+        self.out = nn.Linear(heads * self.size, width)
         nn.init.xavier_uniform_(self.in_weight)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
     def project(
-        self, query: Float[Tensor, "*batch query dim"], memory: Tensor | None
+        self,
+        query: Float[Tensor, "*batch query dim"],
+        memory: Tensor | None,
+        choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Projects to queries, keys and values, each ``batch head position dim``.
 
         Without a memory the queries attend to themselves, and one product gives all three.
         """
-        if memory is None:
-            q, k, v = F.linear(query, self.in_weight, self.in_bias).chunk(3, -1)
-        else:
-            weight, wide, bias, wide_bias = self._parts()
-            q = F.linear(query, weight, bias)
-            k, v = F.linear(memory, wide, wide_bias).chunk(2, -1)
-        return self._split(q), self._split(k), self._split(v)
+        if memory is not None:
+            return self.project_query(query, choice), *self.project_memory(memory, choice)
+        weight, bias = self._weights(choice)
+        q, k, v = F.linear(query, weight, bias).chunk(3, -1)
+        return self._split(q, choice), self._split(k, choice), self._split(v, choice)
 
-    def project_query(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
         """Projects queries alone."""
-        weight, _, bias, _ = self._parts()
-        return self._split(F.linear(query, weight, bias))
+        weight, bias = self._weights(choice)
+        third = len(bias) // 3
+        return self._split(F.linear(query, weight[:third], bias[:third]), choice)
 
-    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def project_memory(self, memory: Tensor, choice: Choice | None = None) -> tuple[Tensor, Tensor]:
         """Projects keys and values alone."""
-        _, weight, _, bias = self._parts()
-        k, v = F.linear(memory, weight, bias).chunk(2, -1)
-        return self._split(k), self._split(v)
+        weight, bias = self._weights(choice)
+        third = len(bias) // 3
+        k, v = F.linear(memory, weight[third:], bias[third:]).chunk(2, -1)
+        return self._split(k, choice), self._split(v, choice)
 
-    def _parts(self) -> tuple[Tensor, ...]:
-        """Weights of the query and of the memory, biases of the query and of the memory."""
-        width = self.in_weight.shape[1]
-        sizes = [width, 2 * width]
-        return (*self.in_weight.split(sizes), *self.in_bias.split(sizes))
+    def _weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of queries, keys and values: of the chosen heads where all share."""
+        if choice is None or choice.index is None or not choice.common:
+            return self.in_weight, self.in_bias
+        parts = (3, self.candidates, self.size)
+        weight = self.in_weight.unflatten(0, parts).index_select(1, choice.index)
+        bias = self.in_bias.unflatten(0, parts).index_select(1, choice.index)
+        return weight.flatten(0, 2), bias.flatten()
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+    def _split(self, x: Tensor, choice: Choice | None) -> Tensor:
+        """Tells the heads apart; of candidates, takes the sentence's own."""
+        heads = x.unflatten(-1, (-1, self.size)).transpose(-2, -3)
+        if choice is None or choice.index is None or choice.common:
+            return heads
+        return torch.take_along_dim(heads, aligned(choice.index, heads), -3)
 
     def scores(
         self,
@@ -99,13 +122,35 @@ class MultiHeadAttention(nn.Module):
         v: Float[Tensor, "*values head key dim"],
         mask: Mask,
         gate: Float[Tensor, "*gates head"] | None = None,
+        choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
         """Softmax over the readable keys, weighted sum of values, gates, output projection."""
         weights = torch.softmax(logits + mask.bias, -1)
         heads = weighted_sum(weights, v, self.dropout, self.training)
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
+        if choice is not None:
+            heads = self._weighted(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))
+
+    def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
+        """Weighs the chosen heads; all others, where they have places, say nothing."""
+        if choice.index is None or choice.weight.requires_grad:
+            heads = heads * aligned(choice.weight, heads).to(heads.dtype)
+        return self.placed(heads, choice)
+
+    def placed(self, heads: Tensor, choice: Choice) -> Tensor:
+        """Gives every head its place where only those who speak were computed."""
+        if not choice.silent or choice.index is None:
+            return heads
+        silence = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
+        return silence.index_copy(-3, choice.index, heads)
+
+
+def aligned(x: Float[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
+    """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
+    between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
+    return x[(..., *[None] * between, slice(None), None, None)]
 
 
 @dataclass
@@ -185,6 +230,8 @@ class LatentAttention(nn.Module):
         prior: The law of its logits; None makes the block deterministic, without a site.
         gate: The law of its gates at ``<block>.gate``; None makes every head speak.
         dropout: Dropout of the attention weights.
+        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
+            no candidates but its heads.
     """
 
     def __init__(
@@ -194,10 +241,14 @@ class LatentAttention(nn.Module):
         prior: Family | None,
         gate: GatePrior | None = None,
         dropout: float = 0.0,
+        selector: Selector | None = None,
     ) -> None:
         super().__init__()
         self.block = block
-        self.attention = MultiHeadAttention(width, block.heads, dropout)
+        self.selector = selector
+        size = width // selector.heads if selector else None
+        candidates = selector.candidates if selector else None
+        self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
         self.gate = gate
         self.watch: Watch | None = None
@@ -209,6 +260,7 @@ class LatentAttention(nn.Module):
         mask: Mask,
         below: Float[Tensor, "*below head query key"] | None = None,
         cache: Cache | None = None,
+        choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attends, and also returns the logits for the block above.
 
@@ -218,14 +270,36 @@ class LatentAttention(nn.Module):
             mask: Validity of the pairs.
             below: The logits drawn one block further down the chain.
             cache: Keys and values of earlier positions; a memory is projected once.
+            choice: The heads in its places.
         """
-        q, k, v = self._project(query, memory, cache)
+        q, k, v = self._project(query, memory, cache, choice)
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
         if self.watch is not None:
             self.watch(logits, v, mask)
         gate = self._draw_gate(context, cache)
-        return self.attention.read_out(logits, v, mask, gate), logits
+        update = self.attention.read_out(logits, v, mask, gate, choice)
+        return update, logits if choice is None else self.attention.placed(logits, choice)
+
+    def choose(self, task: Int[Tensor, " sentence"] | None, common: bool) -> Choice:
+        """Draws which candidates fill the places, of every task, and takes the sentences' own.
+
+        Stands in the plate of the tasks, before any sentence is looked at.
+        """
+        assert self.selector is not None
+        law = self.selector.prior(self.block.chain, self.attention.in_weight)
+        value = pyro.sample(self.block.site("selection"), law)
+        choice = self.selector.choose(value, task, common)
+        own_places = choice.index is None and choice.common
+        if self.training or not own_places or value.requires_grad or not self.plain:
+            return choice
+        return choice.speaking()
+
+    @property
+    def plain(self) -> bool:
+        """Whether its logits are its scores, which no other block looks at."""
+        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Scores)
+        return self.prior is None or point
 
     def _draw_logits(self, context: HeadContext) -> Tensor:
         if self.prior is None:
@@ -244,14 +318,14 @@ class LatentAttention(nn.Module):
         return cache.gate
 
     def _project(
-        self, query: Tensor, memory: Tensor | None, cache: Cache | None
+        self, query: Tensor, memory: Tensor | None, cache: Cache | None, choice: Choice | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if cache is None:
-            return self.attention.project(query, memory)
+            return self.attention.project(query, memory, choice)
         if memory is None:
-            q, k, v = self.attention.project(query, None)
+            q, k, v = self.attention.project(query, None, choice)
             return q, *cache.extend(k, v)
-        q = self.attention.project_query(query)
+        q = self.attention.project_query(query, choice)
         if cache.keys is None or cache.values is None:
-            return q, *cache.hold(*self.attention.project_memory(memory))
+            return q, *cache.hold(*self.attention.project_memory(memory, choice))
         return q, cache.keys, cache.values

@@ -35,6 +35,10 @@ class Batch:
             not given.
         context: So many first target tokens are read and not scored, and their heads are drawn
             from the prior.
+        source_task: Each sentence's task as the encoder tells tasks apart, such as its language or
+            domain; None: all have the first.
+        target_task: The same for the decoder.
+        one_task: Whether the sentences have one task on each side.
     """
 
     target: Int[Tensor, "batch target"]
@@ -43,6 +47,9 @@ class Batch:
     corpus_size: int = 0
     before: Int[Tensor, batch] | None = None
     context: int = 0
+    source_task: Int[Tensor, batch] | None = None
+    target_task: Int[Tensor, batch] | None = None
+    one_task: bool = False
 
     @classmethod
     def of(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from latentheads.distributions import DeltaHeads, HeadLogits, Restricted
-from latentheads.names import TARGET
+from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
 
@@ -63,11 +63,14 @@ class Terms:
 
     Attributes:
         log_likelihood: ``log p(y | z, x)``.
-        kl: The KL of every latent site, in the order of the network.
+        kl: The KL of every latent site of a sentence, in the order of the network.
         how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0),
             ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
         tokens: Target tokens of every sentence.
+        shared_kl: The KL of every latent that all sentences share, one number a site: counted once
+            for all sentences there are.
+        shared_log_ratio: The log-ratio of those.
     """
 
     log_likelihood: Float[Tensor, batch]
@@ -75,21 +78,28 @@ class Terms:
     how: dict[str, str]
     log_ratio: Float[Tensor, batch]
     tokens: Float[Tensor, batch]
+    shared_kl: dict[str, Float[Tensor, ""]]
+    shared_log_ratio: Float[Tensor, ""]
 
     @property
     def total_kl(self) -> Float[Tensor, batch]:
-        """The sum over sites."""
+        """The sum over a sentence's sites."""
         return sum(self.kl.values(), torch.zeros_like(self.log_likelihood))
 
     @property
     def elbo(self) -> Float[Tensor, batch]:
-        """The bound of every sentence."""
+        """The bound of every sentence, given what all sentences share."""
         return self.log_likelihood - self.total_kl
 
     @property
     def log_weight(self) -> Float[Tensor, batch]:
-        """``log p(y, z | x) - log q(z)`` of this draw."""
+        """``log p(y, z | x) - log q(z)`` of this draw, given what all sentences share."""
         return self.log_likelihood + self.log_ratio
+
+    @property
+    def bound(self) -> Float[Tensor, ""]:
+        """The bound on log p of all these sentences together."""
+        return self.elbo.sum() - sum(self.shared_kl.values(), torch.zeros_like(self.elbo[0]))
 
 
 @torch.no_grad()
@@ -122,17 +132,23 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     log_likelihood = target["fn"].log_prob(target["value"]).double()
     log_ratio = torch.zeros_like(log_likelihood)
     kl: dict[str, Tensor] = {}
+    shared: dict[str, Tensor] = {}
+    shared_ratio = torch.zeros((), dtype=torch.float64, device=log_likelihood.device)
     how: dict[str, str] = {}
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
             continue
         q, p, value = site["fn"], model_trace.nodes[name]["fn"], site["value"]
-        _check(name, q, p, value, log_likelihood)
+        common = SENTENCES not in {frame.name for frame in site["cond_indep_stack"]}
+        _check(name, q, p, value, None if common else log_likelihood)
         ratio = _log_ratio(q, p, value)
-        kl[name], how[name] = _kl(q, p, ratio)
-        log_ratio = log_ratio + ratio
+        found, how[name] = _kl(q, p, ratio)
+        if common:
+            shared[name], shared_ratio = found.sum(), shared_ratio + ratio.sum()
+        else:
+            kl[name], log_ratio = found, log_ratio + ratio
     tokens = target["fn"].valid.sum(-1).double()
-    return Terms(log_likelihood, kl, how, log_ratio, tokens)
+    return Terms(log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratio)
 
 
 def _drops_out(model: Any) -> bool:
@@ -144,7 +160,7 @@ def _drops_out(model: Any) -> bool:
     )
 
 
-def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor) -> None:
+def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
     """Refuses a posterior under which the sum of terms would bound nothing."""
     drawn = q.posterior if isinstance(q, Restricted) else q
     if isinstance(drawn, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
@@ -153,6 +169,8 @@ def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor) -> 
         )
     if q.support.is_discrete != p.support.is_discrete:
         raise ValueError(f"site {name!r}: a relaxed posterior under a discrete prior has no bound")
+    if log_likelihood is None:
+        return
     if q.batch_shape != log_likelihood.shape:
         raise ValueError(
             f"site {name!r} must have one latent a sentence, "
@@ -192,6 +210,8 @@ def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
 @dataclass(frozen=True, slots=True)
 class Importance:
     """Log importance weights of K draws a sentence, and what they say.
+
+    Where sentences share a latent they are weighed together: one column for all of them.
 
     Attributes:
         log_weights: ``log p(y, z_k | x) - log q(z_k)``.
@@ -235,5 +255,9 @@ def _tail_shape(log_weights: np.ndarray) -> float:
 
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
     """Draws K samples, one pass each, and keeps the log-weight of each sentence."""
-    weights = [terms(model, guide, *args, **kwargs).log_weight for _ in range(samples)]
-    return Importance(torch.stack(weights))
+    draws = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
+    weights = torch.stack([draw.log_weight for draw in draws])
+    if draws[0].shared_kl:
+        shared = torch.stack([draw.shared_log_ratio for draw in draws])
+        weights = (weights.sum(-1) + shared)[:, None]
+    return Importance(weights)

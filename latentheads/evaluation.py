@@ -20,7 +20,7 @@ from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
 from latentheads.bound import Importance, Terms, terms
 from latentheads.families import Point
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import Held, PlugIn, Selected, evaluation_mode
 
 __all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
 
@@ -89,9 +89,15 @@ def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def plug_in_log_likelihood(model: Any, batch: Batch) -> Tensor:
-    """Log-likelihood of every sentence under the plug-in network."""
-    with PlugIn():
+def plug_in_log_likelihood(model: Any, batch: Batch, guide: Any = None) -> Tensor:
+    """Log-likelihood of every sentence under the plug-in network.
+
+    Args:
+        model: The model.
+        batch: The sentences.
+        guide: Whose likeliest selection of heads is used, where the model selects.
+    """
+    with PlugIn(), Selected(guide):
         law = model.likelihood(model.states(batch), batch)
     return law.log_prob(batch.scored).double()
 
@@ -120,19 +126,41 @@ def evaluate(
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
     how: dict[str, str] = {}
     tails: list[Tensor] = []
+    held = [Held() for _ in range(samples)]
+    joint = torch.zeros(samples, dtype=torch.float64)
+    draws: list[Terms] = []
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in parts:
             here = batch.to(device)
-            once = terms(model, guide, here)
-            further = 0 if _fixed(model, once) else samples - 1
-            draws = [once, *(terms(model, guide, here) for _ in range(further))]
+            once = _drawn(model, guide, here, held[0])
+            further = [] if _fixed(model, once) else held[1:]
+            draws = [once, *(_drawn(model, guide, here, keep) for keep in further)]
             log_weights = torch.stack([draw.log_weight for draw in draws])
             weights = Importance(log_weights.expand(samples, -1))
             how.update(draws[0].how)
             tails.append(weights.pareto_k.cpu())
-            for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here)):
+            joint += log_weights.sum(-1).cpu()
+            for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
+    _share(draws, joint, sums)
     return _report(sums, how, torch.cat(tails), samples, truth)
+
+
+def _drawn(model: Any, guide: Any, batch: Batch, held: Held) -> Terms:
+    with held:
+        return terms(model, guide, batch)
+
+
+def _share(draws: list[Terms], joint: Tensor, sums: dict[str, Tensor]) -> None:
+    """Adds what belongs to no sentence but to all, once; they are then weighed together."""
+    if not (draws and draws[0].shared_kl):
+        return
+    for site in draws[0].shared_kl:
+        sums[f"kl {site}"] = torch.stack([draw.shared_kl[site] for draw in draws]).mean(0).cpu()
+    ratios = torch.stack([draw.shared_log_ratio for draw in draws]).cpu()
+    together = Importance((joint + ratios)[:, None])
+    sums["iwae"] = together.bound.sum()
+    sums["effective_sample_size"] = together.effective_sample_size.sum() * sums["sentences"]
 
 
 def _fixed(model: nn.Module, draw: Terms) -> bool:

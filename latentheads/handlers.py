@@ -16,15 +16,18 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from latentheads.distributions import HeadLogits
+from latentheads.distributions.selection import Selection
 from latentheads.names import TARGET
 
-__all__ = ["PlugIn", "evaluation_mode", "plug_in_value", "tell_parameters"]
+__all__ = ["Held", "PlugIn", "Selected", "evaluation_mode", "plug_in_value", "tell_parameters"]
 
 
 def plug_in_value(law: Any) -> Tensor:
     """The value a plug-in network uses: the location of logits, the likelier value of a gate."""
     if isinstance(law, HeadLogits):
         return law.location
+    if isinstance(law, Selection):
+        return law.mode
     if law.support.is_discrete:
         return (law.mean > 0.5).to(law.mean.dtype)
     return law.mean
@@ -53,6 +56,40 @@ class PlugIn(Messenger):
         latent = not (msg["is_observed"] or site_is_subsample(msg) or msg["name"] == TARGET)
         if latent and msg["value"] is None:
             msg["value"] = plug_in_value(msg["fn"])
+
+
+class Selected(Messenger):
+    """Sets every selection of heads to the likeliest of its posterior: the same at every step.
+
+    Args:
+        guide: The guide; one without a selection changes nothing.
+    """
+
+    def __init__(self, guide: Any) -> None:
+        super().__init__()
+        self.families = dict(getattr(guide, "selections", {}))
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
+            block = msg["name"].removesuffix(".selection").replace(".", "_")
+            if block in self.families:
+                msg["value"] = self.families[block]().mode.expand(msg["fn"].shape())
+
+
+class Held(Messenger):
+    """Draws every selection of heads once and gives it back in all further passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, Tensor] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.values:
+            msg["value"] = self.values[msg["name"]]
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], Selection):
+            self.values[msg["name"]] = msg["value"]
 
 
 class _Itself:

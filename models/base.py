@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -18,6 +19,7 @@ from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import tell_parameters
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.output import Output
+from latentheads.selecting import Choice, Selector
 from models.network import Network
 from models.priors import Prior
 
@@ -30,10 +32,15 @@ def attention(
     prior: Prior,
     latent: Collection[str],
     gate: GatePrior | None = None,
+    selector: Selector | None = None,
 ) -> LatentAttention:
-    """Makes a block, latent where its chain is."""
+    """Makes a block, latent where its chain is and with candidates where its chain selects."""
+    if selector is not None and block.chain not in selector.chains:
+        selector = None
+    if selector is not None:
+        block = replace(block, heads=selector.places)
     family = prior(block) if block.chain in latent else None
-    return LatentAttention(block, network.width, family, gate, network.attention_dropout)
+    return LatentAttention(block, network.width, family, gate, network.attention_dropout, selector)
 
 
 class HeadModel(nn.Module, ABC):
@@ -47,6 +54,7 @@ class HeadModel(nn.Module, ABC):
         chains: The chains of blocks this network has.
         latent: Those whose heads are drawn; None for all.
         label_smoothing: Of the likelihood while training; evaluation is always exact.
+        selector: How blocks select their heads among candidates; None: all heads speak.
     """
 
     output: Output
@@ -56,8 +64,10 @@ class HeadModel(nn.Module, ABC):
         chains: Collection[str],
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
+        selector: Selector | None = None,
     ) -> None:
         super().__init__()
+        self.selector = selector
         self.latent = tuple(chains if latent is None else latent)
         unknown = set(self.latent) - set(chains)
         if unknown:
@@ -73,9 +83,33 @@ class HeadModel(nn.Module, ABC):
         modules = (m for m in self.modules() if isinstance(m, LatentAttention))
         return [module.block for module in modules if module.prior is not None]
 
+    @property
+    def selecting(self) -> list[LatentAttention]:
+        """The blocks that select their heads among candidates."""
+        modules = (m for m in self.modules() if isinstance(m, LatentAttention))
+        return [module for module in modules if module.selector is not None]
+
+    def choose(self, batch: Batch) -> dict[str, Choice]:
+        """Draws which heads speak for every task, once for all sentences there are."""
+        found: dict[str, Choice] = {}
+        sides = {"encoder": batch.source_task, "decoder": batch.target_task}
+        for side, task in sides.items():
+            blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
+            if blocks and self.selector is not None:
+                with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
+                    found |= {m.block.name: m.choose(task, batch.one_task) for m in blocks}
+        return found
+
     @abstractmethod
-    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
-        """Runs the network up to the states that predict each target token."""
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
+        """Runs the network up to the states that predict each target token.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
 
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
@@ -98,17 +132,20 @@ class HeadModel(nn.Module, ABC):
             observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
         """
         tell_parameters("model", self)
+        choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
-            law = self.likelihood(self._differing(batch), batch)
+            law = self.likelihood(self._differing(batch, choices), batch)
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
-    def _differing(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+    def _differing(
+        self, batch: Batch, choices: Mapping[str, Choice]
+    ) -> Float[Tensor, "*batch target dim"]:
         """Runs the network; while training, with a factor a block for how its heads differ."""
         term = self.disagreement
         if term is None or not self.training:
-            return self.states(batch)
+            return self.states(batch, choices)
         with term.heard(self) as found:
-            states = self.states(batch)
+            states = self.states(batch, choices)
         tokens = (batch.scored != PAD).sum(-1)
         for block, value in found.items():
             pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from latentheads.attention import GatePrior
 from latentheads.batch import Batch
 from latentheads.names import CHAINS, Block
 from latentheads.output import Output, TableOutput
+from latentheads.selecting import Choice, Selector
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -31,6 +32,7 @@ class LanguageModel(Decoder):
         latent: The chains whose heads are drawn: decoder-self, or none.
         gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
+        selector: How blocks select their heads among candidates; None: all heads speak.
     """
 
     def __init__(
@@ -41,9 +43,10 @@ class LanguageModel(Decoder):
         latent: Collection[str] | None = None,
         gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
+        selector: Selector | None = None,
     ) -> None:
         chain = CHAINS[1]
-        super().__init__((chain,), latent, label_smoothing)
+        super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
@@ -52,24 +55,30 @@ class LanguageModel(Decoder):
 
         def layer(depth: int) -> Layer:
             block = Block(chain, depth, sizes.heads)
-            return Layer(sizes, attention(block, sizes, prior, self.latent, gate))
+            return Layer(sizes, attention(block, sizes, prior, self.latent, gate, selector))
 
         self.decoder = Stack(sizes, layer)
 
-    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
         """Runs the stack on whole sentences."""
-        return self.decoder(self.embedding(batch.fed), self.self_mask(batch.target_drawn))
+        choices = self.choose(batch) if choices is None else choices
+        x, mask = self.embedding(batch.fed), self.self_mask(batch.target_drawn)
+        return self.decoder(x, mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""
-        return DecodingState()
+        return DecodingState(choices=self.choose(batch))
 
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
         mask = self.step_mask(tokens, state.position)
-        x = self.decoder(self.embedding(tokens, state.position), mask, state=state)
+        x = self.decoder(
+            self.embedding(tokens, state.position), mask, state=state, choices=state.choices
+        )
         state.position += tokens.shape[-1]
         return self.predict(x)
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.attention import Cache, LatentAttention
 from latentheads.mask import Mask
+from latentheads.selecting import Choice
 from models.network import FeedForward, Network, Residual
 
 __all__ = ["DecodingState", "Layer", "Stack"]
+
+NONE: Mapping[str, Choice] = MappingProxyType({})
 
 
 @dataclass
 class DecodingState:
     """What a decoder keeps between two tokens: keys and values of every block, and a position.
 
-    A cascade needs nothing more: it runs up the layers within one row.
+    A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
+    drawn once, at the beginning.
     """
 
     caches: dict[str, Cache] = field(default_factory=dict)
     position: int = 0
+    choices: dict[str, Choice] = field(default_factory=dict)
 
     def cache(self, attention: LatentAttention) -> Cache:
         """The cache of a block, empty at first."""
@@ -45,6 +51,8 @@ class DecodingState:
         """
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
+        if sentences is not None:
+            self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
 
 
 class Layer(nn.Module):
@@ -75,6 +83,7 @@ class Layer(nn.Module):
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
+        choices: Mapping[str, Choice] = NONE,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """Transforms the states and returns the logits drawn in both blocks.
 
@@ -85,9 +94,15 @@ class Layer(nn.Module):
             memory: What cross-attention reads.
             memory_mask: Validity of its pairs.
             state: Caches, when decoding token by token.
+            choices: The selected heads of blocks that select.
         """
         update, inner = self.inner(
-            self.inner_step.enter(x), None, mask, below[0], state and state.cache(self.inner)
+            self.inner_step.enter(x),
+            None,
+            mask,
+            below[0],
+            state and state.cache(self.inner),
+            choices.get(self.inner.block.name),
         )
         x = self.inner_step.leave(x, update)
         cross = None
@@ -96,7 +111,8 @@ class Layer(nn.Module):
             entered = self.cross_step.enter(x)
             if state is not None:
                 entered = entered.flatten(1, -2)  # hypotheses are queries of one memory
-            update, cross = self.cross(entered, memory, memory_mask, below[1], cache)
+            choice = choices.get(self.cross.block.name)
+            update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
             x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
         return self.feed_forward_step(x, self.feed_forward), (inner, cross)
 
@@ -122,10 +138,11 @@ class Stack(nn.Module):
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
+        choices: Mapping[str, Choice] = NONE,
     ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, mask, below, memory, memory_mask, state)
+            x, below = layer(x, mask, below, memory, memory_mask, state, choices)
         return self.norm(x)

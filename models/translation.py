@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Float, Int
@@ -13,6 +13,7 @@ from latentheads.batch import Batch
 from latentheads.mask import Mask
 from latentheads.names import CHAINS, Block
 from latentheads.output import TableOutput
+from latentheads.selecting import Choice, Selector
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -49,6 +50,7 @@ class Translation(Decoder):
         latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
         gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
+        selector: How blocks select their heads among candidates; None: all heads speak.
     """
 
     def __init__(
@@ -60,8 +62,9 @@ class Translation(Decoder):
         latent: Collection[str] | None = None,
         gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
+        selector: Selector | None = None,
     ) -> None:
-        super().__init__(CHAINS, latent, label_smoothing)
+        super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
         width, heads = sizes.width, sizes.heads
         if sizes.cutoffs:
@@ -81,7 +84,7 @@ class Translation(Decoder):
         self.target_embedding = Embedding(target, sizes.dropout)
 
         def block(chain: str, layer: int) -> LatentAttention:
-            return attention(Block(chain, layer, heads), sizes, prior, self.latent, gate)
+            return attention(Block(chain, layer, heads), sizes, prior, self.latent, gate, selector)
 
         self.encoder = Stack(sizes, lambda depth: Layer(sizes, block(CHAINS[0], depth)))
         self.decoder = Stack(
@@ -89,23 +92,29 @@ class Translation(Decoder):
         )
 
     def encode(
-        self, source: Int[Tensor, "batch source"], valid: Bool[Tensor, "batch source"]
+        self,
+        source: Int[Tensor, "batch source"],
+        valid: Bool[Tensor, "batch source"],
+        choices: Mapping[str, Choice],
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         mask = Mask.build(
             valid.unsqueeze(-2).expand(*valid.shape, valid.shape[-1]), valid, self.density_dtype
         )
-        return self.encoder(self.source_embedding(source), mask)
+        return self.encoder(self.source_embedding(source), mask, choices=choices)
 
-    def states(self, batch: Batch) -> Float[Tensor, "*batch target dim"]:
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
         """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
         assert batch.source is not None
-        memory = self.encode(batch.source, valid)
+        choices = self.choose(batch) if choices is None else choices
+        memory = self.encode(batch.source, valid, choices)
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
-        return self.decoder(x, self.self_mask(queries), memory, cross)
+        return self.decoder(x, self.self_mask(queries), memory, cross, choices=choices)
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
@@ -116,8 +125,11 @@ class Translation(Decoder):
         valid = batch.source_valid
         assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
+        choices = self.choose(batch)
         return _TranslationState(
-            memory=self.encode(batch.source, valid), memory_mask=self._cross_mask(valid, one)
+            choices=choices,
+            memory=self.encode(batch.source, valid, choices),
+            memory_mask=self._cross_mask(valid, one),
         )
 
     def step(
@@ -127,6 +139,6 @@ class Translation(Decoder):
         assert isinstance(state, _TranslationState)
         mask = self.step_mask(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
-        x = self.decoder(x, mask, state.memory, state.memory_mask, state)
+        x = self.decoder(x, mask, state.memory, state.memory_mask, state, state.choices)
         state.position += tokens.shape[-1]
         return self.predict(x)

@@ -1,0 +1,39 @@
+"""The posterior of which heads speak for each task: parameters of its own, one a candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.distributions.selection import Selection
+from latentheads.selecting import Selector
+
+__all__ = ["SelectionFamily"]
+
+
+class SelectionFamily(nn.Module):
+    """q(selection) of one block, the law of its prior with learned logits; starts near the prior.
+
+    Attributes:
+        temperature: Of the relaxation that gives the gradient.
+
+    Args:
+        selector: The block's.
+        chain: The block's.
+        like: A tensor of the model, for type and device.
+    """
+
+    def __init__(self, selector: Selector, chain: str, like: Tensor) -> None:
+        super().__init__()
+        self.selector = selector
+        self.temperature = 1.0
+        start = selector.prior(chain, like.detach()).logits
+        self.logits = nn.Parameter(start + START * torch.randn_like(start))
+
+    def forward(self) -> Selection:
+        """The law of every task."""
+        return self.selector.distribution(self.logits, self.temperature)
+
+
+START = 0.01
+"""Spread of the logits at the start: which of two equal candidates is the likelier is chance."""
