@@ -17,7 +17,7 @@ from torch.distributions import constraints
 
 from latentheads.distributions import HeadLogits
 from latentheads.distributions.selection import Selection
-from latentheads.names import TARGET
+from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Held", "PlugIn", "Selected", "evaluation_mode", "plug_in_value", "tell_parameters"]
 
@@ -77,7 +77,7 @@ class Selected(Messenger):
 
 
 class Held(Messenger):
-    """Draws every selection of heads once and gives it back in all further passes."""
+    """Draws what all sentences share once and gives it back in all further passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,8 @@ class Held(Messenger):
             msg["value"] = self.values[msg["name"]]
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        if isinstance(msg["fn"], Selection):
+        frames = {frame.name for frame in msg["cond_indep_stack"]}
+        if not (SENTENCES in frames or msg["is_observed"] or site_is_subsample(msg)):
             self.values[msg["name"]] = msg["value"]
 
 

@@ -141,11 +141,12 @@ class HeadModel(nn.Module, ABC):
         self, batch: Batch, choices: Mapping[str, Choice]
     ) -> Float[Tensor, "*batch target dim"]:
         """Runs the network; while training, with a factor a block for how its heads differ."""
+        given: tuple[Any, ...] = (batch, choices) if choices else (batch,)
         term = self.disagreement
         if term is None or not self.training:
-            return self.states(batch, choices)
+            return self.states(*given)
         with term.heard(self) as found:
-            states = self.states(batch, choices)
+            states = self.states(*given)
         tokens = (batch.scored != PAD).sum(-1)
         for block, value in found.items():
             pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)

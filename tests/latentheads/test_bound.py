@@ -176,7 +176,7 @@ def test_a_guide_of_another_model_is_refused(batch: Batch) -> None:
         terms(first, attach("cascaded", second), batch)
 
 
-def test_a_latent_for_each_sentence_is_demanded(batch: Batch) -> None:
+def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
     model = build("language-model", latent=()).eval()
 
     def global_model(batch: Batch) -> None:
@@ -186,8 +186,27 @@ def test_a_latent_for_each_sentence_is_demanded(batch: Batch) -> None:
     def guide(batch: Batch) -> None:
         pyro.sample("global", dist.Normal(0.0, 2.0))
 
-    with pytest.raises(ValueError, match=r"site 'global' must have one latent a sentence"):
-        terms(global_model, guide, batch)
+    found = terms(global_model, guide, batch)
+    assert found.kl == {}
+    assert found.shared_kl["global"].item() == pytest.approx(1.5 - math.log(2))
+    expected = found.log_likelihood.sum() - (1.5 - math.log(2))
+    assert torch.allclose(found.bound, expected)
+
+
+def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
+    model = build("language-model", latent=()).eval()
+
+    def two_for_each(scale: float) -> None:
+        with pyro.plate("pair", 2, dim=-2), pyro.plate("sentences", len(batch), dim=-1):
+            pyro.sample("twice", dist.Normal(0.0, scale))
+
+    def model_of_two(batch: Batch) -> None:
+        with poutine.block(hide=["sentences"]):
+            two_for_each(1.0)
+        model(batch)
+
+    with pytest.raises(ValueError, match=r"site 'twice' must have one latent a sentence"):
+        terms(model_of_two, lambda batch: two_for_each(2.0), batch)
 
 
 def test_terms_keep_no_graph(batch: Batch) -> None:
