@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyro
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from pyro.distributions import Distribution
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -106,7 +106,9 @@ class MultiHeadAttention(nn.Module):
         heads = x.unflatten(-1, (-1, self.size)).transpose(-2, -3)
         if choice is None or choice.index is None or choice.common:
             return heads
-        return torch.take_along_dim(heads, aligned(choice.index, heads), -3)
+        index = aligned(choice.index, heads)
+        heads = heads[(None,) * (index.ndim - heads.ndim)]
+        return torch.take_along_dim(heads, index, -3)
 
     def scores(
         self,
@@ -147,7 +149,7 @@ class MultiHeadAttention(nn.Module):
         return silence.index_copy(-3, choice.index, heads)
 
 
-def aligned(x: Float[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
+def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
     """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
     between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
     return x[(..., *[None] * between, slice(None), None, None)]
@@ -273,6 +275,7 @@ class LatentAttention(nn.Module):
             choice: The heads in its places.
         """
         q, k, v = self._project(query, memory, cache, choice)
+        below = None if choice is not None and choice.silent else below
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
         if self.watch is not None:

@@ -220,9 +220,16 @@ class _Search:
 
     def drawn(self) -> Batch:
         """The batch, once for every draw."""
-        source = self.batch.source
+        source, tasks = self.batch.source, (self.batch.source_task, self.batch.target_task)
         repeated = None if source is None else source.repeat(self.draws, 1)
-        return Batch(self.batch.target.repeat(self.draws, 1), repeated)
+        source_task, target_task = (t if t is None else t.repeat(self.draws) for t in tasks)
+        return Batch(
+            self.batch.target.repeat(self.draws, 1),
+            repeated,
+            source_task=source_task,
+            target_task=target_task,
+            one_task=self.batch.one_task,
+        )
 
     @property
     def fed(self) -> Int[Tensor, "row hypothesis 1"]:

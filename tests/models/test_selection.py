@@ -1,0 +1,296 @@
+"""Blocks that select their heads: against every choice, against networks cut by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from guides import Tied
+from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.attention import LatentAttention
+from latentheads.decoding import beam_search
+from latentheads.evaluation import evaluate
+from latentheads.handlers import Held, Selected
+from latentheads.selecting import LAWS, Choice, Law, Selector
+from models import LanguageModel, Translation, make_prior
+from tests.tiny import (
+    FORMS,
+    SOURCE_TYPES,
+    SOURCES,
+    TARGET_TYPES,
+    TARGETS,
+    attach,
+    jiggle,
+    sizes,
+)
+
+HEADS, CANDIDATES = 3, 6
+every_law = pytest.mark.parametrize("law", LAWS)
+
+
+def selector(law: Law, **changes: Any) -> Selector:
+    chains = ("encoder-self", "decoder-self")
+    plain = {"chains": chains, "sources": 2, "targets": 3}
+    return Selector(law, HEADS, CANDIDATES, **{**plain, **changes})
+
+
+def make(law: Law, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
+    model = Translation(
+        SOURCE_TYPES,
+        TARGET_TYPES,
+        make_prior(prior),
+        sizes(layers=layers),
+        selector=selector(law, **changes),
+    )
+    return jiggle(model, 0.4).double().eval()
+
+
+def two_tasks() -> Batch:
+    tasks = torch.tensor([0, 1, 0]), torch.tensor([2, 0, 1])
+    return replace(Batch.of(TARGETS, SOURCES), source_task=tasks[0], target_task=tasks[1])
+
+
+def alone(batch: Batch, place: int) -> Batch:
+    """One sentence, with its padding."""
+    assert batch.source is not None
+    assert batch.source_task is not None
+    assert batch.target_task is not None
+    keep = slice(place, place + 1)
+    tasks = batch.source_task[keep], batch.target_task[keep]
+    return Batch(batch.target[keep], batch.source[keep], None, 0, None, 0, *tasks, True)
+
+
+def choices(law: Law, heads: int, candidates: int) -> list[list[float]]:
+    every = [list(c) for c in product((0.0, 1.0), repeat=candidates)]
+    if law == "selection":
+        return every
+    if law == "subset":
+        return [c for c in every if sum(c) == heads]
+    return [c for c in every if all(sum(c[g::heads]) == 1 for g in range(heads))]
+
+
+def held(values: dict[str, Tensor]) -> Held:
+    found = Held()
+    found.values = values
+    return found
+
+
+@every_law
+def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Law) -> None:
+    """Two tasks, one block: log p(D) sums the choices of both, drawn once for all sentences."""
+    torch.manual_seed(1)
+    small = Selector(law, 2, 4, ("encoder-self",), 2, 1)
+    network = sizes(heads=2, layers=1)
+    prior = make_prior("delta")
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=small)
+    model = jiggle(model, 0.7).double().eval()
+    guide = jiggle(Tied(model).double(), 0.6)
+    batch = replace(Batch.of(TARGETS, SOURCES), source_task=torch.tensor([0, 1, 0]))
+    (site,) = (name for name in guide._selecting)
+    log_p, log_q, log_likelihood, bounds = [], [], [], []
+    q, p = guide.selections["encoder_0_self"](), small.prior("encoder-self", torch.ones(1).double())
+    for pair in product(choices(law, 2, 4), repeat=2):
+        value = torch.tensor(pair, dtype=torch.float64)
+        with held({site: value}):
+            found = terms(model, guide, batch)
+        log_p.append(p.log_prob(value).sum())
+        log_q.append(q.log_prob(value).sum())
+        log_likelihood.append(found.log_likelihood.sum())
+        bounds.append(found.bound)
+        assert found.how[site] == "analytic"
+        torch.testing.assert_close(found.shared_log_ratio, log_p[-1] - log_q[-1])
+    lp, lq, ll = map(torch.stack, (log_p, log_q, log_likelihood))
+    weights = lp + ll - lq
+    exact = (lp + ll).logsumexp(0)
+    elbo = (lq.exp() * weights).sum()
+    two = torch.logaddexp(weights[:, None], weights[None, :]) - math.log(2)
+    iwae = (lq.exp()[:, None] * lq.exp()[None, :] * two).sum()
+    torch.testing.assert_close(lp.logsumexp(0), torch.zeros(()))
+    torch.testing.assert_close((lq.exp() * torch.stack(bounds)).sum(), elbo)
+    assert elbo < iwae < exact
+    torch.manual_seed(0)
+    draws = torch.cat([importance(model, guide, batch, samples=2).bound for _ in range(150)])
+    assert draws.mean() == pytest.approx(iwae.item(), abs=4 * draws.std().item() / math.sqrt(150))
+
+
+def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tensor:
+    """The states of one sentence in a network that has only its chosen heads, weights copied."""
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes())
+    plain = plain.double().eval()
+    values = dict(model.state_dict())
+    for module in model.selecting:
+        choice = picked[module.block.name]
+        assert choice.index is not None
+        rows = choice.index if choice.common else choice.index[place]
+        for name in ("in_weight", "in_bias"):
+            key = next(k for k, m in model.named_modules() if m is module) + f".attention.{name}"
+            parts = values[key].unflatten(0, (3, CANDIDATES, -1))
+            values[key] = parts[:, rows].flatten(0, 2)
+    plain.load_state_dict(values)
+    one = alone(batch, place)
+    with PlugIn():
+        return plain.states(replace(one, source_task=None, target_task=None))
+
+
+@pytest.mark.parametrize("law", ["subset", "group"])
+def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Law) -> None:
+    model, batch = make(law), two_tasks()
+    with PlugIn(), Selected(jiggle(Tied(model).double(), 1.0)):
+        picked = model.choose(batch)
+        mixed = model.states(batch)
+        separate = [model.states(alone(batch, place)) for place in range(len(batch))]
+    for place, single in enumerate(separate):
+        torch.testing.assert_close(mixed[place], single[0], rtol=1e-10, atol=1e-12)
+        by_hand = cut(model, batch, picked, place)
+        torch.testing.assert_close(single, by_hand, rtol=1e-10, atol=1e-12)
+
+
+def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> None:
+    model, batch = make("selection"), alone(two_tasks(), 1)
+    guide = jiggle(Tied(model).double(), 1.0)
+    with PlugIn(), Selected(guide):
+        picked = model.choose(batch)
+        fast = model.states(batch, picked)
+        masks = {
+            name: Choice(guide.selections[name.replace(".", "_")]().mode[task])
+            for name, task in ((n, 1 if n.startswith("encoder") else 0) for n in picked)
+        }
+        slow = model.states(batch, masks)
+    assert all(choice.silent for choice in picked.values())
+    torch.testing.assert_close(fast, slow)
+
+
+def flops(model: Any, batch: Batch, guide: Any) -> int:
+    with FlopCounterMode(display=False) as counter, PlugIn(), Selected(guide), torch.no_grad():
+        model.states(batch)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("law", ["subset", "group"])
+def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Law) -> None:
+    model, batch = make(law), alone(two_tasks(), 0)
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()).double()
+    assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
+
+
+def test_a_candidate_more_that_speaks_costs_as_much_as_every_other() -> None:
+    model, batch = make("selection"), alone(two_tasks(), 0)
+    guide = Tied(model)
+    counts = []
+    for speaking in range(1, CANDIDATES + 1):
+        for family in guide.selections.values():
+            with torch.no_grad():
+                family.logits.fill_(-1)[:, :speaking] = 1
+        counts.append(flops(model, batch, guide))
+    steps = {later - before for before, later in zip(counts, counts[1:], strict=False)}
+    assert len(steps) == 1
+    assert min(steps) > 0
+
+
+@every_law
+def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> None:
+    model = make(law)
+    guide = jiggle(Tied(model).double(), 0.4)
+    batch = two_tasks()
+    losses = []
+    for size in (3, 30):
+        whole = replace(batch, index=torch.arange(3), corpus_size=size)
+        torch.manual_seed(2)
+        with pyro.validation_enabled(False):
+            losses.append(Head_ELBO(analytic=True)(model, guide)(whole))
+    torch.manual_seed(2)
+    found = terms(model, guide, batch)
+    shared = sum(found.shared_kl.values())
+    torch.testing.assert_close(losses[0].detach(), shared - found.log_likelihood.sum())
+    torch.testing.assert_close(losses[1].detach(), shared - 10 * found.log_likelihood.sum())
+    losses[1].backward()
+    for family in guide.selections.values():
+        assert (family.logits.grad != 0).all()
+
+
+@every_law
+@pytest.mark.parametrize("form", FORMS)
+def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -> None:
+    model = make(law, "independent")
+    guide = attach(form, model, 0.05)
+    found = terms(model, guide, two_tasks())
+    kinds = {site.rsplit(".", 1)[1] for site in found.how}
+    assert kinds == {"logits", "selection"}
+    assert len(found.shared_kl) == len(model.selecting) == 4
+    report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=3)
+    assert math.isfinite(report.elbo + report.iwae)
+    assert report.kl == pytest.approx(sum(report.kl_by_site.values()))
+    assert report.kl_by_site.keys() == found.how.keys()
+    one = evaluate(model, guide, [two_tasks()], samples=1)
+    shared = sum(one.kl_by_site[site] for site in found.shared_kl)
+    again = sum(report.kl_by_site[site] for site in found.shared_kl)
+    assert again == pytest.approx(shared / 2)
+
+
+@every_law
+@pytest.mark.parametrize("kind", ["translation", "language-model"])
+def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -> None:
+    torch.manual_seed(3)
+    model, batch = make(law), two_tasks()
+    if kind == "language-model":
+        network = sizes(norm="pre")
+        model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, selector=selector(law))
+        model = jiggle(model, 0.4).double().eval()
+    guide = jiggle(Tied(model).double(), 1.0)
+    with Selected(guide):
+        found = beam_search(model, batch, beam=3)
+        again = beam_search(model, batch, beam=3)
+    assert found == again
+    for place, hypotheses in enumerate(found):
+        assert batch.source is not None
+        assert batch.source_task is not None
+        assert batch.target_task is not None
+        for hypothesis in hypotheses:
+            tokens = torch.tensor([hypothesis.tokens])
+            tasks = batch.source_task[place, None], batch.target_task[place, None]
+            one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *tasks)
+            with PlugIn(), Selected(guide):
+                law_of_tokens = model.likelihood(model.states(one), one)
+            expected = law_of_tokens.log_prob(tokens).item()
+            assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+def test_vectorised_particles_draw_selections_of_their_own() -> None:
+    model = make("group")
+    guide = attach("mean-field", make("group", "independent"))
+    torch.manual_seed(0)
+    elbo = Head_ELBO(num_particles=5, vectorize_particles=True, max_plate_nesting=1)
+    with pyro.validation_enabled(False):
+        loss = elbo(guide.model, guide)(two_tasks())
+    assert loss.isfinite()
+    assert len(model.selecting) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("group", 3, 7), "candidates must be a multiple of the 3 heads for group, got 7"),
+        (("subset", 3, 3), "candidates must be more than the 3 heads, got 3"),
+        (("group", 3, 6, ("self",)), "unknown chain 'self': choose from encoder-self"),
+        (("group", 3, 6, ("encoder-self",), 0), "tasks must be at least 1, got 0"),
+    ],
+)
+def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Selector(*options)
+
+
+def test_blocks_outside_the_chains_keep_their_heads() -> None:
+    model = make("group", chains=("decoder-cross",))
+    chains = {
+        m.block.chain for m in model.modules() if isinstance(m, LatentAttention) if m.selector
+    }
+    assert chains == {"decoder-cross"}
