@@ -30,6 +30,7 @@ from latentheads.batch import EOS, UNK, Batch
 from latentheads.corpora import Corpus, Part, Rows, Words, batches
 from latentheads.corpora.grammar import Arc
 from latentheads.divergence import Divergence, head_divergence
+from latentheads.handlers import Selected
 from latentheads.names import CHAINS, Block
 from latentheads.reading import (
     EXCLUDE,
@@ -685,6 +686,11 @@ def _folder(name: str) -> Path:
     return out
 
 
+def _portray(text: Text, options: Namespace) -> Any:
+    with Selected(text.run.guide):
+        return portray(text, options)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
@@ -693,7 +699,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check(options)
         found = texts(options)
         out = _folder(options.out)
-        print(write(found, [portray(text, options) for text in found], options, out))
+        print(write(found, [_portray(text, options) for text in found], options, out))
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
     except OSError as trouble:

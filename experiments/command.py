@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import allocation  # noqa: F401
 import torch
@@ -21,10 +21,11 @@ from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS, Disagreement
 from latentheads.names import CHAINS
+from latentheads.selecting import LAWS, Selector
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
-__all__ = ["Decoding", "Parser", "Settings", "read_settings"]
+__all__ = ["Decoding", "Parser", "Selecting", "Settings", "read_settings"]
 
 T = TypeVar("T")
 
@@ -53,6 +54,70 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class Selecting:
+    """Which heads speak for each task.
+
+    Attributes:
+        select: Each task has its own choice among more heads than it uses: every candidate on its
+            own (selection), exactly so many (subset), one of each group (group); or a fixed set of
+            heads for each task or family of tasks (static); or none. Behind a ``+`` it is part of
+            a guide's or recipe's name, as in ``cascaded+group``.
+        candidates: Heads of a block to choose from; 0: twice those that speak.
+        select_chains: Chains whose blocks select: all that there are, or some, comma between.
+        families: With static, tasks that share a set of heads, as ``de,nl|fr,ro|cs``; empty: each
+            task has its own.
+    """
+
+    select: Literal["none", "selection", "subset", "group", "static"] = "none"
+    candidates: int = 0
+    select_chains: str = "encoder-self,decoder-self"
+    families: str = ""
+
+    def __post_init__(self) -> None:
+        if self.candidates and self.select in ("none", "static"):
+            raise ValueError("candidates needs --select selection, subset or group")
+        if self.families and self.select != "static":
+            raise ValueError("families needs --select static")
+        _chains(self.select_chains)
+
+    def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Any:
+        """Makes the selector of a model; None where all heads speak.
+
+        Args:
+            heads: Of every block.
+            sources: Names of the tasks that the encoder tells apart.
+            targets: The same for the decoder.
+        """
+        if self.select == "none":
+            return None
+        return Selector(
+            self.select,
+            heads,
+            0 if self.select == "static" else self.candidates or 2 * heads,
+            _chains(self.select_chains) or CHAINS,
+            len(sources),
+            len(targets),
+            self._sets(sources, targets, sources),
+            self._sets(sources, targets, targets),
+        )
+
+    def _sets(
+        self, sources: Sequence[str], targets: Sequence[str], side: Sequence[str]
+    ) -> tuple[int, ...]:
+        """The family of every task of a side; those in none have one of their own."""
+        if not self.families:
+            return ()
+        families = [family.split(",") for family in self.families.split("|")]
+        for name in (name for family in families for name in family):
+            if name not in {*sources, *targets}:
+                known = ", ".join(dict.fromkeys([*sources, *targets]))
+                raise ValueError(f"families: unknown task {name!r}: choose from {known}")
+        keys = [next((tuple(f) for f in families if name in f), (name,)) for name in side]
+        order = list(dict.fromkeys(keys))
+        return tuple(order.index(key) for key in keys)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that says what a run is.
 
@@ -67,6 +132,7 @@ class Settings:
         latent: The chains whose heads are drawn; None for all.
         training: How to train.
         decoding: How to translate.
+        selecting: Which heads speak for each task.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the final report.
         device: Where to run.
@@ -89,6 +155,7 @@ class Settings:
     latent: tuple[str, ...] | None
     training: Training
     decoding: Decoding
+    selecting: Selecting
     seed: int
     samples: int
     device: torch.device
@@ -158,7 +225,8 @@ def _parser(prog: str, description: str) -> Parser:
         skip={"model"},
         required=False,
         metavar="NAME",
-        help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own",
+        help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; a law of "
+        f"selection alone or behind a +: {', '.join(LAWS)}",
     )
     parser.add_subclass_arguments(
         Prior,
@@ -167,7 +235,7 @@ def _parser(prog: str, description: str) -> Parser:
         metavar="NAME",
         help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
     )
-    for group in (Data, Network, Training, Decoding):
+    for group in (Data, Network, Training, Decoding, Selecting):
         parser.add_class_arguments(group, nested_key=None)
     parser.add_argument(
         "--latent",
@@ -245,6 +313,8 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         raise ValueError(f"samples must be at least 1, got {configuration.samples}")
     prior_name, guide_name = name_of(prior_class, PRIORS), name_of(guide_class, GUIDES)
     recipe = _recipe(prior_name, guide_name)
+    if configuration.select != "none":
+        recipe = f"{recipe}+{configuration.select}"
     return Settings(
         recipe=recipe,
         prior=prior_class(**prior_options),
@@ -256,6 +326,7 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         latent=_chains(configuration.latent),
         training=_group(Training, configuration),
         decoding=_group(Decoding, configuration),
+        selecting=_group(Selecting, configuration),
         seed=configuration.seed,
         samples=configuration.samples,
         device=_device(configuration.device),

@@ -20,6 +20,9 @@ from folder import Folder
 from pictures import draw_elbos
 from scipy import stats
 from score import compare, read_run
+from words import split_law
+
+from latentheads.selecting import LAWS
 
 DESCRIPTION = (
     "Trains several recipes with several seeds on one corpus, the same data order and the same "
@@ -39,8 +42,8 @@ def extend(parser: Parser) -> None:
         "--recipes",
         type=str,
         default=RECIPES,
-        help="recipes or prior+guide, as independent+my_module:MyGuide, comma between; "
-        "the first is the base",
+        help="recipes or prior+guide, as independent+my_module:MyGuide, with a law of "
+        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
 
@@ -89,8 +92,10 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
-    prior, plus, guide = recipe.partition("+")
-    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", recipe]
+    name, law = split_law(recipe)
+    prior, plus, guide = name.partition("+")
+    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
+    pair += [] if law is None else ["--select", law]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
     return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
 

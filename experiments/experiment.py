@@ -31,6 +31,7 @@ from latentheads.decoding import beam_search
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.scores import Protocol, score
 from models import HeadModel
@@ -44,9 +45,11 @@ DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
 
-def translate(model: HeadModel, target: Vocabulary, batch: Batch, decoding: Decoding) -> list[str]:
-    """Translates a batch into lines of text."""
-    with evaluating(model):
+def translate(
+    model: HeadModel, guide: Any, target: Vocabulary, batch: Batch, decoding: Decoding
+) -> list[str]:
+    """Translates a batch into lines of text, with the heads that the guide selects."""
+    with evaluating(model), Selected(guide):
         found = beam_search(
             model,
             batch.to(model.device),
@@ -255,7 +258,8 @@ class Run:
         start = time.perf_counter()
         with fixed_noise(settings.seed, self.device):
             for batch in batches(part, DECODING_TOKENS):
-                found = translate(self.model, self.corpus.target, batch, settings.decoding)
+                target = self.corpus.target
+                found = translate(self.model, self.guide, target, batch, settings.decoding)
                 lines.update(zip(batch.sentences.tolist(), found, strict=True))
         seconds = time.perf_counter() - start
         written, references = [lines[place] for place in range(len(part))], list(part.references)
@@ -304,11 +308,13 @@ class Run:
         scores = {} if text else self.translations()
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         long = settings.data.block > 0
-        heads = divergence(self.model, islice(shown, DIVERGENCE_BLOCKS if long else None))
+        with Selected(self.guide):
+            heads = divergence(self.model, islice(shown, DIVERGENCE_BLOCKS if long else None))
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
         results = {
             "recipe": settings.recipe,
             "guide": settings.guide_name,
+            "select": settings.selecting.select,
             "prior": settings.prior_name,
             "corpus": self.corpus.name,
             "seed": settings.seed,

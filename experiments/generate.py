@@ -19,6 +19,7 @@ from translate import chunks
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.corpora import Vocabulary
+from latentheads.handlers import Selected
 from latentheads.sampling import sample_text
 
 DESCRIPTION = (
@@ -179,7 +180,9 @@ def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterat
     given = encode(run.target, prompt, running)
     begun = decode(run.target, given)
     for start in range(0, number, TOGETHER):
-        for found in sampler([given] * min(TOGETHER, number - start)):
+        with Selected(run.guide):
+            texts = sampler([given] * min(TOGETHER, number - start))
+        for found in texts:
             if not running and found[-1] == EOS:
                 del found[-1]
             yield prompt + decode(run.target, [*given, *found]).removeprefix(begun)

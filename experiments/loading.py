@@ -50,12 +50,16 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("share all needs one joint vocabulary of source and target")
     if source is None and network.cutoffs and not isinstance(target, Words):
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
+    tasks = ("",), ("",)
+    more: dict[str, Any] = {
+        "label_smoothing": smoothing,
+        "selector": settings.selecting.selector(network.heads, *tasks),
+    }
     model: HeadModel
     if source is None:
-        model = LanguageModel(types, prior, network, latent, label_smoothing=smoothing)
+        model = LanguageModel(types, prior, network, latent, **more)
     else:
-        sizes = len(source), types
-        model = Translation(*sizes, prior, network, latent, label_smoothing=smoothing)
+        model = Translation(len(source), types, prior, network, latent, **more)
     model.disagreement = settings.disagreement
     return model
 

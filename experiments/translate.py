@@ -73,7 +73,7 @@ def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[s
     rows = run.source.encode_all(lines[place] for place in full)
     found = [""] * len(lines)
     for batch in batches(Part(rows, rows), TOKENS):
-        translated = translate(run.model, run.target, batch, decoding)
+        translated = translate(run.model, run.guide, run.target, batch, decoding)
         for place, line in zip(batch.sentences.tolist(), translated, strict=True):
             found[full[place]] = line
     return found

@@ -7,15 +7,26 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import yaml
 
 from guides import GUIDES, RECIPES, Reader
+from latentheads.selecting import LAWS
 from models import PRIORS, Prior
 
-__all__ = ["DEFAULTS", "Tied", "class_path", "expand_words", "load_yaml", "name_of", "presets"]
+__all__ = [
+    "DEFAULTS",
+    "Tied",
+    "class_path",
+    "expand_words",
+    "load_yaml",
+    "name_of",
+    "presets",
+    "split_law",
+]
 
 HERE = os.getcwd()
 """Where the program was started: the parser changes folders while it reads a file."""
@@ -43,8 +54,9 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
     A recipe becomes a prior and a guide, a preset a configuration file, a name a class, a bare flag
-    ``true``. Files come first, so that any other word changes what they say; then the names of
-    guide and prior, then everything else, their own options included.
+    ``true``; a law of selection behind a ``+`` becomes ``--select``. Files come first, so that any
+    other word changes what they say; then the names of guide and prior, then everything else, their
+    own options included.
     """
     words = _split_equals(arguments)
     if "--recipe" in words and {"--guide", "--prior"} & set(words):
@@ -74,11 +86,26 @@ def _expanded(word: str, value: str) -> list[str]:
         return [word, value]
     if word == "--preset":
         return ["--config", str(_lookup("preset", value, presets()))]
+    value, select = _selecting(word, value)
     if word == "--recipe":
         recipe = _lookup("recipe", value, RECIPES)
         prior, guide = class_path("prior", recipe.prior), class_path("guide", recipe.guide)
-        return ["--prior", prior, "--guide", guide]
-    return [word, class_path(word[2:7], value)]
+        return ["--prior", prior, "--guide", guide, *select]
+    return [word, class_path(word[2:7], value), *select]
+
+
+def split_law(name: str) -> tuple[str, str | None]:
+    """``cascaded+group`` is ``cascaded`` and selects its heads by ``group``."""
+    first, _, last = name.rpartition("+")
+    return (first, last) if last in LAWS else (name, None)
+
+
+def _selecting(word: str, value: str) -> tuple[str, list[str]]:
+    """A guide or recipe without its law of selection, and the words that say the law."""
+    name, law = split_law(value)
+    if law is None or word not in ("--guide", "--recipe"):
+        return value, []
+    return name or "tied", ["--select", law]
 
 
 def _defaults(words: list[str]) -> list[str]:
@@ -88,6 +115,9 @@ def _defaults(words: list[str]) -> list[str]:
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
         if own and not {f"--{kind}", "--recipe"} & set(words):
             found += [f"--{kind}", class_path(kind, name)]
+    selects = any(pair[0] == "--guide" and pair[1] in LAWS for pair in pairwise(words))
+    if selects and not {"--prior", "--recipe"} & set(words):
+        found += ["--prior", class_path("prior", "delta")]
     return found
 
 
@@ -150,6 +180,8 @@ def load_yaml(text: str) -> Any:
         if (named := value.pop("recipe", None)) is not None:
             if {"prior", "guide"} & set(value):
                 raise ValueError("recipe sets both prior and guide: drop prior and guide")
+            named, law = split_law(named)
+            value |= {} if law is None else {"select": law}
             recipe = _lookup("recipe", named, RECIPES)
             value = {"prior": recipe.prior, "guide": recipe.guide, **value}
         for kind in ("guide", "prior"):
@@ -159,6 +191,10 @@ def load_yaml(text: str) -> Any:
 
 def _named(value: dict[str, Any], kind: str) -> dict[str, Any]:
     given = value.get(kind)
+    if kind == "guide" and isinstance(given, str) and (law := split_law(given)[1]):
+        given = split_law(given)[0] or "tied"
+        plain = {"prior": "delta"} if given == "tied" else {}
+        value = {**plain, **value, "select": law}
     if isinstance(given, str):
         return {**value, kind: {"class_path": class_path(kind, given)}}
     if isinstance(given, dict) and "class_path" in given:

@@ -45,6 +45,8 @@ class Reader(GuideMessenger, nn.Module):
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in getattr(model, "selecting", []):
+            if module.selector.law == "static":
+                continue
             block, like = module.block, module.attention.in_weight
             self.selections[block.key] = SelectionFamily(module.selector, block.chain, like)
             self._selecting[block.site("selection")] = block.key

@@ -249,7 +249,7 @@ class LatentAttention(nn.Module):
         self.block = block
         self.selector = selector
         size = width // selector.heads if selector else None
-        candidates = selector.candidates if selector else None
+        candidates = selector.candidates_of(block.chain) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
         self.gate = gate
@@ -290,6 +290,9 @@ class LatentAttention(nn.Module):
         Stands in the plate of the tasks, before any sentence is looked at.
         """
         assert self.selector is not None
+        if self.selector.law == "static":
+            like = self.attention.in_weight
+            return self.selector.assigned(self.block.chain, task, common, like)
         law = self.selector.prior(self.block.chain, self.attention.in_weight)
         value = pyro.sample(self.block.site("selection"), law)
         choice = self.selector.choose(value, task, common)

@@ -92,6 +92,8 @@ class Engine:
         analytic = training.kl == "analytic"
         self.elbo = Head_ELBO(free_bits=training.free_bits, analytic=analytic)
         self.objective = self.elbo(model, guide)
+        families = getattr(guide, "selections", nn.ModuleDict()).values()
+        self.selections: list[Any] = list(families)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
@@ -147,6 +149,8 @@ class Engine:
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
         self._warm(training.warmth(step))
+        for family in self.selections:
+            family.temperature = training.temperature_at(step)
         if step == 0:
             self._validate(update.shares[0][0].to(self.device))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)

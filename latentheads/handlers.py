@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyro
+from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
 from pyro.poutine.trace_messenger import TraceMessenger
@@ -19,7 +20,15 @@ from latentheads.distributions import HeadLogits
 from latentheads.distributions.selection import Selection
 from latentheads.names import SENTENCES, TARGET
 
-__all__ = ["Held", "PlugIn", "Selected", "evaluation_mode", "plug_in_value", "tell_parameters"]
+__all__ = [
+    "Held",
+    "PlugIn",
+    "Selected",
+    "evaluation_mode",
+    "plug_in_value",
+    "tell_parameters",
+    "unseen",
+]
 
 
 def plug_in_value(law: Any) -> Tensor:
@@ -74,6 +83,11 @@ class Selected(Messenger):
             block = msg["name"].removesuffix(".selection").replace(".", "_")
             if block in self.families:
                 msg["value"] = self.families[block]().mode.expand(msg["fn"].shape())
+
+
+def unseen() -> Any:
+    """Hides a pass from whoever traces around it; a selection can still be set from outside."""
+    return poutine.block(hide_fn=lambda site: not isinstance(site["fn"], Selection))
 
 
 class Held(Messenger):

@@ -15,7 +15,7 @@ from latentheads.names import CHAINS
 
 __all__ = ["LAWS", "Choice", "Law", "Selector"]
 
-Law = Literal["selection", "subset", "group"]
+Law = Literal["selection", "subset", "group", "static"]
 LAWS: tuple[Law, ...] = get_args(Law)
 
 
@@ -54,35 +54,41 @@ class Choice:
 
 @dataclass(frozen=True)
 class Selector:
-    """How a model's blocks select their heads: H of H' candidates, for each task.
+    """How a model's blocks get their heads: H of H' candidates, for each task.
 
     Each candidate has weights of its own for queries, keys and values. ``group`` and ``subset``
     fill the H places of a block, so that the output projection and all that reads logits stays as
     it is without selection: the chosen of group g stands in place g, those of a subset in the
     order of the candidates. With ``selection`` every candidate has its own place and speaks or
-    not.
+    not. With ``static`` nothing is drawn: tasks of one set, such as a family of languages, have
+    H heads of their own.
 
     Args:
         law: ``selection``, each candidate on its own; ``subset``, exactly H of them; ``group``,
-            one of each of H groups.
+            one of each of H groups; ``static``.
         heads: H.
-        candidates: H'; with ``group`` a multiple of H.
+        candidates: H'; with ``group`` a multiple of H; without meaning to ``static``.
         chains: The chains whose blocks select.
         sources: Tasks that the encoder tells apart.
         targets: Tasks that the decoder tells apart.
+        source_sets: With ``static``, the set of each of the encoder's tasks, counted from 0; each
+            its own when not given.
+        target_sets: The same for the decoder.
     """
 
     law: Law
     heads: int
-    candidates: int
+    candidates: int = 0
     chains: tuple[str, ...] = CHAINS
     sources: int = 1
     targets: int = 1
+    source_sets: tuple[int, ...] = ()
+    target_sets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.law not in LAWS:
             raise ValueError(f"unknown law {self.law!r}: choose from {', '.join(LAWS)}")
-        if self.candidates <= self.heads:
+        if self.law != "static" and self.candidates <= self.heads:
             raise ValueError(
                 f"candidates must be more than the {self.heads} heads, got {self.candidates}"
             )
@@ -97,11 +103,37 @@ class Selector:
             raise ValueError(f"unknown chain {wrong!r}: choose from {', '.join(CHAINS)}")
         if min(self.sources, self.targets) < 1:
             raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
+        for side, sets, tasks in (
+            ("source", self.source_sets, self.sources),
+            ("target", self.target_sets, self.targets),
+        ):
+            if sets and (len(sets) != tasks or min(sets) < 0):
+                raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
     @property
     def places(self) -> int:
         """Heads that a block computes and that its output projection reads."""
         return self.candidates if self.law == "selection" else self.heads
+
+    def candidates_of(self, chain: str) -> int:
+        """Heads with weights of their own in a block of a chain."""
+        if self.law != "static":
+            return self.candidates
+        return self.heads * (max(self._sets(chain)) + 1)
+
+    def _sets(self, chain: str) -> tuple[int, ...]:
+        given = self.source_sets if chain.startswith("encoder") else self.target_sets
+        return given or tuple(range(self.tasks(chain)))
+
+    def assigned(
+        self, chain: str, task: Int[Tensor, " sentence"] | None, common: bool, like: Tensor
+    ) -> Choice:
+        """The choice of every sentence with ``static``: the heads of its task's set."""
+        sets = torch.tensor(self._sets(chain), device=like.device)
+        mine = sets[0] if task is None else sets[task[0] if common else task]
+        places = torch.arange(self.heads, device=like.device)
+        index = mine[..., None] * self.heads + places
+        return Choice(like.new_ones(index.shape), index)
 
     def tasks(self, chain: str) -> int:
         """Tasks that a chain tells apart."""

@@ -36,6 +36,8 @@ class Training:
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
         noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
+        temperature: Of the relaxation that gives the gradient of a selection of heads.
+        least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
@@ -67,6 +69,8 @@ class Training:
     min_kl_weight: float = 0.0
     max_kl_weight: float = 1.0
     noise_warmup_steps: int = 0
+    temperature: float = 1.0
+    least_temperature: float = 0.0
     free_bits: float = 0.0
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -90,8 +94,14 @@ class Training:
         for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
             if not low:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        for name in ("learning_rate", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.least_temperature <= self.temperature:
+            raise ValueError(
+                f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "
+                f"got {self.least_temperature}"
+            )
 
     def rate(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
@@ -115,6 +125,16 @@ class Training:
     def warmth(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
+
+    def temperature_at(self, step: int) -> float:
+        r"""The temperature at a step counted from 0.
+
+        .. math:: \tau_0 (\tau_{\min} / \tau_0)^{\text{step} / \text{steps}}
+        """
+        if not self.least_temperature:
+            return self.temperature
+        share = self.least_temperature / self.temperature
+        return self.temperature * share ** (step / self.steps)
 
     def kl_weight(self, step: int) -> float:
         """The factor of the KL at a step counted from 0."""

@@ -18,13 +18,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from pyro import poutine
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
-from latentheads.handlers import evaluation_mode
+from latentheads.handlers import evaluation_mode, unseen
 from latentheads.names import TARGET
 from latentheads.reading.record import Recording
 
@@ -97,7 +96,7 @@ def _gradients(model: Any, guide: Any, batch: Batch, seed: int) -> dict[Any, Ten
     with ExitStack() as around:
         around.enter_context(evaluation_mode(*modules))
         around.enter_context(fixed_noise(seed, batch.target.device))
-        around.enter_context(poutine.block())
+        around.enter_context(unseen())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
         loss = -_log_likelihood(model, guide, batch).sum()

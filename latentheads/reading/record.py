@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from pyro import poutine
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -22,7 +21,7 @@ from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import PlugIn
+from latentheads.handlers import PlugIn, unseen
 from latentheads.mask import Mask
 from latentheads.names import Block
 
@@ -187,7 +186,7 @@ def readings(
     for place, batch in enumerate(parts):
         here = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + place, device), poutine.block(), heads:
+        with evaluating(*modules), fixed_noise(seed + place, device), unseen(), heads:
             _run(model, guide, here)
         yield here, heads
 

@@ -49,14 +49,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import PlugIn, evaluation_mode, unseen
 from latentheads.reading.importance import mask_gradient
 from latentheads.reading.record import Recording
 
@@ -202,7 +201,7 @@ def _run(
         inputs = around.enter_context(_inputs(model))
         around.enter_context(heads)
         ratios = _Ratios(biases, stabiliser)
-        with poutine.block(), PlugIn(), _Constants(), ratios:
+        with unseen(), PlugIn(), _Constants(), ratios:
             states = model.states(batch)
         with torch.no_grad():
             top = model.predict(states).argmax(-1, keepdim=True)
