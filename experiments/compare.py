@@ -43,7 +43,8 @@ def extend(parser: Parser) -> None:
         type=str,
         default=RECIPES,
         help="recipes or prior+guide, as independent+my_module:MyGuide, with a law of "
-        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first is the base",
+        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first "
+        "is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
 
