@@ -71,3 +71,9 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
 def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Training(**options)
+
+
+def test_the_temperature_falls_geometrically() -> None:
+    plan = Training(steps=10, temperature=4.0, least_temperature=1.0)
+    assert [plan.temperature_at(step) for step in (0, 5, 10)] == pytest.approx([4.0, 2.0, 1.0])
+    assert Training(temperature=4.0).temperature_at(7) == 4.0

@@ -1,0 +1,86 @@
+"""Selecting heads from the command line: real runs, what they print and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.experiments.programs import SHORT, TINY, program
+
+
+def results(out: Path) -> dict:
+    return json.loads((out / "results.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe", "latent"),
+    [
+        (["--guide", "group"], "transformer+group", "tied"),
+        (["--guide=cascaded+subset", "--candidates=5"], "cascaded+subset", "analytic"),
+        (["--recipe", "coda+selection"], "coda+selection", "tied"),
+    ],
+)
+def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
+    words: list[str], recipe: str, latent: str, tmp_path: Path
+) -> None:
+    done = program("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    assert found["recipe"] == recipe
+    assert found["select"] == recipe.partition("+")[2]
+    ends = {site.rsplit(".", 1)[1]: how for site, how in found["kl_how"].items()}
+    assert ends == {"logits": latent, "selection": "analytic"}
+    selected = {s for s in found["kl_by_site"] if s.endswith("selection")}
+    assert len(selected) == 4
+    assert all(found["kl_by_site"][site] > 0 for site in selected)
+    assert "encoder.0.self.selection" in done.stdout
+    again = program("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert "is finished" in again.stdout
+    words = ["a b", "", "c"]
+    text = "".join(f"{line}\n" for line in words)
+    lines = program("translate.py", str(tmp_path), text=text)
+    assert lines.returncode == 0, lines.stderr
+    assert lines.stdout.count("\n") == 3
+
+
+def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
+    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--out", str(tmp_path)]
+    done = program("run.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert not any(site.endswith("selection") for site in results(tmp_path)["kl_by_site"])
+
+
+def test_a_file_may_name_the_law(tmp_path: Path) -> None:
+    for text in ("guide: group\n", "recipe: transformer+group\n"):
+        (tmp_path / "some.yaml").write_text(text)
+        done = program("run.py", "--config", str(tmp_path / "some.yaml"), "--print_config", *TINY)
+        assert done.returncode == 0, done.stderr
+        said = yaml.safe_load(done.stdout)
+        assert said["select"] == "group"
+        assert said["prior"]["class_path"] == "models.priors.Delta"
+        assert said["guide"]["class_path"] == "guides.tied.Tied"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--guide cascaded+top", "unknown guide 'cascaded+top': choose from tied, mean-field"),
+        ("--guide group --candidates 6", "candidates must be a multiple of the 4 heads for group"),
+        ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),
+        ("--recipe coda --candidates 6", "candidates needs --select selection, subset or group"),
+        ("--guide group --families de,nl", "families needs --select static"),
+        ("--recipe coda+static --families de,nl", "families: unknown task 'de': choose from"),
+        ("--guide group --select_chains self", "unknown chain 'self': choose from all, none"),
+        ("--guide group --temperature 0", "temperature must be positive, got 0.0"),
+        ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
+    ],
+)
+def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
+    done = program("run.py", *words.split(), *SHORT, "--out", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
