@@ -248,5 +248,5 @@ def _strings(value: dict[str, Any], kind: str, name: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"a vocabulary {what} has {name}, a list of strings")
     if len(set(found)) != len(found):
-        raise ValueError(f"a vocabulary {what} has each of its {name} once")
+        raise ValueError(f"a vocabulary {what} has each {name.removesuffix('s')} once")
     return found
