@@ -29,6 +29,8 @@ from tqdm import tqdm
 from latentheads.batch import EOS, UNK, Batch
 from latentheads.corpora import Corpus, Part, Rows, Words, batches
 from latentheads.corpora.grammar import Arc
+from latentheads.corpora.mixed import ENGLISH
+from latentheads.corpora.vocabulary import Tagged
 from latentheads.divergence import Divergence, head_divergence
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS, Block
@@ -258,7 +260,10 @@ def _check_vocabulary(run: Loaded, corpus: Corpus) -> None:
 
 
 def _first(part: Part, number: int) -> Part:
-    """The first sentences, or blocks of a running text."""
+    """The first sentences, or blocks of a running text; of several tasks some of each."""
+    if part.task is not None:
+        number = min(number, len(part))
+        return part.take(np.arange(number) * len(part) // number)
 
     def cut(rows: Rows) -> Rows:
         return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
@@ -272,17 +277,22 @@ def _of_grammar(part: Part, corpus: Corpus) -> Parses | None:
     rows, words = part.sources, corpus.source
     if rows is None or words is None:
         rows, words = part.targets, corpus.target
-    known = [place for place, row in enumerate(rows) if UNK not in row]
+    english = [task.source == ENGLISH for task in corpus.tasks]
+    own = [True] * len(rows) if part.task is None else [english[task] for task in part.task]
+    known = [place for place, row in enumerate(rows) if own[place] and UNK not in row]
     if not known:
         return None
-    sources = None if part.sources is None else part.sources.take(known)
     arcs = grammar_arcs(words.decode(rows[place].tolist()) for place in known)
-    return Parses(Part(part.targets.take(known), sources), arcs, None, "the grammar")
+    if isinstance(words, Tagged):
+        arcs = [tuple(Arc(a.relation, a.head + 1, a.dependent + 1) for a in each) for each in arcs]
+    return Parses(part.take(known), arcs, None, "the grammar")
 
 
 def _of_file(parsed: Sequence[Parsed], run: Loaded, name: str) -> Parses:
     """Encodes parsed sentences; a translation model is given empty targets."""
     vocabulary = run.source or run.target
+    if isinstance(vocabulary, Tagged):
+        raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
     spaced = isinstance(vocabulary, Words) or getattr(vocabulary, "tokenised", False)
     if run.settings.data.lowercase:
         parsed = [replace(each, words=tuple(map(str.lower, each.words))) for each in parsed]

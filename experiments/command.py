@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import allocation  # noqa: F401
 import torch
-from data import Data
+from data import TASK_OPTIONS, Data
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, presets
 
@@ -349,7 +349,7 @@ NO_PART_OF_A_RUN = (
 def _text(parser: Parser, configuration: Namespace) -> str:
     """The configuration as YAML that run.py reads: what is computed, not where it goes."""
     kept = configuration.clone()
-    for name in NO_PART_OF_A_RUN:
+    for name in (*NO_PART_OF_A_RUN, *(() if configuration.tasks else TASK_OPTIONS)):
         kept.pop(name, None)
     return parser.dump(kept, skip_validation=True)
 

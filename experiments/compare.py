@@ -33,6 +33,9 @@ DESCRIPTION = (
     "same."
 )
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
+SPREAD = ("head_divergence", "perplexity", "average_", "task ")
+"""What the other columns begin with that have a mean and an interval."""
+
 FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu", "chrf", "paper_bleu")
 
 
@@ -112,6 +115,7 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
         "head_divergence": results["head_divergence"],
         **{f"head_divergence {chain}": value for chain, value in chains},
         **_perplexities(results.get("perplexity", [])),
+        **_of_tasks(results),
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
         "truth": test["truth"],
@@ -130,6 +134,17 @@ def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
+def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
+    """The averages over tasks, then the figures of every task."""
+    averages = results.get("average", {}).items()
+    return {f"average_{name}": value for name, value in averages} | {
+        f"task {task}: {name}": figures[name]
+        for task, figures in results.get("tasks", {}).items()
+        for name in FIGURES
+        if figures.get(name) is not None
+    }
+
+
 def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
     """One row a recipe: mean and interval of each figure, paired difference of the bound."""
     base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
@@ -138,7 +153,7 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
         mine = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
         for name in mine.columns:
-            if name in FIGURES or name.startswith(("head_divergence", "perplexity")):
+            if name in FIGURES or name.startswith(SPREAD):
                 values = [float(value) for value in mine[name]]
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
         paired = interval(list(mine.elbo - base))
@@ -163,13 +178,19 @@ COLUMNS = {
     "perplexity_elbo": "perplexity from the bound",
     "perplexity_iwae": "perplexity from IWAE",
     "head_divergence": "JSD",
+    "average_elbo": "ELBO, average of tasks",
+    "average_plug_in": "plug-in, average of tasks",
+    "average_bleu": "BLEU, average of tasks",
+    "average_chrf": "chrF, average of tasks",
     "difference": "ELBO less first row",
 }
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
-    shown = {name: title for name, title in COLUMNS.items() if name in rows[0]}
+    own = [name for name in rows[0] if name.startswith("task ") and name.endswith(": bleu")]
+    titles = COLUMNS | {name: f"BLEU of {name[5:-6]}" for name in own}
+    shown = {name: title for name, title in titles.items() if name in rows[0]}
     lines = ["| recipe | seeds | " + " | ".join(shown.values()) + " | parameters |"]
     lines.append("|---|" + "---:|" * (len(shown) + 2))
     for place, row in enumerate(rows):
@@ -184,8 +205,8 @@ def _cell(row: dict[str, Any], name: str, place: int) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    few = ("bleu", "chrf", "paper_bleu", "head_divergence", "perplexity")
-    digits = 2 if name.startswith(few) else 4
+    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(("bleu", "chrf"))
+    digits = 2 if few else 4
     mean = f"{row[name]:.{digits}f}"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -5,25 +5,29 @@ from __future__ import annotations
 import os
 import pydoc_data.topics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from latentheads.corpora import Corpus, pydoc
+from latentheads.corpora import Corpus, Mixture, Task, pydoc
 from latentheads.corpora.cache import cached
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.corpus import grammar, grammar_sources
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
+from latentheads.corpora.mixed import ENGLISH, grammar_tasks, parallel_tasks
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import Unit, prose
+from latentheads.corpora.tasks import Apart
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 
-__all__ = ["Data", "make_corpus"]
+__all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
 
 MADE = ("grammar", "pydoc")
+TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
+"""Options that say nothing where there are no tasks."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,17 @@ class Data:
         hub_path: Another repository of the hub than the known one, or local files.
         hub_config: Its configuration.
         cache: Folder that keeps the encoded corpus for the next start; empty: none.
+        tasks: Several directions of translation in one corpus, comma between: de (from the source
+            language into it) or en-de, of a domain as bible:de or bible:en-de, a folder in that of
+            data. The files of a direction may stand in a folder en-de of their own. Of the
+            grammar: en, its languages, its domains news and talk. Empty: source into target alone.
+        task_sizes: Training pairs of each task in turn, the first so many; empty: the same for
+            all, by first or, for the grammar, by sentences.
+        task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
+            takes every pair once, 5 is usual and gives small tasks more.
+        one_task: Make each batch of one task, not of all.
+        tell_apart: What model and guide may tell tasks apart by: language (the encoder by that of
+            the source, the decoder by that of the target) or domain.
     """
 
     data: str = MADE[0]
@@ -90,6 +105,11 @@ class Data:
     hub_path: str = ""
     hub_config: str = ""
     cache: str = ""
+    tasks: str = ""
+    task_sizes: tuple[int, ...] = ()
+    task_temperature: float = 1.0
+    one_task: bool = False
+    tell_apart: Apart = "language"
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
@@ -115,8 +135,43 @@ class Data:
                 "name of your own for rows with a column translation (text for a language model); "
                 f"got {self.data!r}"
             )
+        if self.tasks:
+            self._check_tasks()
+            return
         if not (self.made or self.running) and self.source == self.target:
             raise ValueError(f"source and target must differ, got {self.source!r} twice")
+        plain = {field.name: field.default for field in fields(self)}
+        for name in TASK_OPTIONS:
+            if getattr(self, name) != plain[name]:
+                raise ValueError(f"{name} says how tasks are mixed: give --tasks too")
+
+    def _check_tasks(self) -> None:
+        mixture = self.mixture
+        assert mixture is not None
+        if self.running or self.task != "translation" or self.data == "pydoc":
+            raise ValueError("tasks are directions of translation: a language model has none")
+        if self.from_hub and any(task.domain for task in mixture.tasks):
+            raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
+        if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
+            raise ValueError(
+                f"task_sizes must be one for each of the {len(mixture.tasks)} tasks, "
+                f"got {len(self.task_sizes)}"
+            )
+        if min(self.task_sizes, default=1) < 1:
+            raise ValueError(f"task_sizes must be at least 1, got {min(self.task_sizes)}")
+
+    @property
+    def begin(self) -> str:
+        """The language that a task is translated from where it names none."""
+        return ENGLISH if self.data == "grammar" else self.source
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The tasks and how they are mixed; None where there are none."""
+        if not self.tasks:
+            return None
+        tasks = tuple(Task.read(text, self.begin) for text in self.tasks.split(","))
+        return Mixture(tasks, self.tell_apart, self.task_temperature, self.one_task)
 
     @property
     def made(self) -> bool:
@@ -144,6 +199,8 @@ class Data:
     def name(self) -> str:
         """What the corpus is called."""
         name = os.path.basename(os.path.abspath(self.folder))
+        if self.mixture is not None:
+            return f"{name} {','.join(self.mixture.names)}"
         return name if self.running else f"{name} {self.source}-{self.target}"
 
     @property
@@ -162,6 +219,10 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
     Raises:
         ValueError: Its text is missing or broken; one line that names file and place.
     """
+    if data.mixture is not None and data.data == "grammar":
+        sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
+        corpus = grammar_tasks(data.mixture, sizes, data.held_out)
+        return replace(corpus, name=data.name)
     if data.data == "grammar" and data.task == "language-model":
         return grammar_sources(data.sentences, data.held_out)
     if data.data == "grammar":
@@ -169,10 +230,11 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
         known = ", ".join([*MADE, *HUB, *PROSE])
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
-    make = _prose if data.running else _parallel
+    make = _prose if data.running else _tasks if data.tasks else _parallel
     if not data.cache:
         return make(data, tell)
-    return cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell))
+    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell))
+    return kept if data.mixture is None else kept.mixed(data.mixture)
 
 
 def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
@@ -219,11 +281,42 @@ def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     )
 
 
-def _pairs(data: Data, part: str) -> Iterator[Pair]:
+def _tasks(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    mixture = data.mixture
+    assert mixture is not None
+
+    def read(part: str, task: Task) -> Iterator[Pair]:
+        sizes = data.task_sizes or [data.first] * len(mixture.tasks)
+        first = sizes[mixture.tasks.index(task)] if part == "train" else 0
+        return islice(_pairs(data, part, task), first or None)
+
+    return parallel_tasks(
+        data.name,
+        mixture,
+        read,
+        data.types,
+        data.joint,
+        data.lowercase,
+        data.tokenised,
+        Cleaning(data.max_length, data.max_ratio),
+        tell,
+    )
+
+
+def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:
+    task = task or Task(data.source, data.target)
     if data.from_hub:
         path, config = data.hub_path or None, data.hub_config or None
-        return load_pairs(data.data, part, data.source, data.target, path, config)
-    return iter(read_pairs(data.folder, part, data.source, data.target, _stem(data, part)))
+        return load_pairs(data.data, part, task.source, task.target, path, config)
+    stem = _stem(data, part)
+    return iter(read_pairs(_place(data, task), part, task.source, task.target, stem))
+
+
+def _place(data: Data, task: Task) -> Path:
+    """The folder of a task's files; a direction may have its own."""
+    place = data.folder / task.domain
+    own = (place / f"{task.source}-{task.target}", place / f"{task.target}-{task.source}")
+    return next((folder for folder in own if data.tasks and folder.is_dir()), place)
 
 
 def _stem(data: Data, part: str) -> str | None:
@@ -233,11 +326,14 @@ def _stem(data: Data, part: str) -> str | None:
 def _key(data: Data) -> str:
     """Everything that the corpus depends on: the options, and when its files were written.
 
-    The context is of the evaluation alone.
+    The context is of the evaluation alone, and how tasks are mixed is of training.
     """
     found = [(str(file.resolve()), file.stat()) for file in _files(data)]
     stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
-    return repr((asdict(replace(data, context=0)), stamps))
+    options = asdict(replace(data, context=0))
+    for name in TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS:
+        del options[name]
+    return repr((options, stamps))
 
 
 def _files(data: Data) -> list[Path]:
@@ -245,9 +341,19 @@ def _files(data: Data) -> list[Path]:
     if data.made:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:
-        sides = ("txt",) if data.running else (data.source, data.target)
         return [
-            find(data.folder, part, side, _stem(data, part)) for part in PARTS for side in sides
+            find(folder, part, side, _stem(data, part))
+            for part in PARTS
+            for folder, sides in _sides(data)
+            for side in sides
         ]
     place = Path(data.hub_path or os.devnull)
     return sorted(file for file in (place, *place.rglob("*")) if file.is_file())
+
+
+def _sides(data: Data) -> list[tuple[Path, tuple[str, ...]]]:
+    """The folders of its files, with what their names end in."""
+    if data.running:
+        return [(data.folder, ("txt",))]
+    tasks = (Task(data.source, data.target),) if data.mixture is None else data.mixture.tasks
+    return [(_place(data, task), (task.source, task.target)) for task in tasks]

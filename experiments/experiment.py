@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import islice
@@ -33,16 +33,28 @@ from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
-from latentheads.scores import Protocol, score
+from latentheads.scores import Protocol, Scores, score
 from models import HeadModel
 
-__all__ = ["Run", "make_accelerator", "translate"]
+__all__ = ["Run", "average", "make_accelerator", "translate"]
 
 EVALUATION_TOKENS = 4096
 DECODING_TOKENS = 2048
 DIVERGENCE_TOKENS = 512
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
+
+AVERAGED = (
+    "elbo",
+    "log_likelihood",
+    "kl",
+    "iwae",
+    "plug_in",
+    "truth",
+    "bleu",
+    "chrf",
+    "paper_bleu",
+)
 
 
 def translate(
@@ -228,6 +240,9 @@ class Run:
             if side is not None:
                 digest.update(side.ends.tobytes())
                 digest.update(np.ascontiguousarray(side.tokens).data)
+        if train.task is not None:
+            digest.update(",".join(task.name for task in self.corpus.tasks).encode())
+            digest.update(train.task.tobytes())
         return digest.hexdigest()[:16]
 
     def _vocabularies(self) -> str:
@@ -251,8 +266,12 @@ class Run:
     def _evaluate(self, part: Part, samples: int) -> Report:
         return self._measure(part, batches(part, EVALUATION_TOKENS), samples)
 
-    def translations(self) -> dict[str, Any]:
-        """Translates the test part, writes it beside its references, and scores it."""
+    def translations(self) -> tuple[dict[str, Any], list[str]]:
+        """Translates the test part, writes it beside its references, and scores it.
+
+        Returns:
+            The scores, and the translations.
+        """
         settings, part = self.settings, self.corpus.test
         lines: dict[int, str] = {}
         start = time.perf_counter()
@@ -265,10 +284,34 @@ class Run:
         written, references = [lines[place] for place in range(len(part))], list(part.references)
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
-        protocol: Protocol | None = "paper" if settings.decoding.paper_bleu else None
-        kind = settings.data
-        scores = score(written, references, kind.words, protocol, kind.lowercase)
-        return {**asdict(scores), "sentences_per_second": len(part) / seconds}
+        scores = asdict(self._score(written, references))
+        return {**scores, "sentences_per_second": len(part) / seconds}, written
+
+    def _score(self, written: Sequence[str], references: Sequence[str]) -> Scores:
+        kind = self.settings.data
+        protocol: Protocol | None = "paper" if self.settings.decoding.paper_bleu else None
+        return score(written, references, kind.words, protocol, kind.lowercase)
+
+    def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Reports on and scores the test sentences of each task alone.
+
+        Args:
+            written: The translations of the test part.
+        """
+        part, found = self.corpus.test, {}
+        names = [""] * len(part)
+        for place, task in enumerate(self.corpus.tasks):
+            places = part.places(place)
+            own = part.take(places)
+            report = self._evaluate(own, self.settings.samples)
+            scores = self._score([written[line] for line in places], own.references)
+            figures = {**report.figures(), **asdict(scores)}
+            found[task.name] = {"sentences": len(own), **figures}
+            for line in places:
+                names[line] = task.name
+        if found:
+            self.folder.write("test.tasks.txt", "".join(f"{name}\n" for name in names))
+        return found
 
     def perplexities(self, valid: Report, test: Report) -> list[dict[str, Any]]:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
@@ -295,9 +338,8 @@ class Run:
         ]
 
     def _measure(self, part: Part, parts: Iterable[Batch], samples: int | None = None) -> Report:
-        truth = None if part.truth is None else sum(part.truth)
         draws = self.settings.samples if samples is None else samples
-        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, truth)
+        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.log_p)
 
     def finish(self) -> dict[str, Any]:
         """Reports on validation and test, writes and returns the results, and draws the plots."""
@@ -305,7 +347,8 @@ class Run:
         valid = self._evaluate(self.corpus.valid, settings.samples)
         test = self._evaluate(self.corpus.test, settings.samples)
         text = self.corpus.source is None
-        scores = {} if text else self.translations()
+        scores, written = ({}, []) if text else self.translations()
+        tasks = self.by_task(written)
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         long = settings.data.block > 0
         with Selected(self.guide):
@@ -329,6 +372,8 @@ class Run:
             },
             "valid": valid.figures(),
             "test": {**test.figures(), **scores},
+            "tasks": tasks,
+            "average": average(tasks),
             "perplexity": self.perplexities(valid, test) if text else [],
             "decoding": asdict(settings.decoding),
             "kl_by_site": test.kl_by_site,
@@ -341,6 +386,15 @@ class Run:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
         self.folder.release()
         return results
+
+
+def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """The mean over tasks of each figure that all of them have, every task counted alike."""
+    return {
+        name: math.fsum(figures[name] for figures in tasks.values()) / len(tasks)
+        for name in AVERAGED
+        if tasks and all(figures[name] is not None for figures in tasks.values())
+    }
 
 
 def _median(values: list[float]) -> float:

@@ -50,7 +50,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("share all needs one joint vocabulary of source and target")
     if source is None and network.cutoffs and not isinstance(target, Words):
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
-    tasks = ("",), ("",)
+    mixture = settings.data.mixture
+    tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
     more: dict[str, Any] = {
         "label_smoothing": smoothing,
         "selector": settings.selecting.selector(network.heads, *tasks),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from command import read_settings
 from experiment import Run, make_accelerator
 from folder import Folder
-from tables import result_table, site_table
+from tables import result_table, site_table, task_table
 
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide over a Transformer's attention heads, and reports the "
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     assert results is not None
     print(result_table(results))
+    if results.get("tasks"):
+        print(task_table(results))
     if settings.verbose:
         print(site_table(results))
     print(f"written to {settings.out}")

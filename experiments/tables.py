@@ -9,7 +9,7 @@ from pictures import layer_of
 
 from latentheads.names import chain_of
 
-__all__ = ["aligned", "result_table", "site_table"]
+__all__ = ["aligned", "result_table", "site_table", "task_table"]
 
 Row = tuple[str, ...]
 
@@ -126,3 +126,33 @@ def site_table(results: dict[str, Any]) -> str:
     how = results["kl_how"]
     rows += [(site, f"{kl:.3e}", how[site]) for site, kl in results["kl_by_site"].items()]
     return aligned(rows)
+
+
+TASK_COLUMNS = {
+    "sentences": "sentences",
+    "elbo": "bound (ELBO)",
+    "truth": "true log p(y | x)",
+    "plug_in": "plug-in (no bound)",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "paper_bleu": "papers' BLEU",
+}
+
+
+def task_table(results: dict[str, Any]) -> str:
+    """The test part by tasks, and the average that counts each task alike; empty without tasks."""
+    tasks = results.get("tasks", {})
+    every = [*tasks.items(), ("average", results.get("average", {}))]
+    known = {name for _, figures in every for name, value in figures.items() if value is not None}
+    shown = {name: title for name, title in TASK_COLUMNS.items() if name in known}
+    rows = [(name, *(_task_cell(figures, key) for key in shown)) for name, figures in every]
+    return aligned([("test part by task", *shown.values()), *rows]) if tasks else ""
+
+
+def _task_cell(figures: dict[str, Any], name: str) -> str:
+    value = figures.get(name)
+    if value is None:
+        return ""
+    if name == "sentences":
+        return f"{value:,}"
+    return _figure(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"

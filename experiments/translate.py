@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import torch
 from command import Decoding, Parser
 from experiment import translate
@@ -20,6 +21,7 @@ from jsonargparse import Namespace
 from loading import Loaded, load_run
 
 from latentheads.corpora import Part, batches
+from latentheads.corpora.mixed import tag_of
 
 DESCRIPTION = (
     "Reads text from standard input, one sentence a line, and writes its translation to standard "
@@ -39,6 +41,11 @@ def make_parser() -> Parser:
         default="reported",
         help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
         "are of",
+    )
+    parser.add_argument(
+        "--task",
+        type=str,
+        help="of a run with several tasks: which, as en-de, de or bible:en-de",
     )
     parser.add_argument("--beam", type=int, help="hypotheses of a sentence (default: the run's)")
     parser.add_argument(
@@ -63,20 +70,50 @@ def make_parser() -> Parser:
     return parser
 
 
-def translate_lines(run: Loaded, lines: list[str], decoding: Decoding) -> list[str]:
+def translate_lines(
+    run: Loaded, lines: list[str], decoding: Decoding, task: int | None = None
+) -> list[str]:
     """Translates lines and keeps their order; an empty one stays empty.
 
     A newline that the model writes, as a byte like any other, becomes a space.
+
+    Args:
+        run: The run.
+        lines: The text.
+        decoding: How to search.
+        task: The place of the lines' task, where the run has tasks.
     """
-    assert run.source is not None
     full = [place for place, line in enumerate(lines) if line.strip()]
-    rows = run.source.encode_all(lines[place] for place in full)
     found = [""] * len(lines)
-    for batch in batches(Part(rows, rows), TOKENS):
+    for batch in batches(encode(run, [lines[place] for place in full], task), TOKENS):
         translated = translate(run.model, run.guide, run.target, batch, decoding)
         for place, line in zip(batch.sentences.tolist(), translated, strict=True):
             found[full[place]] = line
     return found
+
+
+def encode(run: Loaded, lines: list[str], task: int | None) -> Part:
+    """The lines as a part of a corpus, without targets of their own."""
+    assert run.source is not None
+    rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
+    if mixture is None or task is None:
+        return Part(rows, rows)
+    if mixture.tags and len(rows):
+        rows = rows.led(tag_of(run.source, mixture.tasks[task]))
+    return Part(rows, rows, task=np.full(len(rows), task, np.int32), mixture=mixture)
+
+
+def find_task(run: Loaded, named: str | None) -> int | None:
+    """The place of the task that the command line names; None where the run has none."""
+    data = run.settings.data
+    if data.mixture is None:
+        if named is not None:
+            raise ValueError(f"{run.path} has one direction alone: drop --task")
+        return None
+    if named is None and len(data.mixture.tasks) > 1:
+        names = ", ".join(data.mixture.names)
+        raise ValueError(f"{run.path} has several tasks: give --task, one of {names}")
+    return 0 if named is None else data.mixture.find(named, data.begin)
 
 
 def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
@@ -100,8 +137,8 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def load(options: Namespace) -> tuple[Loaded, Decoding]:
-    """Loads the run and puts together how it decodes."""
+def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
+    """Loads the run and puts together how it decodes, and which of its tasks it does."""
     for name, least in (("buffer", 1), ("samples", 0)):
         if (options[name] or 0) < least:
             raise ValueError(f"{name} must be at least {least}, got {options[name]}")
@@ -113,7 +150,7 @@ def load(options: Namespace) -> tuple[Loaded, Decoding]:
     given = {"beam": options.beam, "length_penalty": options.length_penalty}
     given |= {"draws": options.samples}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return run, replace(run.settings.decoding, **chosen)
+    return run, replace(run.settings.decoding, **chosen), find_task(run, options.task)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,13 +158,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     try:
-        run, decoding = load(options)
+        run, decoding, task = load(options)
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
     torch.manual_seed(options.seed)
     try:
         for lines in chunks(sys.stdin.buffer, options.buffer):
-            for line in translate_lines(run, lines, decoding):
+            for line in translate_lines(run, lines, decoding, task):
                 sys.stdout.buffer.write(f"{line}\n".encode())
             sys.stdout.buffer.flush()
     except ValueError as mistake:

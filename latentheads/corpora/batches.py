@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from latentheads.batch import Batch
 from latentheads.corpora.corpus import Part
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.tasks import Told
 
 __all__ = ["batches", "collate", "groups", "windows"]
 
@@ -40,24 +41,54 @@ def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> 
     if tokens < 1:
         raise ValueError(f"tokens must be positive, got {tokens}")
     lengths = part.lengths
-    places = np.arange(len(part))
     if seed is None:
-        return _cut(places, lengths, tokens)
+        every = _apart(part, np.arange(len(part)))
+        return [group for places in every for group in _cut(places, lengths, tokens)]
     rng = _generator(seed, epoch)
-    rng.shuffle(places)
+    chosen = _chosen(part, seed, epoch)
+    rng.shuffle(chosen)
     mean = max(1, int(lengths.sum()) // max(1, len(lengths)))
     pool = max(1, POOL * tokens // mean)
     found = [
         group
+        for places in _apart(part, chosen)
         for start in range(0, len(places), pool)
         for group in _cut(places[start : start + pool], lengths, tokens)
     ]
     return [found[place] for place in rng.permutation(len(found))]
 
 
-def _generator(seed: int, epoch: int) -> np.random.Generator:
+def _chosen(part: Part, seed: int, epoch: int) -> Places:
+    """The sentences of an epoch: every one, or as many of each task as its share says."""
+    mixture = part.mixture
+    if part.task is None or mixture is None or mixture.temperature == 1:
+        return np.arange(len(part))
+    sizes = np.bincount(part.task, minlength=len(mixture.tasks)).tolist()
+    counts = enumerate(mixture.counts(sizes))
+    return np.concatenate(
+        [_stretch(part.places(task), count, seed, epoch, task) for task, count in counts]
+    )
+
+
+def _stretch(places: Places, count: int, seed: int, epoch: int, task: int) -> Places:
+    """What an epoch takes of a task: the next of its sentences, in an endless row of orders."""
+    first, start = divmod(epoch * count, len(places))
+    orders = -(-(start + count) // len(places))
+    rounds = [_generator(seed, task, first + order).permutation(places) for order in range(orders)]
+    return np.concatenate([places[:0], *rounds])[start : start + count]
+
+
+def _apart(part: Part, places: Places) -> list[Places]:
+    """The sentences of each task, in their order, where a batch is of one task; else all."""
+    if part.task is None or part.mixture is None or not part.mixture.one_task:
+        return [places]
+    own = part.task[places]
+    return [places[own == task] for task in range(len(part.mixture.tasks))]
+
+
+def _generator(*words: int) -> np.random.Generator:
     """The same stream for the same words in every release of numpy that keeps PCG64."""
-    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    digest = hashlib.sha256(" ".join(map(str, words)).encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
 
@@ -78,7 +109,11 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
     target = torch.from_numpy(part.targets.pad(group))
     before = torch.from_numpy(part.targets.before(group)) if part.block else None
-    return Batch(target, source, torch.as_tensor(np.asarray(group)), len(part), before)
+    places = np.asarray(group)
+    told: Told = {}
+    if part.task is not None and part.mixture is not None:
+        told = part.mixture.told(part.task[places])
+    return Batch(target, source, torch.as_tensor(places), len(part), before, **told)
 
 
 def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:

@@ -30,7 +30,8 @@ NAMES = ("train", "valid", "test")
 def cached(folder: str | Path, key: str, make: Callable[[], Corpus]) -> Corpus:
     """Takes a corpus from the cache, or makes it and puts it there.
 
-    Token ids are mapped into memory, not read. The cache is written whole or not at all, and one
+    Token ids are mapped into memory, not read; a corpus of tasks comes back without saying how they
+    are mixed. The cache is written whole or not at all, and one
     that is broken is made again.
 
     Args:
@@ -99,6 +100,7 @@ def _description(key: str, corpus: Corpus) -> dict[str, Any]:
         "truth": {name: part.truth for name, part in parts.items()},
         "block": {name: part.block for name, part in parts.items()},
         "words": {name: part.words for name, part in parts.items()},
+        "tasks": [task.name for task in corpus.tasks],
     }
 
 
@@ -107,6 +109,8 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
         if rows is not None:
             np.save(folder / f"{name}.{side}.tokens.npy", rows.tokens, allow_pickle=False)
             np.save(folder / f"{name}.{side}.ends.npy", rows.ends, allow_pickle=False)
+    if part.task is not None:
+        np.save(folder / f"{name}.task.npy", part.task, allow_pickle=False)
 
 
 def _load(place: Path, key: str) -> Corpus | None:
@@ -131,10 +135,20 @@ def _load_part(
     targets = _load_rows(place, f"{name}.target", len(target))
     sources = None if source is None else _load_rows(place, f"{name}.source", len(source))
     references, truth = said["references"][name], said["truth"][name]
-    known = [sources, truth, references or None]
+    task = _load_tasks(place, name, len(said["tasks"])) if said.get("tasks") else None
+    known = [sources, truth, references or None, task]
     if any(other is not None and len(other) != len(targets) for other in known):
         raise ValueError(f"{place}: the sides of {name} differ in length")
-    return Part(targets, sources, references or (), truth, said["block"][name], said["words"][name])
+    block, words = said["block"][name], said["words"][name]
+    return Part(targets, sources, references or (), truth, block, words, task)
+
+
+def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:
+    """The task of each sentence, one of so many."""
+    found = _map(place / f"{name}.task.npy", np.int32)
+    if not len(found) or not 0 <= found.min() <= found.max() < tasks:
+        raise ValueError(f"{place}: the tasks of {name} are broken")
+    return found
 
 
 def _load_rows(place: Path, name: str, types: int) -> Rows:

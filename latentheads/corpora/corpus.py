@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from latentheads.batch import UNK
 from latentheads.corpora import grammar as synchronous
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
 __all__ = ["Corpus", "Part", "grammar", "grammar_sources"]
@@ -29,6 +30,8 @@ class Part:
             None where it is not known, as with a word that the vocabulary does not hold.
         block: Length of the blocks into which a running text is cut; 0 for sentences.
         words: Words of the text, one for the end of each line; None where nobody counted.
+        task: The place of each sentence's task in the mixture; None where there are no tasks.
+        mixture: The tasks and how they are mixed.
     """
 
     targets: Rows
@@ -37,6 +40,8 @@ class Part:
     truth: list[float] | None = None
     block: int = 0
     words: int | None = None
+    task: NDArray[np.int32] | None = None
+    mixture: Mixture | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -58,6 +63,29 @@ class Part:
         """Target tokens, one EOS a sentence or line included."""
         return len(self.targets.tokens)
 
+    @property
+    def log_p(self) -> float | None:
+        """The exact log p(y | x) of all sentences; None where one of them is not known."""
+        total = math.nan if self.truth is None else sum(self.truth)
+        return None if math.isnan(total) else total
+
+    def places(self, task: int) -> NDArray[np.int64]:
+        """The sentences of a task."""
+        return np.flatnonzero(self.task == task)
+
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> Part:
+        """Some of the sentences, in the order asked for."""
+        chosen = np.asarray(places, dtype=np.int64)
+        return replace(
+            self,
+            targets=self.targets.take(chosen),
+            sources=None if self.sources is None else self.sources.take(chosen),
+            references=[self.references[place] for place in chosen] if self.references else (),
+            truth=None if self.truth is None else [self.truth[place] for place in chosen],
+            words=None,
+            task=None if self.task is None else self.task[chosen],
+        )
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -78,6 +106,26 @@ class Corpus:
     test: Part
     target: Vocabulary
     source: Vocabulary | None = None
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that it mixes; none where nobody named any."""
+        return () if self.train.mixture is None else self.train.mixture.tasks
+
+    @property
+    def source_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that the encoder tells apart."""
+        return () if self.train.mixture is None else self.train.mixture.sources
+
+    @property
+    def target_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that the decoder tells apart."""
+        return () if self.train.mixture is None else self.train.mixture.targets
+
+    def mixed(self, mixture: Mixture) -> Corpus:
+        """The same corpus with its tasks mixed in another way."""
+        parts = {name: getattr(self, name) for name in ("train", "valid", "test")}
+        return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
 
 
 def grammar(

@@ -10,7 +10,7 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["parallel"]
+__all__ = ["learn", "parallel"]
 
 
 def parallel(
@@ -52,7 +52,7 @@ def parallel(
         raise ValueError(f"{name} has nothing to train on: {counts}")
     if tell is not None:
         tell(str(counts))
-    source, target = vocabulary or _learn(kept, types, joint, lowercase, tokenised)
+    source, target = vocabulary or learn(kept, types, joint, lowercase, tokenised)
 
     def held_out(part: str, pairs: Iterable[Pair]) -> Part:
         found = _encode(pairs, source, target, references=True)
@@ -70,7 +70,7 @@ def parallel(
     )
 
 
-def _learn(
+def learn(
     pairs: Sequence[Pair], types: int, joint: bool, lowercase: bool, tokenised: bool
 ) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of source and target; one and the same object where they are joint."""

@@ -51,6 +51,17 @@ class Rows(Sequence[NDArray[np.int32]]):
         whole = np.arange(block, len(tokens) + block, block, dtype=np.int64)
         return cls(tokens, np.minimum(whole, len(tokens)))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The sentences of some rows, one behind the other."""
+        tokens = np.concatenate([part.tokens for part in parts])
+        return cls(tokens, np.cumsum(np.concatenate([part.lengths for part in parts])))
+
+    def led(self, token: int) -> Rows:
+        """Sentences one behind the other, each begun with one token more."""
+        ends = self.ends + np.arange(1, len(self) + 1)
+        return Rows(np.insert(self.tokens, self.starts, token), ends)
+
     def __len__(self) -> int:
         return len(self.ends)
 

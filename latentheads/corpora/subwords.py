@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.vocabulary import Vocabulary, Words
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 
 __all__ = ["Subwords", "vocabulary_from_json"]
 
@@ -232,13 +232,21 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     kind = value.get("kind")
     if kind == Subwords.kind:
         return Subwords.from_json(value)
+    if kind == Tagged.kind:
+        return Tagged(vocabulary_from_json(value.get("plain")), _strings(value, kind, "tags"))
     if kind != Words.kind:
         raise ValueError(
-            f"a vocabulary's kind must be {Words.kind} or {Subwords.kind}; got {kind!r}"
+            f"a vocabulary's kind must be {Words.kind}, {Subwords.kind} or {Tagged.kind}; "
+            f"got {kind!r}"
         )
-    words = value.get("words")
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("a vocabulary of words has words, a list of strings")
-    if len(set(words)) != len(words):
-        raise ValueError("a vocabulary of words has each word once")
-    return Words(words)
+    return Words(_strings(value, kind, "words"))
+
+
+def _strings(value: dict[str, Any], kind: str, name: str) -> list[str]:
+    found = value.get(name)
+    what = "of words" if kind == Words.kind else kind
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"a vocabulary {what} has {name}, a list of strings")
+    if len(set(found)) != len(found):
+        raise ValueError(f"a vocabulary {what} has each {name.removesuffix('s')} once")
+    return found

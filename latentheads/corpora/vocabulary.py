@@ -14,7 +14,7 @@ import numpy as np
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Vocabulary", "Words"]
+__all__ = ["Tagged", "Vocabulary", "Words"]
 
 
 class Vocabulary(ABC):
@@ -102,6 +102,44 @@ class Words(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         """The words, without the special tokens."""
         return {"kind": self.kind, "words": self.words[len(SPECIALS) :]}
+
+
+class Tagged(Vocabulary):
+    """A vocabulary with tags behind its types: tokens that no text becomes and that say nothing.
+
+    Args:
+        plain: The vocabulary of the text.
+        tags: Names, such as the languages that a sentence may be translated into.
+    """
+
+    kind = "tagged"
+
+    def __init__(self, plain: Vocabulary, tags: Sequence[str]) -> None:
+        self.plain = plain
+        self.tags = tuple(tags)
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.tags)
+
+    def tag(self, name: str) -> int:
+        """The id of a tag."""
+        return len(self.plain) + self.tags.index(name)
+
+    def encode(self, line: str) -> list[int]:
+        """Turns a line into ids, ended by EOS, without a tag."""
+        return self.plain.encode(line)
+
+    def encode_all(self, lines: Iterable[str]) -> Rows:
+        """Encodes every line, without tags."""
+        return self.plain.encode_all(lines)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Turns ids into text, up to the first EOS; of a tag nothing is left."""
+        return self.plain.decode(place for place in ids if place < len(self.plain))
+
+    def to_json(self) -> dict[str, Any]:
+        """The vocabulary of the text, and the tags."""
+        return {"kind": self.kind, "tags": list(self.tags), "plain": self.plain.to_json()}
 
 
 def _ranked(counts: Iterable[tuple[str, int]], minimum: int) -> list[str]:

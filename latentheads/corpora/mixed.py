@@ -1,0 +1,238 @@
+"""A corpus of several tasks: directions of translation and domains, one vocabulary for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from latentheads.batch import UNK
+from latentheads.corpora import grammar as synchronous
+from latentheads.corpora.cleaning import USUAL, Cleaning, clean
+from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.grammar import Sentence
+from latentheads.corpora.parallel import learn
+from latentheads.corpora.rows import Rows
+from latentheads.corpora.tasks import Mixture, Task
+from latentheads.corpora.text import Pair
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
+
+__all__ = ["ENGLISH", "grammar_tasks", "parallel_tasks", "tag_of"]
+
+ENGLISH = "en"
+"""What the grammar's English-like side is called in a task."""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What a task has in a part: its pairs, and the truth of each where it is known."""
+
+    pairs: Sequence[Pair]
+    truth: Sequence[float] = ()
+
+
+def parallel_tasks(
+    name: str,
+    mixture: Mixture,
+    read: Callable[[str, Task], Iterable[Pair]],
+    types: int = 10_000,
+    joint: bool = True,
+    lowercase: bool = False,
+    tokenised: bool = False,
+    cleaning: Cleaning = USUAL,
+    tell: Callable[[str], object] | None = None,
+) -> Corpus:
+    """Makes a corpus of several tasks from pairs of sentences.
+
+    Where there are several target languages the source begins with a tag that names the sentence's.
+    Vocabularies are learned on the training text of all tasks.
+
+    Args:
+        name: What the corpus is called.
+        mixture: The tasks.
+        read: Gives the pairs of a part, ``train``, ``valid`` or ``test``, of a task.
+        types: Subwords of each vocabulary, at most, tags not counted.
+        joint: Whether source and target share one vocabulary.
+        lowercase: As in `latentheads.corpora.subwords.Subwords`.
+        tokenised: The same.
+        cleaning: Which training pairs to keep.
+        tell: Called with a line for each task that says how many training pairs were kept.
+
+    Raises:
+        ValueError: A part of a task has no pair, or `types` is too small.
+    """
+    train = []
+    for task in mixture.tasks:
+        kept, counts = clean(read("train", task), cleaning)
+        if not kept:
+            raise ValueError(f"{name} has nothing to train on in {task.name}: {counts}")
+        if tell is not None:
+            tell(f"{task.name}: {counts}")
+        train.append(_Text(kept))
+    held_out = [[_Text(list(read(part, t))) for t in mixture.tasks] for part in ("valid", "test")]
+    for part, texts in zip(("valid", "test"), held_out, strict=True):
+        for task, text in zip(mixture.tasks, texts, strict=True):
+            if not text.pairs:
+                raise ValueError(f"{name} has no pair in {part} of {task.name}")
+    source, target = learn(
+        [pair for text in train for pair in text.pairs], types, joint, lowercase, tokenised
+    )
+    return _corpus(name, mixture, [train, *held_out], source, target)
+
+
+def _corpus(
+    name: str,
+    mixture: Mixture,
+    texts: Sequence[Sequence[_Text]],
+    source: Vocabulary,
+    target: Vocabulary,
+) -> Corpus:
+    """Encodes the texts of the three parts."""
+    source, target = _tagged(mixture, source, target)
+    train, valid, test = (_part(mixture, part, source, target) for part in texts)
+    train = Part(train.targets, train.sources, (), train.truth, task=train.task, mixture=mixture)
+    return Corpus(name, train, valid, test, target, source)
+
+
+def _tagged(
+    mixture: Mixture, source: Vocabulary, target: Vocabulary
+) -> tuple[Vocabulary, Vocabulary]:
+    """Gives the source a tag for each language, ``<2de>``; a joint vocabulary stays one object."""
+    if not mixture.tags:
+        return source, target
+    known = Tagged(source, [_tag(language) for language in mixture.tags])
+    return known, known if target is source else target
+
+
+def _tag(language: str) -> str:
+    return f"<2{language}>"
+
+
+def _part(mixture: Mixture, texts: Sequence[_Text], source: Vocabulary, target: Vocabulary) -> Part:
+    """One part: the sentences of each task one behind the other."""
+    pairs = [pair for text in texts for pair in text.pairs]
+    sources = []
+    for task, text in zip(mixture.tasks, texts, strict=True):
+        rows = source.encode_all(left for left, _ in text.pairs)
+        sources.append(rows.led(tag_of(source, task)) if mixture.tags else rows)
+    targets, joined = target.encode_all(right for _, right in pairs), Rows.joined(sources)
+    truth = [value for text in texts for value in text.truth]
+    return Part(
+        targets=targets,
+        sources=joined,
+        references=[right for _, right in pairs],
+        truth=_known(truth, joined, targets) if truth else None,
+        task=np.repeat(np.arange(len(texts), dtype=np.int32), [len(t.pairs) for t in texts]),
+        mixture=mixture,
+    )
+
+
+def tag_of(vocabulary: Vocabulary, task: Task) -> int:
+    """The token that tells a task's target language."""
+    if not isinstance(vocabulary, Tagged):
+        raise ValueError("the vocabulary of the source has no tags")
+    return vocabulary.tag(_tag(task.target))
+
+
+def _known(truth: list[float], *sides: Rows) -> list[float]:
+    """The truth, NaN for a sentence with an unknown word: that is of other tokens."""
+    unknown = [np.array([UNK in row for row in side]) for side in sides]
+    values: list[float] = np.where(np.logical_or(*unknown), math.nan, truth).tolist()
+    return values
+
+
+def grammar_tasks(
+    mixture: Mixture, sizes: Sequence[int], held_out: int = 500, seed: int = 0
+) -> Corpus:
+    """Draws a corpus of several tasks from the synchronous grammar.
+
+    All languages translate the same English-like sentences. No sentence that a task is tested on
+    occurs in the training of any. The exact log p(y | x) is known of translations of the
+    English-like side: that of the task's domain where the model may know it, because it tells
+    domains apart or because the direction has one only, else of both domains mixed equally.
+
+    Args:
+        mixture: The tasks, between ``en`` and `latentheads.corpora.grammar.LANGUAGES`, each of a
+            domain of `latentheads.corpora.grammar.DOMAINS` or of both.
+        sizes: Training sentences of each task.
+        held_out: Sentences of valid, and of test, of each task.
+        seed: Seed of the draw.
+
+    Raises:
+        ValueError: A language or a domain is not the grammar's.
+    """
+    _check(mixture, sizes, held_out)
+    languages = dict.fromkeys(chain(*((task.source, task.target) for task in mixture.tasks)))
+    several = any(task.domain for task in mixture.tasks)
+    spread = len(synchronous.DOMAINS) if several else 1
+    trained = spread * max(sizes) + (10 * math.isqrt(max(sizes)) + 20) * (spread - 1)
+    drawn = {
+        language: synchronous.sample(trained + 8 * spread * held_out, language=language, seed=seed)
+        for language in languages
+        if language != ENGLISH
+    }
+    first = next(iter(drawn.values()))
+    seen = {sentence.source for sentence in first[:trained]}
+    fresh = {s.source: place for place, s in reversed([*enumerate(first)][trained:])}
+    rest = sorted(place for source, place in fresh.items() if source not in seen)
+    parts: list[list[_Text]] = [[], [], []]
+    for task, size in zip(mixture.tasks, sizes, strict=True):
+        told = _told(mixture, task)
+        learned = _of_domain(first, range(trained), task)[:size]
+        others = _of_domain(first, rest, task)[: 2 * held_out]
+        half = len(others) // 2
+        for part, places in zip(parts, (learned, others[:half], others[half:]), strict=True):
+            part.append(_text(drawn, task, places, told))
+    sides = ((pair[side] for text in parts[0] for pair in text.pairs) for side in (0, 1))
+    source, target = (Words.count(lines) for lines in sides)
+    return _corpus("grammar", mixture, parts, source, target)
+
+
+def _check(mixture: Mixture, sizes: Sequence[int], held_out: int) -> None:
+    if min(*sizes, held_out) < 1:
+        raise ValueError("sentences and held_out must be positive")
+    accepted = (ENGLISH, *synchronous.LANGUAGES)
+    for task in mixture.tasks:
+        for language in (task.source, task.target):
+            if language not in accepted:
+                raise ValueError(
+                    f"unknown language {language!r} of task {task.name}: choose from "
+                    f"{', '.join(accepted)}"
+                )
+        if task.domain and task.domain not in synchronous.DOMAINS:
+            raise ValueError(
+                f"unknown domain {task.domain!r} of task {task.name}: choose from "
+                f"{', '.join(synchronous.DOMAINS)}"
+            )
+
+
+def _told(mixture: Mixture, task: Task) -> bool:
+    """Whether a model may know the domain of a task's sentences."""
+    same = [other for other in mixture.tasks if other.direction == task.direction]
+    return bool(task.domain) and (mixture.apart == "domain" or len(same) == 1)
+
+
+def _of_domain(drawn: Sequence[Sentence], places: Iterable[int], task: Task) -> list[int]:
+    """The places whose sentences are of a task's domain."""
+    return [place for place in places if task.domain in ("", drawn[place].domain)]
+
+
+def _text(
+    drawn: Mapping[str, Sequence[Sentence]], task: Task, places: Sequence[int], told: bool
+) -> _Text:
+    """The sentences of a task at some places."""
+    first = next(iter(drawn.values()))
+
+    def lines(language: str) -> list[str]:
+        if language != ENGLISH:
+            return [" ".join(drawn[language][place].target) for place in places]
+        return [" ".join(first[place].source) for place in places]
+
+    pairs = list(zip(lines(task.source), lines(task.target), strict=True))
+    if task.source != ENGLISH:
+        return _Text(pairs, [math.nan] * len(pairs))
+    known = [drawn[task.target][place] for place in places]
+    return _Text(pairs, [s.log_p_target if told else s.log_p_mixture for s in known])
