@@ -136,9 +136,9 @@ class Recomputing:
     def step(self, tokens: Tensor, state: Read) -> Tensor:
         """Feeds further tokens of every hypothesis and scores the vocabulary after the last."""
         fed, source = state.fed(tokens), state.source
-        mask = self.model.step_mask(fed, 0)
+        reach = self.model.step_reach(fed, 0)
         x = self.model.target_embedding(fed)
-        x = self.model.decoder(x, mask, source.memory, source.memory_mask, DecodingState())
+        x = self.model.decoder(x, reach, source.memory, source.memory_mask, DecodingState())
         return self.model.predict(x[..., -1:, :])
 
 

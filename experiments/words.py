@@ -32,6 +32,9 @@ HERE = os.getcwd()
 """Where the program was started: the parser changes folders while it reads a file."""
 
 PRESETS = Path(__file__).parent / "presets"
+JOINED = ("--mixers", "--windows", "--ngram_width")
+"""Options that may be said for each stack on its own."""
+
 FLAGS = ("--overwrite", "--verbose", "--tensorboard")
 DEFAULTS = {"guide": "cascaded", "prior": "independent"}
 T = TypeVar("T")
@@ -54,9 +57,9 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
     A recipe becomes a prior and a guide, a preset a configuration file, a name a class, a bare flag
-    ``true``; a law of selection behind a ``+`` becomes ``--select``. Files come first, so that any
-    other word changes what they say; then the names of guide and prior, then everything else, their
-    own options included.
+    ``true``, an option said for each stack one text; a law of selection behind a ``+`` becomes
+    ``--select``. Files come first, so that any other word changes what they say; then the names of
+    guide and prior, then everything else, their own options included.
     """
     words = _split_equals(arguments)
     if "--recipe" in words and {"--guide", "--prior"} & set(words):
@@ -64,10 +67,14 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     files: list[str] = []
     names: list[str] = []
     rest: list[str] = []
+    parts: dict[str, list[str]] = {}
     pairs = iter(zip(words, [*words[1:], "--"], strict=True))
     for word, following in pairs:
         if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]
+        elif word in JOINED and following != "--":
+            next(pairs, None)
+            parts.setdefault(word, []).append(following)
         elif word in SHORT and following != "--":
             next(pairs, None)
             (files if word in ("--config", "--preset") else names).extend(
@@ -75,7 +82,8 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
             )
         else:
             rest.append(word)
-    return [*_defaults(words), *files, *names, *rest]
+    joined = [word for name, said in parts.items() for word in (name, " ".join(said))]
+    return [*_defaults(words), *files, *names, *rest, *joined]
 
 
 SHORT = ("--config", "--preset", "--recipe", "--guide", "--prior", "--guide.help", "--prior.help")
@@ -125,7 +133,7 @@ def _split_equals(arguments: Sequence[str]) -> list[str]:
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        named = name in SHORT and equals
+        named = name in (*SHORT, *JOINED) and equals
         words += [name, value] if named else [argument]
     return words
 

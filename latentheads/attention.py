@@ -12,14 +12,15 @@ from pyro.distributions import Distribution
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.band import Band
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Point, Scores
 from latentheads.mask import Mask
 from latentheads.names import Block
-from latentheads.numeric import full_precision, weighted_sum
+from latentheads.numeric import dropout, full_precision, weighted_sum
 from latentheads.selecting import Choice, Selector
 
-__all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention"]
+__all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention", "last_of", "pick"]
 
 GatePrior = Callable[[HeadContext], Distribution]
 """The second kind of latent: the law of a block's gates, event ``head``."""
@@ -31,6 +32,9 @@ Watch = Callable[[Tensor, Tensor, Mask], None]
 
 class MultiHeadAttention(nn.Module):
     """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.
+
+    Attributes:
+        band: The pairs that scores and weights are of; None at first: all.
 
     Args:
         width: Model width d.
@@ -49,6 +53,7 @@ class MultiHeadAttention(nn.Module):
         candidates: int | None = None,
     ) -> None:
         super().__init__()
+        self.band: Band | None = None
         if size is None and (heads < 1 or width % heads):
             raise ValueError(f"heads must divide the width {width}, got {heads}")
         self.heads = heads
@@ -113,27 +118,40 @@ class MultiHeadAttention(nn.Module):
     def scores(
         self,
         q: Float[Tensor, "*batch head query dim"],
-        k: Float[Tensor, "*keys head key dim"],
+        k: Float[Tensor, "*keys head position dim"],
     ) -> Float[Tensor, "*out head query key"]:
         """``Q K^T / sqrt(d_head)``, in float32 or wider."""
-        return full_precision(torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)))
+        q = q * q.shape[-1] ** -0.5
+        if self.band is not None:
+            return full_precision(self.band.products(q, k))
+        return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
     def read_out(
         self,
         logits: Float[Tensor, "*batch head query key"],
-        v: Float[Tensor, "*values head key dim"],
+        v: Float[Tensor, "*values head position dim"],
         mask: Mask,
         gate: Float[Tensor, "*gates head"] | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
         """Softmax over the readable keys, weighted sum of values, gates, output projection."""
         weights = torch.softmax(logits + mask.bias, -1)
-        heads = weighted_sum(weights, v, self.dropout, self.training)
+        heads = self.sum_values(weights, v)
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
         if choice is not None:
             heads = self._weighted(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))
+
+    def sum_values(
+        self,
+        weights: Float[Tensor, "*batch head query key"],
+        v: Float[Tensor, "*values head position dim"],
+    ) -> Float[Tensor, "*out head query dim"]:
+        """The values weighted, after dropout of the weights."""
+        if self.band is not None:
+            return self.band.sums(dropout(weights, self.dropout, self.training).to(v.dtype), v)
+        return weighted_sum(weights, v, self.dropout, self.training)
 
     def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
@@ -165,19 +183,21 @@ class Cache:
         values: The same.
         gate: The gates of a sentence, which its hypotheses share.
         of_memory: Whether keys and values are those of a memory.
+        last: So many last positions are kept; None: all.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
     gate: Tensor | None = None
     of_memory: bool = False
+    last: int | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends the keys and values of new positions and returns all of them."""
+        """Appends the keys and values of new positions and returns them with all that was kept."""
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], -2)
             values = torch.cat([self.values, values], -2)
-        self.keys, self.values = keys, values
+        self.keys, self.values = (last_of(held, self.last) for held in (keys, values))
         return keys, values
 
     def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,22 +221,28 @@ class Cache:
             self.gate = self.gate.index_select(0, sentences)
         if self.keys is None or self.values is None:
             return
-        if hypotheses is not None and not self.of_memory:
-            rows = _flat(sentences, hypotheses, self.keys.shape[1])
-            self.keys, self.values = (_pick(held, rows) for held in (self.keys, self.values))
-        elif sentences is not None:
-            self.keys = self.keys.index_select(0, sentences)
-            self.values = self.values.index_select(0, sentences)
+        own = None if self.of_memory else hypotheses
+        self.keys, self.values = (pick(held, sentences, own) for held in (self.keys, self.values))
 
 
-def _flat(sentences: Tensor | None, hypotheses: Tensor, width: int) -> Tensor:
-    """Places of hypotheses when those of all sentences stand in one row."""
+def last_of(
+    held: Float[Tensor, "*batch position dim"], number: int | None
+) -> Float[Tensor, "*batch kept dim"]:
+    """The last positions, so many or fewer; None for all."""
+    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
+
+
+def pick(
+    held: Shaped[Tensor, "sentence ..."],
+    sentences: Int[Tensor, " kept"] | None,
+    hypotheses: Int[Tensor, "kept hypothesis"] | None,
+) -> Shaped[Tensor, "kept ..."]:
+    """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
+    if hypotheses is None:
+        return held if sentences is None else held.index_select(0, sentences)
     if sentences is None:
         sentences = torch.arange(len(hypotheses), device=hypotheses.device)
-    return sentences[:, None] * width + hypotheses
-
-
-def _pick(held: Tensor, rows: Tensor) -> Tensor:
+    rows = sentences[:, None] * held.shape[1] + hypotheses
     return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
 
@@ -279,7 +305,8 @@ class LatentAttention(nn.Module):
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
         if self.watch is not None:
-            self.watch(logits, v, mask)
+            every, over = mask.over_keys(logits)
+            self.watch(every, v, over)
         gate = self._draw_gate(context, cache)
         update = self.attention.read_out(logits, v, mask, gate, choice)
         return update, logits if choice is None else self.attention.placed(logits, choice)
@@ -306,6 +333,10 @@ class LatentAttention(nn.Module):
         """Whether its logits are its scores, which no other block looks at."""
         point = isinstance(self.prior, Point) and isinstance(self.prior.location, Scores)
         return self.prior is None or point
+
+    def cache(self) -> Cache:
+        """An empty cache for decoding token by token."""
+        return Cache()
 
     def _draw_logits(self, context: HeadContext) -> Tensor:
         if self.prior is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["Mask", "causal"]
+__all__ = ["Mask", "Reach", "causal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,39 @@ class Mask:
         bias = bias.masked_fill(~readable & (counts > 0), -torch.inf)
         latent = (readable & queries.unsqueeze(-1) & (counts > 1)).to(dtype)
         return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
+
+    def over_keys(self, logits: Tensor) -> tuple[Tensor, Mask]:
+        """Logits and mask with a column for every key: as they are."""
+        return logits, self
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the layers of a stack may read of each other's states, before it is said pair by pair.
+
+    Attributes:
+        drawn: The queries whose heads are drawn.
+        valid: The positions that are no padding; None in a causal stack, where padding follows
+            every real token.
+        start: Position of the first query.
+        dtype: Of densities.
+    """
+
+    drawn: Bool[Tensor, "*batch query"]
+    valid: Bool[Tensor, "*batch key"] | None = None
+    start: int = 0
+    dtype: torch.dtype = torch.float32
+
+    @cached_property
+    def mask(self) -> Mask:
+        """The mask of all pairs, made where a layer asks for it and shared by the others."""
+        queries = self.drawn.shape[-1]
+        if self.valid is None:
+            readable = causal(self.start + queries, self.drawn.device)[self.start :]
+        else:
+            readable = self.valid.unsqueeze(-2)
+        shape = (*self.drawn.shape, readable.shape[-1])
+        return Mask.build(readable.expand(shape), self.drawn, self.dtype)
 
 
 def causal(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:

@@ -23,13 +23,15 @@ class Block:
 
     Args:
         chain: One of ``CHAINS``; a cascade runs along a chain, bottom to top.
-        layer: Depth in the chain, from 0.
+        layer: Layer of the stack, from 0.
         heads: Number of heads H of the block.
+        begins: The layer of the chain's first block; layers without heads may lie below it.
     """
 
     chain: str
     layer: int
     heads: int
+    begins: int = 0
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class Block:
     @property
     def first(self) -> bool:
         """Whether nothing lies below this block in its chain."""
-        return self.layer == 0
+        return self.layer == self.begins
 
     def site(self, latent: str = "logits") -> str:
         """Name of the block's sample site, for example ``encoder.2.self.logits``."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyro
 import torch
@@ -25,6 +25,8 @@ from models.priors import Prior
 
 __all__ = ["HeadModel", "attention"]
 
+A = TypeVar("A", bound=LatentAttention)
+
 
 def attention(
     block: Block,
@@ -33,14 +35,15 @@ def attention(
     latent: Collection[str],
     gate: GatePrior | None = None,
     selector: Selector | None = None,
-) -> LatentAttention:
+    kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
+) -> A:
     """Makes a block, latent where its chain is and with candidates where its chain selects."""
     if selector is not None and block.chain not in selector.chains:
         selector = None
     if selector is not None:
         block = replace(block, heads=selector.places)
     family = prior(block) if block.chain in latent else None
-    return LatentAttention(block, network.width, family, gate, network.attention_dropout, selector)
+    return kind(block, network.width, family, gate, network.attention_dropout, selector)
 
 
 class HeadModel(nn.Module, ABC):

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.mask import Mask, causal
+from latentheads.mask import Reach
 from models.base import HeadModel
 from models.layers import DecodingState
 
@@ -34,21 +34,19 @@ class Decoder(HeadModel):
             state: What :meth:`begin` prepared.
         """
 
-    def self_mask(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Mask:
+    def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Reach:
         """Causal validity of the queries from a position on; padding follows every real token.
 
         Args:
             drawn: The queries whose heads are drawn.
             start: Position of the first.
         """
-        new = drawn.shape[-1]
-        readable = causal(start + new, drawn.device)[start:]
-        return Mask.build(readable.expand(*drawn.shape, start + new), drawn, self.density_dtype)
+        return Reach(drawn, None, start, self.density_dtype)
 
-    def step_mask(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Mask:
-        """The mask of new tokens from a position on, one for all sentences and hypotheses."""
+    def step_reach(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Reach:
+        """The reach of new tokens from a position on, one for all sentences and hypotheses."""
         one = tokens.new_ones((1,) * (tokens.ndim - 1) + tokens.shape[-1:], dtype=torch.bool)
-        return self.self_mask(one, start)
+        return self.reach(one, start)
 
     @property
     def density_dtype(self) -> torch.dtype:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from latentheads.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.attention import GatePrior
 from latentheads.batch import Batch
-from latentheads.names import CHAINS, Block
+from latentheads.names import CHAINS
 from latentheads.output import Output, TableOutput
 from latentheads.selecting import Choice, Selector
-from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
+from models.mixers import mixer
 from models.network import Embedding, Network
 from models.priors import Prior
 
@@ -48,14 +48,15 @@ class LanguageModel(Decoder):
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
+        if "encoder=" in sizes.mixers or sizes.ngram_context:
+            raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
         table, self.output = _ends(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
-            block = Block(chain, depth, sizes.heads)
-            return Layer(sizes, attention(block, sizes, prior, self.latent, gate, selector))
+            return Layer(sizes, mixer(chain, depth, sizes, prior, self.latent, gate, selector))
 
         self.decoder = Stack(sizes, layer)
 
@@ -64,8 +65,8 @@ class LanguageModel(Decoder):
     ) -> Float[Tensor, "*batch target dim"]:
         """Runs the stack on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
-        x, mask = self.embedding(batch.fed), self.self_mask(batch.target_drawn)
-        return self.decoder(x, mask, choices=choices)
+        x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
+        return self.decoder(x, reach, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""
@@ -75,9 +76,9 @@ class LanguageModel(Decoder):
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        mask = self.step_mask(tokens, state.position)
+        reach = self.step_reach(tokens, state.position)
         x = self.decoder(
-            self.embedding(tokens, state.position), mask, state=state, choices=state.choices
+            self.embedding(tokens, state.position), reach, state=state, choices=state.choices
         )
         state.position += tokens.shape[-1]
         return self.predict(x)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.attention import Cache, LatentAttention
-from latentheads.mask import Mask
+from latentheads.mask import Mask, Reach
 from latentheads.selecting import Choice
+from models.mixers import Mixer, Recent
 from models.network import FeedForward, Network, Residual
 
 __all__ = ["DecodingState", "Layer", "Stack"]
@@ -21,19 +23,19 @@ NONE: Mapping[str, Choice] = MappingProxyType({})
 
 @dataclass
 class DecodingState:
-    """What a decoder keeps between two tokens: keys and values of every block, and a position.
+    """What a decoder keeps between two tokens: a cache of every block, and a position.
 
     A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
     drawn once, at the beginning.
     """
 
-    caches: dict[str, Cache] = field(default_factory=dict)
+    caches: dict[str, Cache | Recent] = field(default_factory=dict)
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
 
-    def cache(self, attention: LatentAttention) -> Cache:
+    def cache(self, block: LatentAttention | Mixer) -> Any:
         """The cache of a block, empty at first."""
-        return self.caches.setdefault(attention.block.name, Cache())
+        return self.caches.setdefault(block.block.name, block.cache())
 
     def select(
         self,
@@ -56,16 +58,16 @@ class DecodingState:
 
 
 class Layer(nn.Module):
-    """Self-attention, cross-attention if there is a memory, feed-forward; residual steps.
+    """Self-attention or another mixer, cross-attention, feed-forward; residual steps.
 
     Args:
         network: Sizes.
-        inner: The self-attention block.
+        inner: What mixes the positions.
         cross: The cross-attention block, or None.
     """
 
     def __init__(
-        self, network: Network, inner: LatentAttention, cross: LatentAttention | None = None
+        self, network: Network, inner: Mixer, cross: LatentAttention | None = None
     ) -> None:
         super().__init__()
         self.inner = inner
@@ -78,7 +80,7 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        mask: Mask,
+        reach: Reach,
         below: tuple[Tensor | None, Tensor | None],
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: Mask | None = None,
@@ -89,17 +91,16 @@ class Layer(nn.Module):
 
         Args:
             x: States.
-            mask: Validity of the self-attention's pairs.
-            below: Logits of the blocks one layer down: self, cross.
+            reach: What positions may read of each other.
+            below: Logits of the nearest blocks below: self, cross.
             memory: What cross-attention reads.
             memory_mask: Validity of its pairs.
             state: Caches, when decoding token by token.
             choices: The selected heads of blocks that select.
         """
-        update, inner = self.inner(
+        update, inner = self.inner.mix(
             self.inner_step.enter(x),
-            None,
-            mask,
+            reach,
             below[0],
             state and state.cache(self.inner),
             choices.get(self.inner.block.name),
@@ -134,7 +135,7 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        mask: Mask,
+        reach: Reach,
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
@@ -144,5 +145,5 @@ class Stack(nn.Module):
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, mask, below, memory, memory_mask, state, choices)
+            x, below = layer(x, reach, below, memory, memory_mask, state, choices)
         return self.norm(x)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from latentheads.adaptive import AdaptiveTable
 from latentheads.batch import PAD
 from latentheads.numeric import dropout
+from models.mixing import STACKS, Mixing, mixings
 
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
 
@@ -31,7 +32,7 @@ class Network:
         norm: Layer norm after each residual sum (post) or before each step (pre).
         dropout: Dropout of embeddings and of every residual step.
         attention_dropout: Dropout of attention weights.
-        activation_dropout: Dropout inside the feed-forward step.
+        activation_dropout: Dropout inside the feed-forward step, and of n-gram heads.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
         final_norm: Whether a pre-norm stack ends with a layer norm; the papers' language models
@@ -40,6 +41,16 @@ class Network:
             begins, most frequent first; empty for one full softmax.
         adaptive_factor: By how much each band is narrower than the one before.
         adaptive_dropout: Dropout of the states that a further band reads.
+        mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
+            n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
+            ``encoder=ngram decoder=attention``. Cross-attention stays.
+        windows: Window n of local and n-gram layers, said in the same way: the last n positions in
+            a decoder, in an encoder those from t - n + 1 to t + n - 1. Empty: 5.
+        ngram_heads: Heads of n-gram layers; 0: as many as attention has.
+        ngram_width: Width of each n-gram head, said as windows are. Empty or 0: so that the layer
+            has about as many parameters as attention.
+        ngram_slices: Each n-gram head reads its own slice of every state, not all of it.
+        ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
     """
 
     width: int = 64
@@ -55,6 +66,12 @@ class Network:
     cutoffs: tuple[int, ...] = ()
     adaptive_factor: int = 4
     adaptive_dropout: float = 0.0
+    mixers: str = "attention"
+    windows: str = ""
+    ngram_heads: int = 0
+    ngram_width: str = ""
+    ngram_slices: bool = False
+    ngram_context: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "feed_forward", "heads", "layers"):
@@ -69,6 +86,27 @@ class Network:
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        self._check_mixers()
+
+    def _check_mixers(self) -> None:
+        kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
+        if self.windows and kinds == {"attention"}:
+            raise ValueError("windows are for local and ngram layers: mixers has none")
+        for name in ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context"):
+            if getattr(self, name) and "ngram" not in kinds:
+                raise ValueError(f"{name} is for ngram layers: mixers has none")
+        if self.ngram_heads < 0:
+            raise ValueError(f"ngram_heads must be at least 0, got {self.ngram_heads}")
+        if self.ngram_slices and self.width % (self.ngram_heads or self.heads):
+            raise ValueError(
+                f"ngram_heads must divide the width {self.width} for slices, got {self.ngram_heads}"
+            )
+        if self.ngram_context and all(m.kind != "ngram" for m in self.stack(STACKS[0])):
+            raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
+
+    def stack(self, name: str) -> tuple[Mixing, ...]:
+        """What mixes positions in every layer of the encoder or the decoder."""
+        return mixings(self.mixers, self.windows, self.ngram_width, name, self.layers)
 
 
 def positions(

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch
-from latentheads.mask import Mask
+from latentheads.mask import Mask, Reach
 from latentheads.names import CHAINS, Block
 from latentheads.output import TableOutput
 from latentheads.selecting import Choice, Selector
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
+from models.mixers import Mixer, mixer
 from models.network import Embedding, Network
 from models.priors import Prior
 
@@ -83,12 +84,17 @@ class Translation(Decoder):
         self.source_embedding = Embedding(source, sizes.dropout)
         self.target_embedding = Embedding(target, sizes.dropout)
 
-        def block(chain: str, layer: int) -> LatentAttention:
-            return attention(Block(chain, layer, heads), sizes, prior, self.latent, gate, selector)
+        def mixing(chain: str, layer: int) -> Mixer:
+            return mixer(chain, layer, sizes, prior, self.latent, gate, selector)
 
-        self.encoder = Stack(sizes, lambda depth: Layer(sizes, block(CHAINS[0], depth)))
+        def reading(layer: int) -> LatentAttention:
+            return attention(
+                Block(CHAINS[2], layer, heads), sizes, prior, self.latent, gate, selector
+            )
+
+        self.encoder = Stack(sizes, lambda depth: Layer(sizes, mixing(CHAINS[0], depth)))
         self.decoder = Stack(
-            sizes, lambda depth: Layer(sizes, block(CHAINS[1], depth), block(CHAINS[2], depth))
+            sizes, lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth))
         )
 
     def encode(
@@ -98,10 +104,8 @@ class Translation(Decoder):
         choices: Mapping[str, Choice],
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
-        mask = Mask.build(
-            valid.unsqueeze(-2).expand(*valid.shape, valid.shape[-1]), valid, self.density_dtype
-        )
-        return self.encoder(self.source_embedding(source), mask, choices=choices)
+        reach = Reach(valid, valid, dtype=self.density_dtype)
+        return self.encoder(self.source_embedding(source), reach, choices=choices)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -114,7 +118,7 @@ class Translation(Decoder):
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
-        return self.decoder(x, self.self_mask(queries), memory, cross, choices=choices)
+        return self.decoder(x, self.reach(queries), memory, cross, choices=choices)
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
@@ -137,8 +141,8 @@ class Translation(Decoder):
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        mask = self.step_mask(tokens, state.position)
+        reach = self.step_reach(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
-        x = self.decoder(x, mask, state.memory, state.memory_mask, state, state.choices)
+        x = self.decoder(x, reach, state.memory, state.memory_mask, state, state.choices)
         state.position += tokens.shape[-1]
         return self.predict(x)

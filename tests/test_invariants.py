@@ -19,9 +19,10 @@ from latentheads.attention import LatentAttention, MultiHeadAttention
 from latentheads.batch import EOS
 from latentheads.bound import traces
 from latentheads.families import Point, Scores
-from latentheads.mask import Mask, causal
+from latentheads.mask import Mask, Reach, causal
 from models import PRIORS, Network, Translation, make_prior
 from models.layers import Layer
+from models.mixers import SelfAttention
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -57,7 +58,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
-    own = LatentAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Scores()))
     ours = jiggle(Layer(sizes(norm=norm), own), 0.2)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -72,14 +73,13 @@ def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
         getattr(theirs, name).load_state_dict(module.state_dict())
     x = torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    mask = full_mask(valid[:, None].expand(2, KEYS, KEYS))
-    found, _ = ours(x, mask, (None, None))
+    found, _ = ours(x, Reach(valid, valid, dtype=torch.float64), (None, None))
     assert torch.allclose(found, theirs(x, src_key_padding_mask=~valid), atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
-    own = LatentAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Scores()))
     cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Scores()))
     ours = jiggle(Layer(sizes(norm=norm), own, cross), 0.2)
     theirs = nn.TransformerDecoderLayer(
@@ -97,9 +97,9 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
         getattr(theirs, name).load_state_dict(module.state_dict())
     x, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    future = causal(QUERIES).expand(2, QUERIES, QUERIES)
+    earlier = Reach(torch.ones(2, QUERIES).bool(), dtype=torch.float64)
     memory_mask = full_mask(valid[:, None].expand(2, QUERIES, KEYS))
-    found, _ = ours(x, full_mask(future), (None, None), memory, memory_mask)
+    found, _ = ours(x, earlier, (None, None), memory, memory_mask)
     expected = theirs(x, memory, tgt_mask=~causal(QUERIES), memory_key_padding_mask=~valid)
     assert torch.allclose(found, expected, atol=1e-12)
 

@@ -156,7 +156,8 @@ class Recording:
     ) -> None:
         assert isinstance(module, LatentAttention)
         mask: Mask = named["mask"] if "mask" in named else inputs[2]
-        tensors = found[1], mask.bias, self._joined.pop(module.block.name)
+        logits, mask = mask.over_keys(found[1])
+        tensors = logits, mask.bias, self._joined.pop(module.block.name)
         kept = tensors if self.keep_gradients else tuple(tensor.detach() for tensor in tensors)
         self._passes[module.block.name].append(Heads(module.block, *kept))
 

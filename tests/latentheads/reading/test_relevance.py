@@ -55,6 +55,15 @@ def test_it_is_conserved_behind_gates_and_in_a_network_without_latents(norm: str
         assert conserved(propagate(model, small_batch(), stabiliser=TINY))
 
 
+@every_kind
+@every_norm
+@pytest.mark.parametrize(("mixers", "windows"), [("ngram,attention", "2"), ("local,ngram", "2,3")])
+def test_it_is_conserved_by_every_mixer(kind: str, norm: str, mixers: str, windows: str) -> None:
+    options = {"mixers": mixers, "windows": windows, "ngram_width": "11"}
+    model = wide(kind, norm=norm, ngram_context=kind == "translation", **options)
+    assert conserved(propagate(model, small_batch(), stabiliser=TINY))
+
+
 @every_norm
 def test_it_is_conserved_in_single_precision(norm: str) -> None:
     changes = {"width": 24, "layers": 5, "norm": norm, "prior": "cascaded"}

@@ -1,0 +1,102 @@
+"""What mixes positions in each layer of a stack, read from words: ``ngram*3,attention*3``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "words_by_layer"]
+
+MIXERS = ("attention", "local", "ngram")
+STACKS = ("encoder", "decoder")
+WINDOW = 5
+"""n of the papers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """What mixes positions in one layer.
+
+    Attributes:
+        kind: One of ``MIXERS``.
+        window: n of a local or n-gram layer; 0: all positions.
+        head_width: Width of an n-gram head; 0: so that the layer has the parameters of attention.
+    """
+
+    kind: str = MIXERS[0]
+    window: int = 0
+    head_width: int = 0
+
+
+def heads_below(stack: tuple[Mixing, ...], layer: int) -> int | None:
+    """The nearest layer below that attends, whose logits a chain hands on; None for none."""
+    return next((n for n in range(layer - 1, -1, -1) if stack[n].kind != "ngram"), None)
+
+
+def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> tuple[Mixing, ...]:
+    """Reads what mixes positions in every layer of a stack.
+
+    Args:
+        mixers: Names of ``MIXERS``.
+        windows: Their windows; empty for 5.
+        widths: Widths of n-gram heads; empty for 0.
+        stack: One of ``STACKS``.
+        layers: Layers of the stack.
+
+    Raises:
+        ValueError: What is wrong, in one line.
+    """
+    kinds = words_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
+    for kind in kinds:
+        if kind not in MIXERS:
+            raise ValueError(f"unknown mixer {kind!r}: choose from {', '.join(MIXERS)}")
+    spans = _numbers("windows", windows, 1, WINDOW, stack, layers)
+    heads = _numbers("ngram_width", widths, 0, 0, stack, layers)
+    return tuple(
+        Mixing(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
+        for kind, span, width in zip(kinds, spans, heads, strict=True)
+    )
+
+
+def words_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
+    """The words of a stack, one a layer; none where the text names the other stack only.
+
+    ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack alone.
+    """
+    parts = _by_stack(option, text)
+    said = parts.get(stack, parts.get("", ""))
+    if not said:
+        return ()
+    words: list[str] = []
+    for item in said.split(","):
+        found = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
+        if found is None:
+            raise ValueError(f"{option} {item!r}: expected WORD or WORD*TIMES with commas between")
+        words += [found[1]] * int(found[2] or 1)
+    if "," not in said and "*" not in said:
+        return tuple(words * layers)
+    if len(words) != layers:
+        raise ValueError(f"{option} {said!r} is for {len(words)} layers: a stack has {layers}")
+    return tuple(words)
+
+
+def _by_stack(option: str, text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for part in text.split():
+        stack, named, said = part.rpartition("=")
+        if named and stack not in STACKS:
+            raise ValueError(f"{option}: unknown stack {stack!r}: choose from {', '.join(STACKS)}")
+        if stack in parts or (parts and "" in (stack, *parts)):
+            raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
+        parts[stack] = said
+    return parts
+
+
+def _numbers(
+    option: str, text: str, least: int, default: int, stack: str, layers: int
+) -> tuple[int, ...]:
+    words = words_by_layer(option, text, stack, layers) or (str(default),) * layers
+    for word in words:
+        if not word.isdecimal() or int(word) < least:
+            raise ValueError(f"{option} must be whole numbers from {least} on, got {word!r}")
+    return tuple(int(word) for word in words)

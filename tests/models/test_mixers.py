@@ -1,0 +1,463 @@
+"""Mixers: what reaches what, padding, parameters, decoding, chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads import Batch, PlugIn, terms
+from latentheads.band import Band, BandMask
+from latentheads.batch import BOS
+from latentheads.decoding import beam_search
+from latentheads.disagreement import KINDS as KINDS_OF_DISAGREEMENT
+from latentheads.disagreement import Disagreement
+from latentheads.divergence import divergence
+from latentheads.mask import Reach
+from latentheads.names import Block
+from latentheads.reading import Recording
+from latentheads.selecting import LAWS, Law, Selector
+from models import PRIORS, Translation, make_prior
+from models.mixers import LocalAttention, NGram, SelfAttention
+from tests.tiny import (
+    FORMS,
+    HEADS,
+    KINDS,
+    NOISY,
+    NoiseTape,
+    attach,
+    build,
+    counting,
+    jiggle,
+    latents,
+    padded,
+    sizes,
+    small_batch,
+)
+
+WIDTH, LENGTH = 6, 7
+MIXED = "ngram,local,attention"
+"""A stack in which a chain begins late and changes its layout."""
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "local": {"mixers": "local", "windows": "2"},
+    "ngram": {"mixers": "ngram", "windows": "2,3"},
+    "slices": {"mixers": "ngram", "windows": "2", "ngram_slices": True},
+    "mixed": {"mixers": MIXED, "windows": "3,2,5", "layers": 3},
+    "local above": {"mixers": "attention,local,local", "windows": "1,2,3", "layers": 3},
+}
+every_choice = pytest.mark.parametrize("choice", CHOICES)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+both_ways = pytest.mark.parametrize("causal", [True, False])
+
+
+def reach_of(causal: bool, lengths: tuple[int, ...] = (LENGTH,)) -> Reach:
+    valid = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
+    return Reach(valid, None if causal else valid, dtype=torch.float64)
+
+
+def ngram(window: int, causal: bool, heads: int = HEADS, **options: Any) -> NGram:
+    block = Block("decoder-self" if causal else "encoder-self", 0, heads)
+    made = NGram(block, WIDTH, options.pop("head_width", 5), Band(window, causal), **options)
+    return jiggle(made, 0.2)
+
+
+def made(kind: str, window: int, causal: bool) -> Any:
+    if kind in ("ngram", "slices"):
+        return ngram(window, causal, slices=kind == "slices")
+    if kind == "context":
+        return ngram(window, causal, context=True)
+    block = Block("decoder-self" if causal else "encoder-self", 0, HEADS)
+    if kind == "attention":
+        return jiggle(SelfAttention(block, WIDTH, None), 0.2)
+    return jiggle(LocalAttention(block, WIDTH, None, band=Band(window, causal)), 0.2)
+
+
+# What reaches what.
+
+
+@both_ways
+@pytest.mark.parametrize("kind", ["attention", "local", "ngram", "slices"])
+@pytest.mark.parametrize("window", [1, 2, 3, 11])
+def test_exactly_the_window_reaches_an_output(kind: str, window: int, causal: bool) -> None:
+    module, lengths = made(kind, window, causal), (LENGTH, 5)
+    x = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
+    out, _ = module.mix(x, reach_of(causal, lengths), None)
+    for row, length in enumerate(lengths):
+        for t in range(length):
+            # a projection that no dead ReLU can hide
+            (gradient,) = torch.autograd.grad(out[row, t].square().sum(), x, retain_graph=True)
+            reached = (gradient.abs().sum(-1) > 0).nonzero().tolist()
+            far = LENGTH if kind == "attention" else window
+            first, last = max(0, t - far + 1), t if causal else min(length - 1, t + far - 1)
+            assert reached == [[row, s] for s in range(first, last + 1)]
+
+
+def test_a_context_reaches_everything_but_padding() -> None:
+    module, x = made("context", 1, False), torch.randn(2, LENGTH, WIDTH)
+    reach = reach_of(False, (LENGTH, 4))
+    before = module(x, reach)
+    x[1, 4:] += 100
+    assert torch.equal(module(x, reach)[1, :4], before[1, :4])
+    x[:, 3] += 100
+    assert (module(x, reach)[:, :4] != before[:, :4]).any(-1).all()
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("context", [True, False])
+def test_padding_changes_no_sentence(kind: str, choice: str, context: bool) -> None:
+    options = CHOICES[choice]
+    if context and (kind != "translation" or "ngram" not in options["mixers"]):
+        return
+    model, batch = build(kind, ngram_context=context, **options).eval(), small_batch()
+    with PlugIn():
+        plain, longer = model.states(batch), model.states(padded(batch, 3, 2))
+    valid = batch.target_valid
+    assert torch.allclose(longer[:, : valid.shape[1]][valid], plain[valid], atol=1e-12)
+
+
+# What they compute.
+
+
+@both_ways
+def test_an_ngram_of_one_is_a_position_wise_layer(causal: bool) -> None:
+    module, x = made("ngram", 1, causal), torch.randn(2, LENGTH, WIDTH)
+    plain = nn.Sequential(nn.Linear(WIDTH, HEADS * 5), nn.ReLU(), module.out)
+    with torch.no_grad():
+        plain[0].weight.copy_(module.weight.flatten(0, 1))
+        plain[0].bias.copy_(module.bias.flatten())
+    assert torch.allclose(module(x, reach_of(causal, (LENGTH,) * 2)), plain(x), atol=1e-12)
+
+
+@both_ways
+@pytest.mark.parametrize("slices", [True, False])
+@pytest.mark.parametrize("context", [True, False])
+def test_an_ngram_follows_its_equation(causal: bool, slices: bool, context: bool) -> None:
+    n, x = 3, torch.randn(LENGTH, WIDTH)
+    module = ngram(n, causal, slices=slices, context=context)
+    read = WIDTH // HEADS if slices else WIDTH
+    zero, after = torch.zeros(WIDTH), 0 if causal else n - 1
+    found = module(x[None], reach_of(causal))[0]
+    for t in range(LENGTH):
+        heads = []
+        for k in range(HEADS):
+            mine = slice(k * read, (k + 1) * read) if slices else slice(None)
+            near = range(t - n + 1, t + after + 1)
+            window = torch.cat([(x[s] if 0 <= s < LENGTH else zero)[mine] for s in near])
+            hidden = module.weight[k] @ window + module.bias[k]
+            if module.context is not None:
+                hidden = hidden + module.context[k] @ x.amax(0)[mine]
+            heads.append(F.relu(hidden))
+        assert torch.allclose(found[t], module.out(torch.cat(heads)), atol=1e-12)
+
+
+@both_ways
+def test_heads_of_whole_inputs_are_one_wide_head(causal: bool) -> None:
+    several, one = ngram(3, causal), ngram(3, causal, heads=1, head_width=5 * HEADS)
+    with torch.no_grad():
+        one.weight.copy_(several.weight.flatten(0, 1)[None])
+        one.bias.copy_(several.bias.flatten()[None])
+    one.out.load_state_dict(several.out.state_dict())
+    x = torch.randn(1, LENGTH, WIDTH)
+    assert torch.allclose(one(x, reach_of(causal)), several(x, reach_of(causal)), atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("prior", sorted(PRIORS))
+def test_a_window_as_long_as_the_sentence_is_attention(kind: str, prior: str) -> None:
+    batch = small_batch()
+    whole = build(kind, prior=prior).eval()
+    local = build(kind, prior=prior, mixers="local", windows="5").eval()
+    local.load_state_dict(whole.state_dict())
+    with PlugIn():
+        found, expected = local.states(batch), whole.states(batch)
+    valid = batch.target_valid
+    assert torch.allclose(found[valid], expected[valid], atol=1e-12)
+
+
+def test_dropout_of_local_attention_and_of_ngrams_acts_while_training_alone() -> None:
+    batch = small_batch()
+    for choice, option in (("local", "attention_dropout"), ("ngram", "activation_dropout")):
+        model = build("language-model", "delta", **CHOICES[choice], **{option: 0.5})
+        model.decoder.layers[0].feed_forward.dropout = 0.0
+        assert not torch.equal(model.states(batch), model.states(batch))
+        model.eval()
+        assert torch.equal(model.states(batch), model.states(batch))
+
+
+# Parameters.
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("slices", [True, False])
+@pytest.mark.parametrize("context", [True, False])
+@both_ways
+def test_parameters_by_formula(heads: int, slices: bool, context: bool, causal: bool) -> None:
+    n, w, d = 3, 5, WIDTH
+    module = ngram(n, causal, heads, slices=slices, context=context)
+    inputs = (n if causal else 2 * n - 1) + context
+    read = d // heads if slices else d
+    expected = heads * w * (inputs * read + 1) + (heads * w + 1) * d
+    assert sum(p.numel() for p in module.parameters()) == expected
+
+
+@pytest.mark.parametrize("n", [1, 5, 9])
+@pytest.mark.parametrize("slices", [True, False])
+@pytest.mark.parametrize("context", [True, False])
+@pytest.mark.parametrize("heads", [1, 4, 8])
+def test_without_a_width_a_layer_is_as_large_as_attention(
+    n: int, slices: bool, context: bool, heads: int
+) -> None:
+    d, band = 256, Band(n, causal=False)
+    module = NGram(Block("encoder-self", 0, heads), d, 0, band, slices, context)
+    found, attends = sum(p.numel() for p in module.parameters()), 4 * d**2 + 4 * d
+    assert found == pytest.approx(attends, rel=0.05)
+
+
+def test_local_attention_has_the_parameters_of_attention() -> None:
+    counts = [
+        sum(p.numel() for p in build(mixers=mixers).parameters())
+        for mixers in ("attention", "local")
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_a_network_says_heads_and_width_of_its_ngrams() -> None:
+    model = build(mixers="encoder=ngram", windows="2,3", ngram_heads=2, ngram_width="5,7")
+    found = [layer.inner for layer in model.encoder.layers]
+    assert [(m.block.heads, m.weight.shape[1], m.band.window) for m in found] == [
+        (2, 5, 2),
+        (2, 7, 3),
+    ]
+    assert all(isinstance(layer.inner, SelfAttention) for layer in model.decoder.layers)
+
+
+@pytest.mark.parametrize("options", [{"mixers": "encoder=ngram"}, {"ngram_context": True}])
+def test_a_language_model_has_no_encoder(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="mixers of an encoder, and ngram_context, are for a tra"):
+        build("language-model", **{"mixers": "ngram", **options})
+
+
+# Decoding.
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("prior", ["cascaded", "released", "autoregressive"])
+@pytest.mark.parametrize("parts", [(1, 1, 1, 1), (2, 2), (1, 3)])
+def test_token_by_token_is_the_whole(
+    kind: str, choice: str, prior: str, parts: tuple[int, ...], batch: Batch
+) -> None:
+    model = build(kind, prior=prior, **CHOICES[choice]).eval()
+    with PlugIn():
+        state, whole = model.begin(batch), model.predict(model.states(batch))
+        steps = [model.step(part, state) for part in batch.fed.split(parts, 1)]
+    assert torch.allclose(torch.cat(steps, 1), whole, atol=1e-10)
+
+
+@every_kind
+@every_choice
+def test_hypotheses_go_on_with_their_own_past(kind: str, choice: str, batch: Batch) -> None:
+    model = build(kind, prior="cascaded", **CHOICES[choice]).eval()
+    first = torch.tensor([[[5], [6]], [[7], [8]], [[9], [10]]])
+    sentences, hypotheses = torch.tensor([2, 0]), torch.tensor([[1, 1, 0], [0, 1, 0]])
+    second = torch.tensor([[[4], [5], [6]], [[7], [7], [8]]])
+    with PlugIn():
+        state = model.begin(batch)
+        model.step(torch.full((3, 1, 1), BOS), state)
+        state.select(None, torch.zeros(3, 2, dtype=torch.long))
+        model.step(first, state)
+        state.select(sentences, hypotheses)
+        found = model.step(second, state).squeeze(-2)
+        for place, sentence in enumerate(sentences):
+            before = first[sentence, hypotheses[place]]
+            target = torch.cat([before, second[place], torch.full((3, 1), 11)], 1)
+            source = batch.source[sentence].expand(3, -1)
+            expected = model.predict(model.states(Batch(target, source)))[:, -1]
+            assert torch.allclose(found[place], expected, atol=1e-10)
+
+
+@every_choice
+def test_a_cache_holds_no_more_than_the_window(choice: str, batch: Batch) -> None:
+    model = build(**CHOICES[choice]).eval()
+    with PlugIn():
+        state = model.begin(batch)
+        for token in batch.fed.split(1, 1):
+            model.step(token, state)
+    for mixing, layer in zip(model.decoder.layers, CHOICES[choice]["mixers"].split(",") * 3):
+        cache = state.caches[mixing.inner.block.name]
+        held = getattr(cache, "inputs", None) if layer == "ngram" else cache.keys
+        last = batch.fed.shape[1] if layer == "attention" else mixing.inner.band.before
+        assert held.shape[-2] == min(last, batch.fed.shape[1])
+
+
+@every_kind
+def test_a_beam_of_mixed_layers_scores_as_the_whole(kind: str, batch: Batch) -> None:
+    model = build(kind, **CHOICES["mixed"]).eval()
+    for place, found in enumerate(beam_search(model, batch, beam=2, limit=5)):
+        for hypothesis in found:
+            source = None if batch.source is None else batch.source[place : place + 1]
+            one = Batch(torch.tensor([hypothesis.tokens]), source)
+            with PlugIn():
+                law = model.likelihood(model.states(one), one)
+            assert hypothesis.log_prob == pytest.approx(law.log_prob(one.target).item(), abs=1e-10)
+
+
+# Latents.
+
+
+def test_sites_keep_the_layer_of_the_stack(batch: Batch) -> None:
+    model = build(mixers="encoder=ngram,attention decoder=ngram")
+    sites = ["encoder.1.self.logits", "decoder.0.cross.logits", "decoder.1.cross.logits"]
+    assert latents(model, batch) == sites
+    first = model.blocks[0]
+    assert (first.first, first.layer, first.begins) == (True, 1, 1)
+
+
+@pytest.mark.parametrize("prior", ["cascaded", "released"])
+def test_the_first_block_of_a_late_chain_has_no_fusion(prior: str) -> None:
+    model = build(prior=prior, mixers="encoder=ngram,local,attention", layers=3)
+    with_fusion = {
+        name.partition(".inner")[0]
+        for name, _ in model.encoder.named_parameters()
+        if "fusion" in name
+    }
+    assert with_fusion == {"layers.2"}
+
+
+class Chained:
+    """The logits that the blocks of the encoder drew, and what each saw below."""
+
+    def __init__(self, model: Any, batch: Batch) -> None:
+        nodes = poutine.trace(model).get_trace(batch).nodes
+        names = [f"encoder.{layer}.self.logits" for layer in range(3)]
+        self.drawn = {n: nodes[s]["value"] for n, s in enumerate(names) if s in nodes}
+        self.context = {n: nodes[s]["fn"].context for n, s in enumerate(names) if s in nodes}
+
+
+def test_a_chain_passes_by_ngrams(batch: Batch) -> None:
+    found = Chained(build(prior="residual", mixers="attention,ngram,attention", layers=3), batch)
+    assert found.context[0].below is None
+    assert torch.equal(found.context[2].below, found.drawn[0])
+
+
+def test_a_chain_changes_its_layout(batch: Batch) -> None:
+    options = {"mixers": "local,local,attention", "windows": "2,3,5", "layers": 3}
+    found = Chained(build(prior="independent", **options), batch)
+    narrow, wide, below = found.drawn[0], found.drawn[1], found.context[1].below
+    assert (narrow.shape[-1], wide.shape[-1]) == (3, 5)
+    assert torch.equal(below[..., 1:-1], narrow)
+    assert not below[..., [0, -1]].any()
+    every, _ = found.context[1].mask.over_keys(wide)
+    assert torch.equal(found.context[2].below, every)
+    found = Chained(build(mixers="attention,local,ngram", windows="2", layers=3), batch)
+    expected = Band(2, causal=False).of_keys(found.drawn[0])
+    assert torch.equal(found.context[1].below, expected)
+
+
+@every_kind
+@pytest.mark.parametrize("form", FORMS)
+@every_choice
+def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, batch: Batch) -> None:
+    model = build(kind, **CHOICES[choice])
+    guide = attach(form, model)
+    found = terms(model.eval(), guide.eval(), batch)
+    assert torch.isfinite(found.elbo).all()
+    assert set(found.kl) == {block.site() for block in model.blocks}
+    assert all((kl > -1e-9).all() for name, kl in found.kl.items() if found.how[name] != "sampled")
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("form", ["tied", "mean-field", "cascaded"])
+def test_padding_changes_no_bound(
+    kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind, prior="cascaded", **CHOICES[choice]).eval()
+    guide = attach(form, model).eval()
+    found = []
+    for one in (batch, padded(batch, 2, 3)):
+        tape.rewind()
+        found.append(terms(model, guide, one).elbo)
+    assert torch.allclose(*found, atol=1e-10)
+
+
+@pytest.mark.parametrize("prior", NOISY)
+def test_the_band_is_the_event(prior: str, batch: Batch) -> None:
+    model = build(prior=prior, **CHOICES["local"])
+    node = poutine.trace(model).get_trace(batch).nodes["encoder.1.self.logits"]
+    assert node["value"].shape == (3, HEADS, 5, 3)
+    assert isinstance(node["fn"].context.mask, BandMask)
+    pairs = node["fn"].context.mask.pairs
+    assert pairs.tolist() == [4 * 3 - 2, 2 * 3 - 2, 5 * 3 - 2]
+
+
+# Reading.
+
+
+def test_recordings_show_a_band_among_all_keys(batch: Batch) -> None:
+    whole, local = build(prior="delta"), build(prior="delta", mixers="local", windows="5")
+    local.load_state_dict(whole.state_dict())
+    with Recording(whole) as expected, Recording(local) as found:
+        whole.states(batch)
+        local.states(batch)
+    for name, valid in (
+        ("encoder.0.self", batch.source_valid),
+        ("decoder.1.self", batch.target_valid),
+    ):
+        seen, right = found[name].weights, expected[name].weights
+        real = valid[:, None, :, None].expand_as(right)
+        assert torch.allclose(seen[real], right[real], atol=1e-12)
+
+
+@pytest.mark.parametrize("choice", ["local", "mixed"])
+def test_heads_of_a_band_can_be_compared(choice: str, batch: Batch) -> None:
+    model = build(**CHOICES[choice])
+    average = divergence(model, [batch]).average("encoder-self")
+    assert average is not None
+    assert average > 0
+    term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
+    with term.heard(model) as found:
+        model.states(batch)
+    assert "encoder.1.self" in found
+    assert all(torch.isfinite(value).all() for value in found.values())
+
+
+def test_disagreement_of_a_full_band_is_that_of_attention(batch: Batch) -> None:
+    whole, local = build(prior="delta"), build(prior="delta", mixers="local", windows="5")
+    local.load_state_dict(whole.state_dict())
+    term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
+    values: list[dict[str, Tensor]] = []
+    for model in (whole, local):
+        with term.heard(model) as found:
+            model.states(batch)
+        values.append(found)
+    for name, value in values[0].items():
+        assert torch.allclose(values[1][name], value, atol=1e-10)
+
+
+def test_no_block_runs_where_ngrams_stand(batch: Batch) -> None:
+    model = build("language-model", mixers="ngram")
+    with counting(model) as seen:
+        assert torch.isfinite(model(batch)).all()
+    assert seen == []
+    assert divergence(model, [batch]).average() is None
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_band_of_selected_heads_is_attention_where_it_holds_all(law: Law, batch: Batch) -> None:
+    chooses, found = Selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
+    for mixers in ("attention", "local"):
+        network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
+        model = Translation(11, 13, make_prior(prior), network, selector=chooses).double().eval()
+        if found:
+            model.load_state_dict(found[0][0].state_dict())
+        torch.manual_seed(1)
+        found.append((model, poutine.block(model.states)(batch)))
+    valid = batch.target_valid
+    assert torch.allclose(found[0][1][valid], found[1][1][valid], atol=1e-12)

@@ -1,0 +1,78 @@
+"""Words that say what mixes positions in each layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from models import Network
+from models.mixing import Mixing, heads_below, mixings, words_by_layer
+
+A, N = Mixing("attention"), Mixing("ngram", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("a", ("a", "a", "a")),
+        ("a*2,b", ("a", "a", "b")),
+        ("a,b,c", ("a", "b", "c")),
+        ("a*3", ("a", "a", "a")),
+        ("encoder=a,b,c decoder=d", ("a", "b", "c")),
+        ("decoder=d encoder=a", ("a", "a", "a")),
+        ("decoder=d", ()),
+    ],
+)
+def test_words_are_dealt_to_layers(text: str, expected: tuple[str, ...]) -> None:
+    assert words_by_layer("mixers", text, "encoder", 3) == expected
+
+
+def test_the_papers_hybrids() -> None:
+    said = "encoder=ngram*3,attention*3 decoder=ngram"
+    assert mixings(said, "", "", "encoder", 6) == (N,) * 3 + (A,) * 3
+    assert mixings(said, "", "", "decoder", 6) == (N,) * 6
+    assert mixings("", "", "", "decoder", 2) == (A,) * 2
+
+
+def test_windows_and_widths_go_to_the_layers_that_have_them() -> None:
+    found = mixings("attention,local,ngram", "2,3,7", "11", "encoder", 3)
+    assert found == (A, Mixing("local", 3), Mixing("ngram", 7, 11))
+
+
+def test_a_chain_passes_by_what_draws_nothing() -> None:
+    stack = (N, A, N, N, A, A)
+    assert [heads_below(stack, n) for n in range(6)] == [None, None, 1, 1, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"mixers": "atention"}, "unknown mixer 'atention': choose from attention, local, ngram"),
+        ({"mixers": "ngram*3"}, r"mixers 'ngram\*3' is for 3 layers: a stack has 2"),
+        ({"mixers": "ngram*x"}, r"mixers 'ngram\*x': expected WORD or WORD\*TIMES with commas .*"),
+        ({"mixers": "ngram,"}, r"mixers '': expected WORD or WORD\*TIMES with commas between"),
+        ({"mixers": "coder=ngram"}, "mixers: unknown stack 'coder': choose from encoder, decoder"),
+        ({"mixers": "ngram ngram"}, "mixers 'ngram ngram': say it once for each stack, .*"),
+        ({"mixers": "ngram decoder=local"}, "mixers .*: say it once for each stack, .*"),
+        ({"mixers": "local", "windows": "0"}, "windows must be whole numbers from 1 on, got '0'"),
+        ({"mixers": "local", "windows": "3,5,7"}, "windows '3,5,7' is for 3 layers: a stack has 2"),
+        ({"windows": "3"}, "windows are for local and ngram layers: mixers has none"),
+        ({"ngram_heads": 2}, "ngram_heads is for ngram layers: mixers has none"),
+        ({"mixers": "local", "ngram_width": "2"}, "ngram_width is for ngram layers: .*"),
+        ({"mixers": "ngram", "ngram_width": "-2"}, "ngram_width must be whole .*, got '-2'"),
+        ({"mixers": "ngram", "ngram_heads": -1}, "ngram_heads must be at least 0, got -1"),
+        (
+            {"mixers": "ngram", "ngram_heads": 5, "ngram_slices": True},
+            "ngram_heads must divide the width 64 for slices, got 5",
+        ),
+        (
+            {"mixers": "decoder=ngram", "ngram_context": True},
+            "ngram_context is for ngram layers of the encoder: it has none",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Network(**wrong)
