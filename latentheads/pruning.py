@@ -17,15 +17,18 @@ has no KL either: the bound is that of the smaller model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from latentheads.attention import LatentAttention
 from latentheads.families import Reach
+from latentheads.names import CHAINS, chain_of
 
-__all__ = ["every_head", "remove_heads"]
+__all__ = ["every_head", "most_important", "remove_heads"]
 
 ALONE = Reach(mixes=False, climbs=False)
 
@@ -33,6 +36,37 @@ ALONE = Reach(mixes=False, climbs=False)
 def every_head(model: nn.Module) -> dict[str, list[int]]:
     """The heads that speak in every block, by their places 0, 1, ..."""
     return {m.block.name: list(range(m.attention.speakers)) for m in _blocks(model)}
+
+
+def most_important(
+    importance: Mapping[str, Float[Tensor, " head"]],
+    number: int,
+    chains: Collection[str] = CHAINS,
+) -> dict[str, list[int]]:
+    """The heads that stay when the least important ones go, as Michel et al. (2019) remove them.
+
+    Args:
+        importance: Of the heads of every block by name, comparable between blocks.
+        number: Heads that stay in the whole model. Among equals the later ones go.
+        chains: Those whose heads may go; the heads of all others stay.
+
+    Raises:
+        ValueError: There are not so many heads, or too many of other chains.
+    """
+    free = {name: values for name, values in importance.items() if chain_of(name) in chains}
+    total = sum(map(len, importance.values()))
+    fixed = total - sum(map(len, free.values()))
+    if not fixed <= number <= total:
+        raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
+    heads = [(name, place) for name, values in free.items() for place in range(len(values))]
+    values = torch.cat([torch.zeros(0), *(each.double().cpu() for each in free.values())])
+    best = values.argsort(descending=True, stable=True)[: number - fixed].tolist()
+    kept: dict[str, list[int]] = {
+        name: [] if name in free else list(range(len(each))) for name, each in importance.items()
+    }
+    for name, place in sorted(heads[rank] for rank in best):
+        kept[name].append(place)
+    return kept
 
 
 def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any = None) -> None:

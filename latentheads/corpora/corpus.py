@@ -58,6 +58,16 @@ class Part:
         """Target tokens, one EOS a sentence or line included."""
         return len(self.targets.tokens)
 
+    def first(self, number: int) -> Part:
+        """The first sentences, or blocks of a running text; all where there are fewer."""
+
+        def cut(rows: Rows) -> Rows:
+            return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
+
+        sources = None if self.sources is None else cut(self.sources)
+        truth = None if self.truth is None else self.truth[:number]
+        return Part(cut(self.targets), sources, self.references[:number], truth, self.block)
+
 
 @dataclass(frozen=True)
 class Corpus:

@@ -17,7 +17,7 @@ from latentheads.checkpoints import weights
 from latentheads.decoding import beam_search
 from latentheads.evaluation import plug_in_log_likelihood
 from latentheads.names import CHAINS
-from latentheads.pruning import every_head, remove_heads
+from latentheads.pruning import every_head, most_important, remove_heads
 from latentheads.reading import Recording, gradient_importance
 from latentheads.selecting import Selector
 from models import PRIORS, Translation, make_prior
@@ -240,3 +240,20 @@ def test_nothing_named_nothing_removed() -> None:
     before = copy.deepcopy(weights(model=model))
     remove_heads(model, {})
     assert all(torch.equal(value, before[name]) for name, value in weights(model=model).items())
+
+
+def test_the_least_important_heads_go_first() -> None:
+    importance = {
+        "encoder.0.self": torch.tensor([0.5, 0.1, 0.9]),
+        "decoder.0.self": torch.tensor([0.5, 0.7]),
+        "decoder.0.cross": torch.tensor([0.0, 0.2]),
+    }
+    assert most_important(importance, 7) == {
+        name: list(range(len(v))) for name, v in importance.items()
+    }
+    three = {"encoder.0.self": [0, 2], "decoder.0.self": [1], "decoder.0.cross": []}
+    assert most_important(importance, 3) == three
+    kept = most_important(importance, 4, ["decoder-self", "decoder-cross"])
+    assert kept == {"encoder.0.self": [0, 1, 2], "decoder.0.self": [1], "decoder.0.cross": []}
+    with pytest.raises(ValueError, match="heads must lie between 3 and 7, got 2"):
+        most_important(importance, 2, ["decoder-self", "decoder-cross"])
