@@ -21,7 +21,7 @@ import torch
 from command import Parser
 from data import Data, make_corpus
 from jsonargparse import Namespace
-from loading import Loaded, load_run
+from loading import Loaded, check_vocabulary, load_finished
 from portraits import Portrait, draw_averages, draw_maps, draw_pairs, draw_roles, others
 from torch import Tensor
 from tqdm import tqdm
@@ -212,14 +212,14 @@ def texts(options: Namespace) -> list[Text]:
     paths = [Path(run) for run in options.runs]
     names = _names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
-    runs = [_finished(path, options.checkpoint, options.device) for path in paths]
+    runs = [load_finished(path, options.checkpoint, options.device) for path in paths]
     corpora: dict[Data, Corpus] = {}
     found = []
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
         corpus = corpora[data] = corpora.get(data) or make_corpus(data)
-        _check_vocabulary(run, corpus)
-        part = _first(getattr(corpus, options.part), options.sentences)
+        check_vocabulary(run, corpus)
+        part = getattr(corpus, options.part).first(options.sentences)
         if data.data == "grammar":
             parses = _of_grammar(part, corpus)
         elif parsed is not None:
@@ -240,36 +240,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [str(path.resolve()) for path in paths]
-
-
-def _finished(path: Path, checkpoint: str, device: str) -> Loaded:
-    if not path.is_dir():
-        raise ValueError(f"{path} is no folder: give folders that run.py wrote")
-    if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
-        raise ValueError(f"{path} is no finished run: it has no results.json")
-    return load_run(path, checkpoint, device)
-
-
-def _check_vocabulary(run: Loaded, corpus: Corpus) -> None:
-    for mine, its in ((run.target, corpus.target), (run.source, corpus.source)):
-        if (mine and mine.to_json()) != (its and its.to_json()):
-            raise ValueError(
-                f"{run.path} was trained with another vocabulary than its corpus gives now: "
-                "the text has changed since"
-            )
-
-
-def _first(part: Part, number: int) -> Part:
-    """The first sentences, or blocks of a running text; of several tasks some of each."""
-    if part.task is not None:
-        number = min(number, len(part))
-        return part.take(np.arange(number) * len(part) // number)
-
-    def cut(rows: Rows) -> Rows:
-        return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
-
-    sources = None if part.sources is None else cut(part.sources)
-    return Part(cut(part.targets), sources, block=part.block)
 
 
 def _of_grammar(part: Part, corpus: Corpus) -> Parses | None:
@@ -366,7 +336,7 @@ def _relevance(text: Text, options: Namespace, watched: Watched) -> Relevance | 
     number = options.sentences if options.relevance is None else options.relevance
     if not number:
         return None
-    return relevance(text.run.model, watched("relevance", _first(text.part, number)))
+    return relevance(text.run.model, watched("relevance", text.part.first(number)))
 
 
 def _syntactic(text: Text, options: Namespace, watched: Watched) -> Syntactic | None:

@@ -12,11 +12,23 @@ from typing import Any
 from command import Settings, read_settings
 
 from latentheads import checkpoints
-from latentheads.corpora import Vocabulary, Words
+from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.pruning import remove_heads
 from models import HeadModel, LanguageModel, Translation
 
-__all__ = ["Loaded", "load_run", "make_model", "vocabularies_to_json"]
+__all__ = [
+    "HEADS",
+    "Loaded",
+    "check_vocabulary",
+    "load_finished",
+    "load_run",
+    "make_model",
+    "vocabularies_to_json",
+]
+
+HEADS = "heads.json"
+"""What a pruned run's folder says of the heads that stayed."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,8 @@ class Loaded:
         model: With its weights, in evaluation mode.
         guide: The same.
         step: Updates that the weights have seen.
+        heads: The heads of every block that stayed, by their places in the whole network; None of a
+            run that was not pruned.
     """
 
     path: Path
@@ -40,6 +54,7 @@ class Loaded:
     model: HeadModel
     guide: Any
     step: int
+    heads: dict[str, list[int]] | None = None
 
 
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> HeadModel:
@@ -96,6 +111,19 @@ def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
         raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {reason}") from reason
 
 
+def _prune(path: Path, model: HeadModel, guide: Any) -> dict[str, list[int]] | None:
+    """Gives a model the shape of a pruned run's; says which heads of every block stayed."""
+    if not (path / HEADS).exists():
+        return None
+    try:
+        said = json.loads((path / HEADS).read_text(encoding="utf-8"))
+        heads = {str(name): [int(place) for place in places] for name, places in said.items()}
+        remove_heads(model, heads, guide)
+    except (OSError, AttributeError, TypeError, ValueError) as reason:
+        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
+    return heads
+
+
 def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
     """Loads a run.
 
@@ -122,6 +150,26 @@ def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> 
         raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {there}")
     model = make_model(settings, target, source).to(settings.device)
     guide = settings.make_guide(model).to(settings.device)
+    heads = _prune(path, model, guide)
     tensors, facts = checkpoints.load(weights)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
-    return Loaded(path, settings, target, source, model.eval(), guide.eval(), facts["step"])
+    return Loaded(path, settings, target, source, model.eval(), guide.eval(), facts["step"], heads)
+
+
+def load_finished(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
+    """Loads a run that has reported its figures; see :func:`load_run`."""
+    if not path.is_dir():
+        raise ValueError(f"{path} is no folder: give folders that run.py wrote")
+    if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
+        raise ValueError(f"{path} is no finished run: it has no results.json")
+    return load_run(path, checkpoint, device)
+
+
+def check_vocabulary(run: Loaded, corpus: Corpus) -> None:
+    """Refuses a corpus whose text has changed since the run was trained on it."""
+    for mine, its in ((run.target, corpus.target), (run.source, corpus.source)):
+        if (mine and mine.to_json()) != (its and its.to_json()):
+            raise ValueError(
+                f"{run.path} was trained with another vocabulary than its corpus gives now: "
+                "the text has changed since"
+            )

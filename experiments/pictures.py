@@ -15,7 +15,7 @@ import numpy as np
 from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, chain_of
 
-__all__ = ["draw_bound", "draw_divergence", "draw_elbos", "draw_kl"]
+__all__ = ["draw_bound", "draw_divergence", "draw_elbos", "draw_kl", "draw_pruning"]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
 
@@ -144,4 +144,40 @@ def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
     axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
     axis.set_ylabel("nats per target token (test)")
     axis.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
+    """Draws what is left of a run against the heads that are left: quality, size and speed.
+
+    Args:
+        points: Those of a curve, the whole network first.
+        path: Where to write.
+    """
+    heads = [point["heads"] for point in points]
+    translated = points[0]["test"]["bleu"] is not None
+    figure, axes = plt.subplots(
+        1, 2 + translated, figsize=(4 * (2 + translated), 3.6), layout="constrained", squeeze=False
+    )
+    *quality, cost = axes.flat
+    if translated:
+        quality[0].plot(heads, [p["test"]["bleu"] for p in points], "o-", color="#3b6fb6")
+        quality[0].set_ylabel("BLEU (test)")
+        quality[0].set_ylim(bottom=0)
+    for name, label, style in (
+        ("plug_in", "plug-in network (no bound)", "x:"),
+        ("elbo", "bound (ELBO)", "o-"),
+    ):
+        values = [point["valid"][name] for point in points]
+        quality[-1].plot(heads, values, style, label=label)
+    quality[-1].set_ylabel("nats per target token (validation)")
+    quality[-1].legend(frameon=False)
+    cost.plot(heads, [point["speed"] for point in points], "o-", color="#4a9a5b", label="speed")
+    share = [point["parameters"] / points[0]["parameters"] for point in points]
+    cost.plot(heads, share, "s--", color="#d98032", label="parameters")
+    cost.set_ylabel("ratio to the whole network")
+    cost.set_ylim(bottom=0)
+    cost.legend(frameon=False)
+    for axis in axes.flat:
+        axis.set_xlabel("heads left")
     _save(figure, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, cast
 
 from pyro.poutine.guide import GuideMessenger
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from guides.selection import SelectionFamily
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
-from latentheads.families import Family
+from latentheads.families import Family, Reach
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
 
@@ -57,6 +58,13 @@ class Reader(GuideMessenger, nn.Module):
 
     def prepare(self) -> None:
         """Runs before the pass; does nothing unless overridden."""
+
+    def reach(self, block: Block) -> Reach:
+        """What the posterior of one head of a block depends on: anything, if nobody says."""
+        return Reach()
+
+    def keep(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads of a block, which the model no longer draws."""
 
     def _pyro_sample(self, msg: Any) -> None:
         selection = self._selecting.get(msg["name"])
@@ -136,6 +144,18 @@ class Guide(Reader):
             context: Scores, logits below and mask, as the model sees them along this sample.
         """
         return self.families[block](context)
+
+    def reach(self, block: Block) -> Reach:
+        """That of the block's family."""
+        return cast(Family, self.families[block.key]).reach
+
+    def keep(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads, and a block without heads."""
+        if heads:
+            cast(Family, self.families[block.key]).keep(heads)
+        else:
+            del self.families[block.key]
+            del self._keys[block.site()]
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Answers with the family of the block, and with the prior elsewhere."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from guides.base import Reader
+from latentheads.families import Reach
+from latentheads.names import Block
 
 __all__ = ["Tied"]
 
@@ -15,6 +17,10 @@ class Tied(Reader):
     Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et
     al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.
     """
+
+    def reach(self, block: Block) -> Reach:
+        """Nothing more than the prior."""
+        return Reach(mixes=False, climbs=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Returns the prior itself."""

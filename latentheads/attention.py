@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pyro
 import torch
@@ -44,6 +44,8 @@ class MultiHeadAttention(nn.Module):
         candidates: Heads with weights of their own, of which H are chosen; H when not given.
     """
 
+    speaking: Tensor | None
+
     def __init__(
         self,
         width: int,
@@ -67,6 +69,34 @@ class MultiHeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_weight)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+        self.register_buffer("speaking", None)
+
+    @property
+    def speakers(self) -> int:
+        """Heads that are read out: all whose logits are computed, unless some were removed."""
+        return self.heads if self.speaking is None else len(self.speaking)
+
+    @torch.no_grad()
+    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+        """Removes the weights of all other heads for good.
+
+        Args:
+            drawn: Places of the heads whose queries and keys stay: something reads their logits.
+            speaking: Those of them whose values and outputs stay too.
+        """
+        spoke = list(range(self.heads)) if self.speaking is None else self.speaking.tolist()
+        rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
+        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(spoke)])
+        read = [spoke.index(head) for head in speaking]
+        rows = torch.cat([q[drawn], k[drawn], v[read]]).flatten()
+        columns = (v[read] - 2 * self.heads * self.size).flatten()
+        self.in_weight = nn.Parameter(self.in_weight[rows])
+        self.in_bias = nn.Parameter(self.in_bias[rows])
+        self.out.weight = nn.Parameter(self.out.weight[:, columns])
+        self.out.in_features = len(columns)
+        self.heads = self.candidates = len(drawn)
+        places = rows.new_tensor([list(drawn).index(head) for head in speaking])
+        self.speaking = None if len(places) == self.heads else places
 
     def project(
         self,
@@ -81,21 +111,26 @@ class MultiHeadAttention(nn.Module):
         if memory is not None:
             return self.project_query(query, choice), *self.project_memory(memory, choice)
         weight, bias = self._weights(choice)
-        q, k, v = F.linear(query, weight, bias).chunk(3, -1)
+        q, k, v = F.linear(query, weight, bias).split(self._parts(len(bias)), -1)
         return self._split(q, choice), self._split(k, choice), self._split(v, choice)
 
     def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
         """Projects queries alone."""
         weight, bias = self._weights(choice)
-        third = len(bias) // 3
-        return self._split(F.linear(query, weight[:third], bias[:third]), choice)
+        end = self._parts(len(bias))[0]
+        return self._split(F.linear(query, weight[:end], bias[:end]), choice)
 
     def project_memory(self, memory: Tensor, choice: Choice | None = None) -> tuple[Tensor, Tensor]:
         """Projects keys and values alone."""
         weight, bias = self._weights(choice)
-        third = len(bias) // 3
-        k, v = F.linear(memory, weight[third:], bias[third:]).chunk(2, -1)
+        start, *parts = self._parts(len(bias))
+        k, v = F.linear(memory, weight[start:], bias[start:]).split(parts, -1)
         return self._split(k, choice), self._split(v, choice)
+
+    def _parts(self, rows: int) -> list[int]:
+        """Rows of queries, of keys and of values."""
+        values = rows // 3 if self.speaking is None else len(self.speaking) * self.size
+        return [(rows - values) // 2, (rows - values) // 2, values]
 
     def _weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
         """Weights and biases of queries, keys and values: of the chosen heads where all share."""
@@ -108,7 +143,7 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Tells the heads apart; of candidates, takes the sentence's own."""
-        heads = x.unflatten(-1, (-1, self.size)).transpose(-2, -3)
+        heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
         if choice is None or choice.index is None or choice.common:
             return heads
         index = aligned(choice.index, heads)
@@ -126,6 +161,10 @@ class MultiHeadAttention(nn.Module):
             return full_precision(self.band.products(q, k))
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
+    def spoken(self, x: Tensor, dim: int = -3) -> Tensor:
+        """Of something about every head, what is about those that are read out."""
+        return x if self.speaking is None else x.index_select(dim, self.speaking)
+
     def read_out(
         self,
         logits: Float[Tensor, "*batch head query key"],
@@ -134,7 +173,15 @@ class MultiHeadAttention(nn.Module):
         gate: Float[Tensor, "*gates head"] | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
-        """Softmax over the readable keys, weighted sum of values, gates, output projection."""
+        """Softmax over the readable keys, weighted sum of values, gates, output projection.
+
+        Args:
+            logits: Of the heads that are read out.
+            v: Their values.
+            mask: Validity of the pairs.
+            gate: Their gates.
+            choice: The heads in the places.
+        """
         weights = torch.softmax(logits + mask.bias, -1)
         heads = self.sum_values(weights, v)
         if gate is not None:
@@ -289,7 +336,7 @@ class LatentAttention(nn.Module):
         below: Float[Tensor, "*below head query key"] | None = None,
         cache: Cache | None = None,
         choice: Choice | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends, and also returns the logits for the block above.
 
         Args:
@@ -299,16 +346,23 @@ class LatentAttention(nn.Module):
             below: The logits drawn one block further down the chain.
             cache: Keys and values of earlier positions; a memory is projected once.
             choice: The heads in its places.
+
+        Returns:
+            What the heads say, and their logits; of a block without heads the bias and None.
         """
+        if not self.attention.heads:
+            return self.attention.out.bias.expand(query.shape), None
         q, k, v = self._project(query, memory, cache, choice)
         below = None if choice is not None and choice.silent else below
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw_logits(context)
+        spoken = self.attention.spoken(logits)
         if self.watch is not None:
-            every, over = mask.over_keys(logits)
+            every, over = mask.over_keys(spoken)
             self.watch(every, v, over)
         gate = self._draw_gate(context, cache)
-        update = self.attention.read_out(logits, v, mask, gate, choice)
+        gate = None if gate is None else self.attention.spoken(gate, -1)
+        update = self.attention.read_out(spoken, v, mask, gate, choice)
         return update, logits if choice is None else self.attention.placed(logits, choice)
 
     def choose(self, task: Int[Tensor, " sentence"] | None, common: bool) -> Choice:
@@ -337,6 +391,21 @@ class LatentAttention(nn.Module):
     def cache(self) -> Cache:
         """An empty cache for decoding token by token."""
         return Cache()
+
+    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+        """Removes all other heads for good; a block without heads has no site.
+
+        Args:
+            drawn: Places of the heads whose logits are still drawn; fewer than there are only
+                where the prior does not mix heads.
+            speaking: Those of them that are read out.
+        """
+        if self.prior is not None and len(drawn) < self.block.heads:
+            self.prior.keep(drawn)
+        if not drawn:
+            self.prior = self.gate = None
+        self.attention.keep(drawn, speaking)
+        self.block = replace(self.block, heads=len(drawn))
 
     def _draw_logits(self, context: HeadContext) -> Tensor:
         if self.prior is None:

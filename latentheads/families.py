@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -31,13 +33,34 @@ __all__ = [
     "HeadScale",
     "Location",
     "Point",
+    "Reach",
     "Released",
     "Scores",
 ]
 
 
+class Reach(NamedTuple):
+    """What the law of one head may depend on, beside its own scores.
+
+    Attributes:
+        mixes: On other heads, in its block or below.
+        climbs: On the logits below.
+    """
+
+    mixes: bool = True
+    climbs: bool = True
+
+
 class Family(nn.Module, ABC):
     """A conditional distribution of a block's heads given what the block knows."""
+
+    @property
+    def reach(self) -> Reach:
+        """What the law of one head may depend on: anything, unless a subclass knows better."""
+        return Reach()
+
+    def keep(self, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads; asked only of a family that does not mix them."""
 
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadLogits:
@@ -45,7 +68,13 @@ class Family(nn.Module, ABC):
 
 
 class Location(nn.Module, ABC):
-    """The rule for the mean of a block's logits: the scores ``c`` plus a shift."""
+    """The rule for the mean of a block's logits: the scores ``c`` plus a shift.
+
+    Attributes:
+        reach: What the mean of one head depends on.
+    """
+
+    reach = Reach()
 
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
@@ -64,6 +93,8 @@ class Location(nn.Module, ABC):
 class Scores(Location):
     """``mu = c``: what a plain Transformer computes."""
 
+    reach = Reach(mixes=False, climbs=False)
+
     def shift(self, context: HeadContext) -> None:
         """Adds nothing."""
         return None
@@ -71,6 +102,8 @@ class Scores(Location):
 
 class Below(Location):
     """``mu = c + below``: RealFormer's residual."""
+
+    reach = Reach(mixes=False)
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the logits below, where there are any."""
@@ -132,6 +165,8 @@ class Corrected(Location):
         hidden: Hidden units for each head.
     """
 
+    reach = Reach(climbs=False)
+
     def __init__(self, heads: int, hidden: int) -> None:
         super().__init__()
         self.fusion = Fusion(heads, hidden, zero=True)
@@ -169,6 +204,12 @@ class HeadScale(nn.Module):
         """Returns a number, or a tensor ``head 1 1``."""
         return self.warmth * (self.value if self.log is None else self.log.exp())
 
+    @torch.no_grad()
+    def keep(self, heads: Sequence[int]) -> None:
+        """Forgets the numbers of other heads."""
+        if self.log is not None:
+            self.log = nn.Parameter(self.log[list(heads)])
+
 
 class Gaussian(Family):
     """Heads around a location, with a scale of their own or a constant one."""
@@ -177,6 +218,15 @@ class Gaussian(Family):
         super().__init__()
         self.location = location
         self.scale = scale
+
+    @property
+    def reach(self) -> Reach:
+        """That of the location."""
+        return self.location.reach
+
+    def keep(self, heads: Sequence[int]) -> None:
+        """Forgets the scales of other heads."""
+        self.scale.keep(heads)
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
@@ -191,6 +241,11 @@ class Point(Family):
     def __init__(self, location: Location) -> None:
         super().__init__()
         self.location = location
+
+    @property
+    def reach(self) -> Reach:
+        """That of the location."""
+        return self.location.reach
 
     def forward(self, context: HeadContext) -> DeltaHeads:
         """Builds the point mass at the location."""
@@ -225,6 +280,11 @@ class Correlated(Family):
         super().__init__()
         self.location = location
         self.factor = factor
+
+    @property
+    def reach(self) -> Reach:
+        """All heads of the block, and what the location reads."""
+        return Reach(climbs=self.location.reach.climbs)
 
     def forward(self, context: HeadContext) -> CholeskyHeads:
         """Builds the full Gaussian over the heads of every pair."""

@@ -86,6 +86,19 @@ class Part:
             task=None if self.task is None else self.task[chosen],
         )
 
+    def first(self, number: int) -> Part:
+        """The first sentences, or blocks of a running text; of several tasks some of each."""
+        number = min(number, len(self))
+        if self.task is not None:
+            return self.take(np.arange(number) * len(self) // number)
+
+        def cut(rows: Rows) -> Rows:
+            return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
+
+        sources = None if self.sources is None else cut(self.sources)
+        truth = None if self.truth is None else self.truth[:number]
+        return Part(cut(self.targets), sources, self.references[:number], truth, self.block)
+
 
 @dataclass(frozen=True)
 class Corpus:

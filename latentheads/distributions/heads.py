@@ -25,12 +25,13 @@ class HeadContext:
 
     Attributes:
         scores: ``Q K^T / sqrt(d_head)``, finite everywhere, float32 or wider.
-        below: The logits drawn one block further down the chain; None in the first.
+        below: The logits drawn one block further down the chain; None in the first. A law
+            that does not read them may meet another number of heads here, where some were removed.
         mask: Which pairs may be read and which carry a latent.
     """
 
     scores: Float[Tensor, "*batch head query key"]
-    below: Float[Tensor, "*below head query key"] | None
+    below: Float[Tensor, "*below lower query key"] | None
     mask: Mask
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -91,7 +91,7 @@ class Recording:
         self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
     ) -> None:
         modules = [m for m in model.modules() if isinstance(m, LatentAttention)]
-        self._modules = {module.block.name: module for module in modules}
+        self._modules = {m.block.name: m for m in modules if m.attention.speakers}
         if blocks is not None:
             self._modules = {name: self._modules[self._known(name)] for name in map(_own, blocks)}
         self.keep_gradients = keep_gradients
@@ -108,7 +108,7 @@ class Recording:
     @property
     def blocks(self) -> list[Block]:
         """The blocks that are recorded, in the order in which the model holds them."""
-        return [module.block for module in self._modules.values()]
+        return [_spoken(module) for module in self._modules.values()]
 
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; none if it did not run."""
@@ -156,10 +156,15 @@ class Recording:
     ) -> None:
         assert isinstance(module, LatentAttention)
         mask: Mask = named["mask"] if "mask" in named else inputs[2]
-        logits, mask = mask.over_keys(found[1])
+        logits, mask = mask.over_keys(module.attention.spoken(found[1]))
         tensors = logits, mask.bias, self._joined.pop(module.block.name)
         kept = tensors if self.keep_gradients else tuple(tensor.detach() for tensor in tensors)
-        self._passes[module.block.name].append(Heads(module.block, *kept))
+        self._passes[module.block.name].append(Heads(_spoken(module), *kept))
+
+
+def _spoken(module: LatentAttention) -> Block:
+    """A block with those of its heads that are read out."""
+    return replace(module.block, heads=module.attention.speakers)
 
 
 def _own(block: str) -> str:

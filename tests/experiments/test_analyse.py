@@ -272,14 +272,12 @@ def test_blocks_without_a_latent_are_measured_too() -> None:
 
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
-    from analyse import _first
-
     whole = Part(Rows.cut(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
-    (batch,) = batches(_first(whole, 2), 100)
+    (batch,) = batches(whole.first(2), 100)
     assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
     assert batch.before is not None
     assert batch.before[1] == 9
-    assert len(_first(whole, 99)) == len(whole) == 4
+    assert len(whole.first(99)) == len(whole) == 4
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:

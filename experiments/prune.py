@@ -1,0 +1,257 @@
+"""Prunes the attention heads of a finished run and measures what is left.
+
+python experiments/prune.py runs/transformer-seed0 --heads 32,16,8 --out runs/pruned
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from command import Parser
+from data import make_corpus
+from jsonargparse import Namespace
+from loading import Loaded, check_vocabulary, load_finished
+from pictures import draw_pruning
+from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
+from tables import aligned
+from torch import Tensor
+
+from latentheads.corpora import Corpus, Part, batches
+from latentheads.names import CHAINS, chain_of
+from latentheads.pruning import every_head, most_important
+from latentheads.reading import gradient_importance
+
+DESCRIPTION = (
+    "Removes attention heads from a finished run, the least important first, and measures what is "
+    "left at every step: the plug-in likelihood and the bound on validation, BLEU on test, and the "
+    "speed. Removal is real: a pruned network has smaller matrices, and the same outputs as one "
+    "whose heads are silent. Where a prior or a posterior mixes heads, as a cascade does, the "
+    "logits of removed heads are still drawn, and less time is won. Writes curve.json, curve.png "
+    "and, for every number of heads, a run folder that translate.py, generate.py, score.py and "
+    "analyse.py accept. The run itself is not changed."
+)
+By = Literal["gradient", "random"]
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser(prog="prune.py", description=DESCRIPTION)
+    parser.add_argument("run", type=str, help="folder that run.py wrote")
+    parser.add_argument(
+        "--by",
+        type=By,
+        default="gradient",
+        help="what makes a head important: gradient, the mean over sentences of |dL/dmask| as "
+        "Michel et al. 2019; random, chance",
+    )
+    parser.add_argument(
+        "--heads",
+        type=str,
+        default="",
+        help="numbers of heads that stay in the whole model, comma between (default: from nine "
+        "tenths down to none of those that may go)",
+    )
+    parser.add_argument(
+        "--chains",
+        type=str,
+        default="all",
+        help=f"chains whose heads may go: all, or some of {','.join(CHAINS)}",
+    )
+    parser.add_argument(
+        "--normalise",
+        type=bool,
+        default=True,
+        help="divide importance by its l2 norm over the heads of a block, as the paper does",
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int,
+        default=0,
+        help="so many first ones of validation and of test, or blocks of running text; 0: all",
+    )
+    parser.add_argument(
+        "--timed",
+        type=int,
+        default=64,
+        help="so many first ones of the test part are decoded, or scored by a language model, to "
+        "measure the speed",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="times that it is measured, all networks in turns; the median counts",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of chance, and of the bound's noise")
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--out", type=str, help="where everything goes (default: RUN-pruned)")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a curve that is there already"
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    return parser
+
+
+def ranking(run: Loaded, part: Part, options: Namespace) -> dict[str, Tensor]:
+    """The importance of every head of a run."""
+    everything = every_head(run.model)
+    if options.by == "random":
+        noise = torch.Generator().manual_seed(options.seed)
+        return {n: torch.rand(len(heads), generator=noise) for n, heads in everything.items()}
+    parts = batches(part, TOKENS)
+    found = gradient_importance(run.model, parts, normalise=options.normalise)
+    return {name: found.get(name, torch.zeros(0)) for name in everything}
+
+
+def numbers(text: str, total: int, fixed: int) -> list[int]:
+    """The numbers of heads to stop at, largest first, the whole network before them."""
+    if not text:
+        steps = range(9, -1, -1)
+        return sorted({total, *(fixed + (total - fixed) * step // 10 for step in steps)})[::-1]
+    try:
+        given = {int(word) for word in text.split(",")}
+    except ValueError:
+        raise ValueError(f"heads must be whole numbers with commas between, got {text!r}") from None
+    for number in given:
+        if not fixed <= number <= total:
+            raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
+    return sorted({total, *given}, reverse=True)
+
+
+def _chains(text: str) -> tuple[str, ...]:
+    chains = CHAINS if text == "all" else tuple(text.split(","))
+    for chain in chains:
+        if chain not in CHAINS:
+            raise ValueError(f"unknown chain {chain!r}: choose from all, {', '.join(CHAINS)}")
+    return chains
+
+
+def curve(run: Loaded, corpus: Corpus, options: Namespace) -> list[Pruned]:
+    """Prunes and measures, one number of heads after the other."""
+    parts = (corpus.valid, corpus.test)
+    valid, test = (part.first(options.sentences or len(part)) for part in parts)
+    chains = _chains(options.chains)
+    there = every_head(run.model)
+    fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
+    stops = numbers(options.heads, sum(map(len, there.values())), fixed)
+    importance = ranking(run, valid, options)
+    every = []
+    for heads in stops:
+        found = smaller(run, most_important(importance, heads, chains))
+        measure(found, run, valid, test, options.seed)
+        print(_line(found), flush=True)
+        every.append(found)
+    time_all(every, run, test.first(options.timed), options.rounds)
+    return every
+
+
+def _line(found: Pruned) -> str:
+    parts = [
+        f"{found.heads} heads, {found.parameters:,} parameters",
+        f"validation {found.valid['plug_in']:.4f} plug-in, {found.valid['elbo']:.4f} bound",
+    ]
+    if "bleu" in found.test:
+        parts.append(f"BLEU {found.test['bleu']:.2f}")
+    return "; ".join(parts)
+
+
+def table(points: Sequence[dict[str, Any]]) -> str:
+    """The curve as aligned text."""
+    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "sentences/s", "speed")]
+    for each in points:
+        bleu = each["test"]["bleu"]
+        rows.append(
+            (
+                str(each["heads"]),
+                f"{each['parameters']:,}",
+                f"{each['valid']['plug_in']:.4f}",
+                f"{each['valid']['elbo']:.4f}",
+                "" if bleu is None else f"{bleu:.2f}",
+                f"{each['sentences_per_second']:.1f}",
+                f"{each['speed']:.2f}",
+            )
+        )
+    return aligned(list(rows))
+
+
+def write(
+    run: Loaded, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
+) -> list[dict[str, Any]]:
+    """Writes the curve, its figure, and a run folder for every smaller network."""
+    test = corpus.test.first(options.sentences or len(corpus.test))
+    timed = min(options.timed, len(test))
+    points = [point(found, every[0], timed) for found in every]
+    for found in every[1:]:
+        write_run(out / f"heads-{found.heads}", run, found, test.references, timed, options.by)
+    facts = {name: options[name] for name in ("by", "chains", "normalise", "sentences", "seed")}
+    said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
+    said["decoding"] = asdict(run.settings.decoding)
+    said["device"] = run.model.device.type
+    text = json.dumps({**said, "curve": points}, indent=2) + "\n"
+    (out / "curve.json").write_text(text, encoding="utf-8")
+    draw_pruning(points, out / "curve.png")
+    return points
+
+
+def _check(options: Namespace) -> None:
+    """Refuses figures out of range."""
+    for name, least in (("sentences", 0), ("timed", 1), ("rounds", 1), ("seed", 0)):
+        if not least <= options[name] < 2**63:
+            raise ValueError(f"{name} must be at least {least}, got {options[name]}")
+
+
+def _folder(options: Namespace) -> Path:
+    """Makes the folder of the results."""
+    out = Path(options.out or f"{options.run.rstrip('/')}-pruned")
+    if (out / "config.yaml").exists():
+        raise ValueError(f"{out} is a run folder: choose another --out")
+    if (out / "curve.json").exists() and not options.overwrite:
+        raise ValueError(f"{out} holds a curve already: choose another --out or --overwrite")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "curve.json").touch()
+        (out / "curve.json").unlink()
+    except OSError as reason:
+        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    try:
+        _check(options)
+        run = load_finished(Path(options.run), options.checkpoint, options.device)
+        corpus = make_corpus(run.settings.data, tell=print)
+        check_vocabulary(run, corpus)
+        out = _folder(options)
+        points = write(run, corpus, curve(run, corpus, options), options, out)
+    except (ValueError, TypeError) as mistake:
+        parser.error(str(mistake))
+    except OSError as trouble:
+        print(f"prune.py: error: {trouble}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("prune.py: stopped; the run is as it was", file=sys.stderr)
+        return 130
+    print("Nats per target token on validation; BLEU and speed on test, 1 the whole network's.")
+    print(table(points))
+    print(f"written to {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+r"""Real removal of heads: the same network with smaller matrices.
+
+To remove a head is to set what it says to zero. Its value and output weights go in any case. Its
+logits may go too where nothing else depends on them, as the :class:`~latentheads.families.Reach` of
+prior and posterior tells:
+
+* neither mixes heads nor reads what lies below: in each block the heads that speak are drawn;
+* they read the logits of the same head below, as RealFormer does: the logits of a head are drawn in
+  all blocks of its chain, up to the last that speaks, if it speaks in one of them;
+* they mix heads within a block: all of them are drawn where one speaks;
+* they mix heads below, as a cascade does: all are drawn, up to the last block that speaks.
+
+So the network is equal in every case, under noise too, and always smaller. What is no longer drawn
+has no KL either: the bound is that of the smaller model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.attention import LatentAttention
+from latentheads.families import Reach
+from latentheads.names import CHAINS, chain_of
+
+__all__ = ["every_head", "most_important", "remove_heads"]
+
+ALONE = Reach(mixes=False, climbs=False)
+
+
+def every_head(model: nn.Module) -> dict[str, list[int]]:
+    """The heads that speak in every block, by their places 0, 1, ..."""
+    return {m.block.name: list(range(m.attention.speakers)) for m in _blocks(model)}
+
+
+def most_important(
+    importance: Mapping[str, Float[Tensor, " head"]],
+    number: int,
+    chains: Collection[str] = CHAINS,
+) -> dict[str, list[int]]:
+    """The heads that stay when the least important ones go, as Michel et al. (2019) remove them.
+
+    Args:
+        importance: Of the heads of every block by name, comparable between blocks.
+        number: Heads that stay in the whole model. Among equals the later ones go.
+        chains: Those whose heads may go; the heads of all others stay.
+
+    Raises:
+        ValueError: There are not so many heads, or too many of other chains.
+    """
+    free = {name: values for name, values in importance.items() if chain_of(name) in chains}
+    total = sum(map(len, importance.values()))
+    fixed = total - sum(map(len, free.values()))
+    if not fixed <= number <= total:
+        raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
+    heads = [(name, place) for name, values in free.items() for place in range(len(values))]
+    values = torch.cat([torch.zeros(0), *(each.double().cpu() for each in free.values())])
+    best = values.argsort(descending=True, stable=True)[: number - fixed].tolist()
+    kept: dict[str, list[int]] = {
+        name: [] if name in free else list(range(len(each))) for name, each in importance.items()
+    }
+    for name, place in sorted(heads[rank] for rank in best):
+        kept[name].append(place)
+    return kept
+
+
+def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any = None) -> None:
+    """Removes heads from a model, and from its guide, for good.
+
+    Args:
+        model: The model; changed in place.
+        kept: For blocks by name, the places of the heads that stay among those that speak now. A
+            block that is not named stays whole; one with no place keeps its output bias alone.
+        guide: A guide of this model; changed in place.
+
+    Raises:
+        ValueError: There is no such block or head, or the block selects its heads. Nothing is
+            changed.
+    """
+    blocks = _blocks(model)
+    speaking = _speaking(blocks, kept)
+    chains: dict[str, list[LatentAttention]] = defaultdict(list)
+    for module in blocks:
+        chains[module.block.chain].append(module)
+    for chain in chains.values():
+        for module, drawn in zip(chain, _drawn(chain, speaking, guide), strict=True):
+            block = module.block
+            if guide is not None and module.prior is not None and len(drawn) < block.heads:
+                guide.keep(block, drawn)
+            module.keep(drawn, speaking[block.name])
+
+
+def _blocks(model: nn.Module) -> list[LatentAttention]:
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def _speaking(
+    blocks: Sequence[LatentAttention], kept: Mapping[str, Sequence[int]]
+) -> dict[str, list[int]]:
+    """The heads that are to speak in every block, by their places among those that are drawn."""
+    there = {module.block.name: _now(module) for module in blocks}
+    for name, places in kept.items():
+        if name not in there:
+            raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
+        wrong = [place for place in places if not 0 <= place < len(there[name])]
+        if wrong:
+            raise ValueError(f"block {name!r} has {len(there[name])} heads, got head {wrong[0]}")
+    for module in blocks:
+        if module.selector is not None:
+            raise ValueError(
+                f"block {module.block.name!r} selects its heads for every task: "
+                "none of its candidates can be removed"
+            )
+    return {
+        name: [now[place] for place in sorted(set(kept.get(name, range(len(now)))))]
+        for name, now in there.items()
+    }
+
+
+def _now(module: LatentAttention) -> list[int]:
+    """The places of the heads that speak now."""
+    speaking = module.attention.speaking
+    return list(range(module.attention.heads)) if speaking is None else speaking.tolist()
+
+
+def _drawn(
+    chain: Sequence[LatentAttention], speaking: Mapping[str, Sequence[int]], guide: Any
+) -> list[list[int]]:
+    """The heads of every block of a chain whose logits something reads."""
+    reach = [_reach(module, guide) for module in chain]
+    mixes, climbs = any(r.mixes for r in reach), any(r.climbs for r in reach)
+    own = [set(speaking[module.block.name]) for module in chain]
+    if climbs:
+        last = max((place for place, heads in enumerate(own) if heads), default=-1)
+        united = set().union(*own)
+        own = [united if place <= last else set() for place in range(len(own))]
+    if mixes:
+        own = [set(range(m.block.heads)) if h else h for m, h in zip(chain, own, strict=True)]
+    return [sorted(heads) for heads in own]
+
+
+def _reach(module: LatentAttention, guide: Any) -> Reach:
+    """What one head of a block depends on, in its prior or its posterior."""
+    if module.prior is None:
+        return ALONE
+    laws = [module.prior.reach] + ([guide.reach(module.block)] if guide is not None else [])
+    return Reach(any(law.mixes for law in laws), any(law.climbs for law in laws))

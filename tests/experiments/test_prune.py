@@ -1,0 +1,187 @@
+"""Pruning a finished run: a curve, and run folders that every other program takes."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.experiments.programs import ROOT, SHORT, TINY
+from tests.experiments.test_loading import load, refused
+
+FEW = ["--layers=2", "--held_out=3", "--samples=1"]
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Finished runs: one of each kind, and the first one pruned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        torch.set_default_dtype(torch.float32)
+        import prune
+        import run
+
+        top = tmp_path_factory.mktemp("prune")
+        for recipe in ("transformer", "cascaded"):
+            words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
+            assert run.main(words) == 0
+        words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
+        assert run.main([*words, "--out", str(top / "language-model")]) == 0
+        words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
+        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+        yield top
+
+
+def call(*words: str) -> int:
+    import prune
+
+    try:
+        return prune.main([*words, "--timed=2", "--rounds=1"])
+    except SystemExit as left:
+        return int(str(left.code))
+
+
+def curve(path: Path) -> Any:
+    return json.loads((path / "curve.json").read_text())["curve"]
+
+
+def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
+    whole, *others = curve(runs / "pruned")
+    assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
+    assert whole["speed"] == 1
+    reported = json.loads((runs / "transformer" / "results.json").read_text())
+    assert whole["valid"]["plug_in"] == pytest.approx(reported["valid"]["plug_in"], abs=1e-6)
+    assert whole["test"]["bleu"] == pytest.approx(reported["test"]["bleu"])
+    assert whole["parameters"] == reported["parameters"]
+    sizes = [point["parameters"] for point in (whole, *others)]
+    a_head = 4 * 8 * 4 + 3 * 4
+    assert sizes == [sizes[0] - a_head * gone for gone in (0, 5, 9, 12)]
+    for before, after in pairwise(others):
+        assert all(set(heads) <= set(before["kept"][n]) for n, heads in after["kept"].items())
+    assert (runs / "pruned" / "curve.png").stat().st_size > 5000
+
+
+def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
+    from data import make_corpus
+    from experiment import EVALUATION_TOKENS
+
+    from latentheads.corpora import batches
+    from latentheads.evaluation import evaluate
+    from latentheads.pruning import every_head
+
+    loaded = load(runs / "pruned" / "heads-3")
+    assert sum(map(len, every_head(loaded.model).values())) == 3
+    assert loaded.heads == curve(runs / "pruned")[2]["kept"]
+    results = json.loads((loaded.path / "results.json").read_text())
+    part = batches(make_corpus(loaded.settings.data).test, EVALUATION_TOKENS)
+    report = evaluate(loaded.model, loaded.guide, part)
+    assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
+    assert results["pruned"]["heads"] == 3
+
+
+def test_other_programs_take_a_pruned_run(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import analyse
+    import run
+    import score
+    import translate
+
+    folder = runs / "pruned" / "heads-7"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe dog\n")))
+    assert translate.main([str(folder)]) == 0
+    assert capsys.readouterr().out.count("\n") == 3
+    assert run.main(["--config", str(folder / "config.yaml"), "--out", str(folder)]) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert score.main([str(runs / "transformer"), str(folder)]) == 0
+    assert analyse.main([str(folder), "--sentences=3", f"--out={tmp_path}"]) == 0
+
+
+def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
+    seven = runs / "pruned" / "heads-7"
+    assert call(str(seven), "--by=random", "--heads=4", f"--out={tmp_path}") == 0
+    before, after = load(seven).heads, load(tmp_path / "heads-4").heads
+    assert all(set(heads) <= set(before[name]) for name, heads in after.items())
+    assert sum(map(len, after.values())) == 4
+
+
+def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
+    runs: Path, tmp_path: Path
+) -> None:
+    words = ["--chains=encoder-self,decoder-cross", "--heads=5", "--sentences=2"]
+    assert call(str(runs / "cascaded"), *words, f"--out={tmp_path}") == 0
+    whole, five = curve(tmp_path)
+    assert [len(five["kept"][f"decoder.{layer}.self"]) for layer in (0, 1)] == [2, 2]
+    assert five["heads"] == 5
+    assert five["valid"]["elbo"] <= five["valid"]["plug_in"] + 1
+    assert five["parameters"] < whole["parameters"]
+    assert load(tmp_path / "heads-5").guide.families.keys() >= {"decoder_0_self"}
+
+
+def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: Path) -> None:
+    assert call(str(runs / "language-model"), f"--out={tmp_path}") == 0
+    points = curve(tmp_path)
+    assert [point["heads"] for point in points] == [4, 3, 2, 1, 0]
+    assert all(point["test"]["bleu"] is None for point in points)
+    assert load(tmp_path / "heads-1").source is None
+    assert not (tmp_path / "heads-1" / "test.translations.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--heads=13", "heads must lie between 0 and 12, got 13"),
+        ("--heads=5 --chains=decoder-self", "heads must lie between 8 and 12, got 5"),
+        ("--heads=5,x", "heads must be whole numbers with commas between, got '5,x'"),
+        ("--chains=encoder", "unknown chain 'encoder': choose from all"),
+        ("--rounds=0", "rounds must be at least 1, got 0"),
+        ("--by=magic", "--by: choose from 'gradient', 'random'"),
+        ("--checkpoint=newest", "has no checkpoint 'newest'"),
+        ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
+        ("--out={runs}/transformer", "is a run folder: choose another --out"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(
+    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import prune
+
+    given = words.format(runs=runs).split()
+    with pytest.raises(SystemExit) as left:
+        prune.main([str(runs / "transformer"), f"--out={tmp_path / 'out'}", *given])
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+SPOILS: list[Callable[[Path], object]] = [
+    lambda path: path.write_text("{"),
+    lambda path: path.write_text("[]"),
+    lambda path: path.write_text('{"encoder.0.self": [9]}'),
+    lambda path: path.write_text('{"encoder.9.self": [0]}'),
+    lambda path: path.write_text('{"encoder.0.self": "ab"}'),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_a_spoilt_record_of_heads_costs_one_line(
+    spoil: Callable[[Path], object], runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "pruned" / "heads-3", tmp_path / "run")
+    spoil(tmp_path / "run" / "heads.json")
+    assert "heads.json cannot be used: " in refused(tmp_path / "run")

@@ -1,0 +1,259 @@
+"""Removal: a smaller network that says the same as one whose heads were silenced."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads import Batch, PlugIn, checkpoints
+from latentheads.attention import LatentAttention
+from latentheads.bound import terms
+from latentheads.checkpoints import weights
+from latentheads.decoding import beam_search
+from latentheads.evaluation import plug_in_log_likelihood
+from latentheads.names import CHAINS
+from latentheads.pruning import every_head, most_important, remove_heads
+from latentheads.reading import Recording, gradient_importance
+from latentheads.selecting import Selector
+from models import PRIORS, Translation, make_prior
+from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, jiggle
+
+KEPT = {
+    "encoder.0.self": [2],
+    "encoder.1.self": [],
+    "decoder.0.self": [0, 2],
+    "decoder.1.self": [1],
+    "decoder.0.cross": [],
+}
+LEARNED = {"learned_scale": True}
+
+
+def kept_of(model: Any) -> dict[str, Sequence[int]]:
+    """The part of ``KEPT`` that a model has; what it does not name stays whole."""
+    return {name: heads for name, heads in KEPT.items() if name in every_head(model)}
+
+
+@torch.no_grad()
+def silenced(model: Any, kept: Mapping[str, Sequence[int]]) -> Any:
+    """A copy of the full network in which the output of all other heads is multiplied by zero."""
+    model = copy.deepcopy(model)
+    for module in modules(model):
+        for head in set(range(3)) - set(kept.get(module.block.name, range(3))):
+            size = module.attention.size
+            module.attention.out.weight[:, head * size : (head + 1) * size] = 0
+    return model
+
+
+def modules(model: Any) -> list[LatentAttention]:
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def removed(model: Any, kept: Mapping[str, Sequence[int]], guide: Any = None) -> Any:
+    pair = copy.deepcopy((model, guide))
+    remove_heads(pair[0], kept, pair[1])
+    return pair[0] if guide is None else pair
+
+
+def options(prior: str) -> dict[str, Any]:
+    return {} if prior in ("delta", "residual") else LEARNED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
+    model = build(kind, prior, options=options(prior), layers=3).eval()
+    kept = kept_of(model)
+    small, reference = removed(model, kept), silenced(model, kept)
+    found = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
+    assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
+    one, other = (beam_search(m, batch, beam=3, limit=6) for m in (small, reference))
+    for mine, theirs in zip(one, other, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
+def test_token_by_token_equals_whole_sentences(prior: str, batch: Batch) -> None:
+    model = build(prior=prior).eval()
+    remove_heads(model, kept_of(model))
+    with PlugIn():
+        whole = model.predict(model.states(batch))
+        state = model.begin(batch)
+        steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+    assert torch.allclose(torch.cat(steps, 1), whole, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("prior", "drawn"),
+    [
+        ("independent", {"encoder": [1, 0, 3], "cross": [0, 3, 2]}),
+        ("residual", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
+        ("cascaded", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
+    ],
+)
+def test_what_is_drawn_is_what_something_reads(prior: str, drawn: dict[str, list[int]]) -> None:
+    model = build(prior=prior, layers=3)
+    remove_heads(model, {**KEPT, "decoder.2.cross": [0, 1]})
+    found = {kind: [] for kind in drawn}
+    for module in modules(model):
+        for kind, heads in found.items():
+            if kind in module.block.name:
+                heads.append(module.block.heads)
+    assert found["encoder"] == drawn["encoder"]
+    assert found["cross"] == [3 if prior != "independent" else h for h in drawn["cross"]]
+
+
+def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
+    model = build("language-model", "residual", layers=3)
+    remove_heads(model, {"decoder.0.self": [0], "decoder.1.self": [2], "decoder.2.self": []})
+    assert [module.block.heads for module in modules(model)] == [2, 2, 0]
+    assert [module.attention.speakers for module in modules(model)] == [1, 1, 0]
+    assert [block.layer for block in model.blocks] == [0, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
+    model = build(prior="independent", options=LEARNED).eval()
+    guide = attach(form, model)
+    small, cut = removed(model, kept_of(model), guide)
+    found = terms(small, cut, batch)
+    assert found.elbo.isfinite().all()
+    assert set(found.kl) == {block.site() for block in small.blocks}
+    assert len(small.blocks) < len(model.blocks)
+    assert all((kl >= 0).all() for site, kl in found.kl.items() if found.how[site] == "analytic")
+
+
+def test_under_noise_the_smaller_network_says_the_same(tape: Any, batch: Batch) -> None:
+    """A chain that mixes heads draws all of them, so the same noise meets the same heads."""
+    model = build(prior="cascaded").eval()
+    kept = {"encoder.0.self": [1], "decoder.1.self": [0, 2], "decoder.1.cross": [2]}
+    small, reference = removed(model, kept), silenced(model, kept)
+    states = []
+    for network in (small, reference):
+        tape.rewind()
+        states.append(network.states(batch))
+    assert torch.allclose(*states, rtol=0, atol=1e-12)
+
+
+def test_scales_of_a_posterior_are_cut_with_their_heads(batch: Batch) -> None:
+    model = build(prior="independent", options=LEARNED, layers=1).eval()
+    guide = attach("cascaded", model)
+    small, cut = removed(model, {"encoder.0.self": [2], "decoder.0.cross": []}, guide)
+    assert cut.families["encoder_0_self"].scale.log.shape[0] == 3
+    assert "decoder_0_cross" not in cut.families
+    alone = small.encoder.layers[0].inner
+    assert alone.block.heads == 3
+    tied = removed(model, {"encoder.0.self": [2]}).encoder.layers[0].inner
+    whole = model.encoder.layers[0].inner
+    assert torch.equal(tied.prior.scale.log, whole.prior.scale.log[[2]])
+
+
+def test_heads_may_go_in_several_steps(batch: Batch) -> None:
+    model = build(prior="residual").eval()
+    once, twice = (copy.deepcopy(model) for _ in range(2))
+    remove_heads(once, {"encoder.0.self": [2], "encoder.1.self": [], "decoder.0.cross": [1]})
+    remove_heads(twice, {"encoder.0.self": [0, 2], "encoder.1.self": [1], "decoder.0.cross": [1]})
+    remove_heads(twice, {"encoder.0.self": [1], "encoder.1.self": []})
+    one, other = (weights(model=m) for m in (once, twice))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_gates_go_with_their_heads(batch: Batch) -> None:
+    model = build("language-model", "cascaded", gate=bernoulli_gate(), layers=2).eval()
+    kept = {"decoder.0.self": [2], "decoder.1.self": [0]}
+    small, reference = removed(model, kept), silenced(model, kept)
+    found = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("prior", ["delta", "cascaded"])
+def test_the_smaller_network_is_saved_and_rebuilt(prior: str, batch: Batch, tmp_path: Path) -> None:
+    first, second = build(prior=prior).eval(), build(prior=prior).eval()
+    for model in (first, second):
+        remove_heads(model, kept_of(model))
+    path = tmp_path / "weights.safetensors"
+    checkpoints.save(path, weights(model=first), {"step": 1})
+    checkpoints.restore(path, checkpoints.load(path)[0], model=second)
+    assert torch.equal(*(plug_in_log_likelihood(model, batch) for model in (first, second)))
+    full = sum(p.numel() for p in build(prior=prior).parameters())
+    assert sum(p.numel() for p in first.parameters()) < full
+
+
+def test_the_smaller_network_learns(batch: Batch) -> None:
+    model = build(prior="cascaded")
+    remove_heads(model, kept_of(model))
+    model.train().likelihood(model.states(batch), batch).log_prob(batch.scored).sum().backward()
+    silent = [m.attention for m in modules(model) if not m.attention.speakers]
+    unused = {id(p) for a in silent for p in (a.in_weight, a.in_bias, a.out.weight)}
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in unused and "embedding" not in name:
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+
+
+def test_heads_of_the_smaller_network_can_be_read(batch: Batch) -> None:
+    model = build(prior="cascaded").eval()
+    whole = gradient_importance(silenced(model, KEPT), [batch], normalise=False)
+    remove_heads(model, KEPT)
+    found = gradient_importance(model, [batch], normalise=False)
+    assert found.keys() == whole.keys() - {"encoder.1.self", "decoder.0.cross"}
+    for name, values in found.items():
+        assert torch.allclose(values, whole[name][list(KEPT.get(name, range(3)))], atol=1e-12)
+    with Recording(model) as heads, PlugIn():
+        model.states(batch)
+    assert heads["decoder.0.self"].weights.shape[1] == 2
+    assert heads["decoder.0.self"].outputs.shape[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ({"encoder.7.self": [0]}, "unknown block 'encoder.7.self'"),
+        ({"encoder.0.self": [3]}, "block 'encoder.0.self' has 3 heads, got head 3"),
+        ({"encoder.0.self": [-1]}, "block 'encoder.0.self' has 3 heads, got head -1"),
+    ],
+)
+def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message: str) -> None:
+    model = build()
+    before = every_head(model)
+    with pytest.raises(ValueError, match=message):
+        remove_heads(model, kept)
+    assert every_head(model) == before
+
+
+def test_candidates_are_not_removed() -> None:
+    selector = Selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
+    model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)
+    with pytest.raises(ValueError, match="selects its heads for every task"):
+        remove_heads(model, {"decoder.0.self": [0]})
+
+
+def test_nothing_named_nothing_removed() -> None:
+    model = build()
+    before = copy.deepcopy(weights(model=model))
+    remove_heads(model, {})
+    assert all(torch.equal(value, before[name]) for name, value in weights(model=model).items())
+
+
+def test_the_least_important_heads_go_first() -> None:
+    importance = {
+        "encoder.0.self": torch.tensor([0.5, 0.1, 0.9]),
+        "decoder.0.self": torch.tensor([0.5, 0.7]),
+        "decoder.0.cross": torch.tensor([0.0, 0.2]),
+    }
+    assert most_important(importance, 7) == {
+        name: list(range(len(v))) for name, v in importance.items()
+    }
+    three = {"encoder.0.self": [0, 2], "decoder.0.self": [1], "decoder.0.cross": []}
+    assert most_important(importance, 3) == three
+    kept = most_important(importance, 4, ["decoder-self", "decoder-cross"])
+    assert kept == {"encoder.0.self": [0, 1, 2], "decoder.0.self": [1], "decoder.0.cross": []}
+    with pytest.raises(ValueError, match="heads must lie between 3 and 7, got 2"):
+        most_important(importance, 2, ["decoder-self", "decoder-cross"])
