@@ -133,6 +133,9 @@ class Settings:
         training: How to train.
         decoding: How to translate.
         selecting: Which heads speak for each task.
+        adapters: Hidden width of the adapters of each task; 0: none.
+        start: A finished run whose weights training starts with; None: random ones.
+        train: What is trained: all, or the adapters alone.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the final report.
         device: Where to run.
@@ -156,6 +159,9 @@ class Settings:
     training: Training
     decoding: Decoding
     selecting: Selecting
+    adapters: int
+    start: Path | None
+    train: Literal["all", "adapters"]
     seed: int
     samples: int
     device: torch.device
@@ -284,6 +290,21 @@ def _parser(prog: str, description: str) -> Parser:
         default=True,
         help="compare each head with itself too, as the paper does",
     )
+    parser.add_argument(
+        "--adapters",
+        type=int,
+        default=0,
+        help="hidden width of two steps of its own for each task in every layer; 0: none",
+    )
+    parser.add_argument(
+        "--start", type=str, default="", help="run folder whose weights training starts with"
+    )
+    parser.add_argument(
+        "--train",
+        type=Literal["all", "adapters"],
+        default="all",
+        help="what is trained: all, or the adapters alone, in the network of --start",
+    )
     parser.add_argument("--overwrite", type=bool, default=False, help="start anew in a used folder")
     parser.add_argument(
         "--tensorboard", type=bool, default=False, help="write TensorBoard's file too"
@@ -327,6 +348,9 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         training=_group(Training, configuration),
         decoding=_group(Decoding, configuration),
         selecting=_group(Selecting, configuration),
+        adapters=configuration.adapters,
+        start=Path(configuration.start) if configuration.start else None,
+        train=_train(configuration),
         seed=configuration.seed,
         samples=configuration.samples,
         device=_device(configuration.device),
@@ -390,6 +414,15 @@ def _tied_options(guide: type[Reader], given: dict[str, Any], prior: type[Prior]
 
 def _group(kind: type[T], configuration: Namespace) -> T:
     return kind(**{field.name: configuration[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _train(configuration: Namespace) -> Literal["all", "adapters"]:
+    if configuration.adapters < 0:
+        raise ValueError(f"adapters must be at least 0, got {configuration.adapters}")
+    if configuration.train == "adapters" and not (configuration.adapters and configuration.start):
+        raise ValueError("--train adapters needs --adapters WIDTH and --start RUN")
+    found: Literal["all", "adapters"] = configuration.train
+    return found
 
 
 def _disagreement(configuration: Namespace) -> Disagreement | None:

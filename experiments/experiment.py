@@ -19,7 +19,7 @@ import torch
 from command import Decoding, Settings
 from data import make_corpus
 from folder import Folder
-from loading import make_model, vocabularies_to_json
+from loading import begin_with, make_model, vocabularies_to_json
 from pictures import draw_bound, draw_divergence, draw_kl
 from tqdm import tqdm
 
@@ -127,6 +127,8 @@ class Run:
         self.digest = self._digest()
         if self.folder.resumable:
             self._resume()
+        elif settings.start:
+            begin_with(settings.start, self.corpus, self.model, self.guide)
 
     @property
     def main(self) -> bool:

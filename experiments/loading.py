@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from command import Settings, read_settings
 
 from latentheads import checkpoints
@@ -16,10 +17,12 @@ from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.pruning import remove_heads
 from models import HeadModel, LanguageModel, Translation
+from models.adapters import Adapters
 
 __all__ = [
     "HEADS",
     "Loaded",
+    "begin_with",
     "check_vocabulary",
     "load_finished",
     "load_run",
@@ -63,6 +66,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     latent, types = settings.latent, len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("share all needs one joint vocabulary of source and target")
+    if source is None and settings.adapters:
+        raise ValueError("adapters are for translation between several languages or domains")
     if source is None and network.cutoffs and not isinstance(target, Words):
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
     mixture = settings.data.mixture
@@ -75,9 +80,41 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     if source is None:
         model = LanguageModel(types, prior, network, latent, **more)
     else:
+        if settings.adapters:
+            more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         model = Translation(len(source), types, prior, network, latent, **more)
+    if settings.train == "adapters":
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(".adapters." in name)
     model.disagreement = settings.disagreement
     return model
+
+
+def begin_with(path: Path, corpus: Corpus, model: HeadModel, guide: Any) -> None:
+    """Copies the weights of a finished run; what that run does not have starts anew.
+
+    Args:
+        path: Its folder.
+        corpus: What the model is trained on.
+        model: The model.
+        guide: Its guide.
+
+    Raises:
+        ValueError: It is no run, has another vocabulary, or a network of another shape.
+    """
+    begun = load_finished(path, "reported", "cpu")
+    check_vocabulary(begun, corpus)
+    given = checkpoints.weights(model=begun.model, guide=begun.guide)
+    wanted = checkpoints.weights(model=model, guide=guide)
+    for name, tensor in given.items():
+        if name.startswith("model.") and name not in wanted:
+            raise ValueError(f"{path} has another network: {name} has no place in this one")
+        if name in wanted and wanted[name].shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"
+            raise ValueError(f"{path} has another network: {name} has shape {shapes}")
+    with torch.no_grad():
+        for name in given.keys() & wanted.keys():
+            wanted[name].copy_(given[name])
 
 
 def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from latentheads.attention import Cache, LatentAttention
 from latentheads.mask import Mask, Reach
 from latentheads.selecting import Choice
+from models.adapters import Task
 from models.mixers import Mixer, Recent
 from models.network import FeedForward, Network, Residual
 
@@ -32,6 +33,7 @@ class DecodingState:
     caches: dict[str, Cache | Recent] = field(default_factory=dict)
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
+    task: Task | None = None
 
     def cache(self, block: LatentAttention | Mixer) -> Any:
         """The cache of a block, empty at first."""
@@ -55,6 +57,7 @@ class DecodingState:
             cache.select(sentences, hypotheses)
         if sentences is not None:
             self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
+            self.task = None if self.task is None else self.task.select(sentences)
 
 
 class Layer(nn.Module):
@@ -64,12 +67,18 @@ class Layer(nn.Module):
         network: Sizes.
         inner: What mixes the positions.
         cross: The cross-attention block, or None.
+        adapters: What follows self-attention and the feed-forward step, each task its own; or None.
     """
 
     def __init__(
-        self, network: Network, inner: Mixer, cross: LatentAttention | None = None
+        self,
+        network: Network,
+        inner: Mixer,
+        cross: LatentAttention | None = None,
+        adapters: nn.ModuleList | None = None,
     ) -> None:
         super().__init__()
+        self.adapters = adapters
         self.inner = inner
         self.inner_step = Residual(network)
         self.cross = cross
@@ -86,6 +95,7 @@ class Layer(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
+        task: Task | None = None,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """Transforms the states and returns the logits drawn in both blocks.
 
@@ -97,6 +107,7 @@ class Layer(nn.Module):
             memory_mask: Validity of its pairs.
             state: Caches, when decoding token by token.
             choices: The selected heads of blocks that select.
+            task: The task of every sentence, for adapters.
         """
         update, inner = self.inner.mix(
             self.inner_step.enter(x),
@@ -105,7 +116,7 @@ class Layer(nn.Module):
             state and state.cache(self.inner),
             choices.get(self.inner.block.name),
         )
-        x = self.inner_step.leave(x, update)
+        x = self._adapted(self.inner_step.leave(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None and memory_mask is not None:
             cache = state and state.cache(self.cross)
@@ -115,7 +126,17 @@ class Layer(nn.Module):
             choice = choices.get(self.cross.block.name)
             update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
             x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
-        return self.feed_forward_step(x, self.feed_forward), (inner, cross)
+        x = self.feed_forward_step(x, self.feed_forward)
+        return self._adapted(x, 1, task, state), (inner, cross)
+
+    def _adapted(
+        self, x: Tensor, place: int, task: Task | None, state: DecodingState | None
+    ) -> Tensor:
+        if self.adapters is None:
+            return x
+        if state is None:
+            return self.adapters[place](x, task)
+        return self.adapters[place](x.flatten(1, -2), task).view(x.shape)
 
 
 class Stack(nn.Module):
@@ -140,10 +161,11 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
+        task: Task | None = None,
     ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, reach, below, memory, memory_mask, state, choices)
+            x, below = layer(x, reach, below, memory, memory_mask, state, choices, task)
         return self.norm(x)

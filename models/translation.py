@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import Batch
@@ -14,6 +14,7 @@ from latentheads.mask import Mask, Reach
 from latentheads.names import CHAINS, Block
 from latentheads.output import TableOutput
 from latentheads.selecting import Choice, Selector
+from models.adapters import Adapters, Task, task_of
 from models.base import attention
 from models.decoder import Decoder
 from models.layers import DecodingState, Layer, Stack
@@ -52,6 +53,7 @@ class Translation(Decoder):
         gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
+        adapters: Steps of its own for each task, behind those that all share; None: none.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Translation(Decoder):
         gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
@@ -92,9 +95,15 @@ class Translation(Decoder):
                 Block(CHAINS[2], layer, heads), sizes, prior, self.latent, gate, selector
             )
 
-        self.encoder = Stack(sizes, lambda depth: Layer(sizes, mixing(CHAINS[0], depth)))
+        def own(side: str) -> nn.ModuleList | None:
+            return None if adapters is None else adapters.make(side, width)
+
+        self.encoder = Stack(
+            sizes, lambda depth: Layer(sizes, mixing(CHAINS[0], depth), None, own("encoder"))
+        )
         self.decoder = Stack(
-            sizes, lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth))
+            sizes,
+            lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
 
     def encode(
@@ -102,10 +111,11 @@ class Translation(Decoder):
         source: Int[Tensor, "batch source"],
         valid: Bool[Tensor, "batch source"],
         choices: Mapping[str, Choice],
+        task: Task | None = None,
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         reach = Reach(valid, valid, dtype=self.density_dtype)
-        return self.encoder(self.source_embedding(source), reach, choices=choices)
+        return self.encoder(self.source_embedding(source), reach, choices=choices, task=task)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -114,11 +124,20 @@ class Translation(Decoder):
         valid = batch.source_valid
         assert batch.source is not None
         choices = self.choose(batch) if choices is None else choices
-        memory = self.encode(batch.source, valid, choices)
+        source_task, target_task = self._tasks(batch)
+        memory = self.encode(batch.source, valid, choices, source_task)
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
-        return self.decoder(x, self.reach(queries), memory, cross, choices=choices)
+        return self.decoder(
+            x, self.reach(queries), memory, cross, choices=choices, task=target_task
+        )
+
+    def _tasks(self, batch: Batch) -> tuple[Task | None, Task | None]:
+        """The task of every sentence, as encoder and decoder tell tasks apart."""
+        return task_of(batch.source_task, batch.one_task), task_of(
+            batch.target_task, batch.one_task
+        )
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
@@ -130,9 +149,11 @@ class Translation(Decoder):
         assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
+        source_task, target_task = self._tasks(batch)
         return _TranslationState(
             choices=choices,
-            memory=self.encode(batch.source, valid, choices),
+            task=target_task,
+            memory=self.encode(batch.source, valid, choices, source_task),
             memory_mask=self._cross_mask(valid, one),
         )
 
@@ -143,6 +164,8 @@ class Translation(Decoder):
         assert isinstance(state, _TranslationState)
         reach = self.step_reach(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
-        x = self.decoder(x, reach, state.memory, state.memory_mask, state, state.choices)
+        x = self.decoder(
+            x, reach, state.memory, state.memory_mask, state, state.choices, state.task
+        )
         state.position += tokens.shape[-1]
         return self.predict(x)

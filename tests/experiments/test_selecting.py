@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from latentheads import checkpoints
 from tests.experiments.programs import SHORT, TINY, program
 
 
@@ -84,3 +86,30 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
+
+
+def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
+    tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT]
+    base, out = tmp_path / "base", tmp_path / "adapted"
+    assert program("run.py", *tasks, "--out", str(base)).returncode == 0
+    more = ["--adapters=3", "--start", str(base), "--train=adapters", "--out", str(out)]
+    done = program("run.py", *tasks, *more)
+    assert done.returncode == 0, done.stderr
+    shared = checkpoints.load(base / "checkpoints" / "best.safetensors")[0]
+    adapted = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
+    assert all(torch.equal(adapted[name], tensor) for name, tensor in shared.items())
+    new = adapted.keys() - shared.keys()
+    assert new
+    assert all(".adapters." in name for name in new)
+    assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
+    refused = {
+        "--train=adapters": "--train adapters needs --adapters WIDTH and --start RUN",
+        "--adapters=-1": "adapters must be at least 0, got -1",
+        f"--start={tmp_path / 'none'}": "is no folder: give folders that run.py wrote",
+        f"--start={base} --width=6": "has another network",
+    }
+    for words, message in refused.items():
+        done = program("run.py", *tasks, *words.split(), "--out", str(tmp_path / "refused"))
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1
+        assert message in done.stderr

@@ -1,0 +1,101 @@
+"""Adapters: small steps of its own for each task, in a network that all tasks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["Adapter", "Adapters", "Task", "task_of"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task of every sentence on one side.
+
+    Attributes:
+        ids: Counted from 0.
+        common: Whether all sentences have one.
+    """
+
+    ids: Int[Tensor, " sentence"]
+    common: bool = False
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> Task:
+        """That of some of the sentences."""
+        return Task(self.ids.index_select(0, sentences), self.common)
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Adapters behind the self-attention and behind the feed-forward step of every layer.
+
+    Args:
+        width: Hidden width of each.
+        sources: Tasks that the encoder tells apart.
+        targets: Tasks that the decoder tells apart.
+    """
+
+    width: int
+    sources: int = 1
+    targets: int = 1
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"adapters must be at least 1 wide, got {self.width}")
+
+    def make(self, side: str, width: int) -> nn.ModuleList:
+        """Makes the two of a layer of the encoder or decoder."""
+        tasks = self.sources if side == "encoder" else self.targets
+        return nn.ModuleList(Adapter(tasks, width, self.width) for _ in range(2))
+
+
+class Adapter(nn.Module):
+    r"""For a sentence of task t, :math:`x + W^t_2\, \mathrm{ReLU}(W^t_1\, \mathrm{norm}_t(x))`.
+
+    It starts as the identity.
+
+    Args:
+        tasks: Number of tasks.
+        width: Model width.
+        hidden: Hidden width.
+    """
+
+    def __init__(self, tasks: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(tasks, width))
+        self.inner = nn.Parameter(torch.empty(tasks, width, hidden))
+        self.inner_bias = nn.Parameter(torch.zeros(tasks, hidden))
+        self.outer = nn.Parameter(torch.zeros(tasks, hidden, width))
+        self.outer_bias = nn.Parameter(torch.zeros(tasks, width))
+        for weight in self.inner:
+            nn.init.xavier_uniform_(weight)
+
+    def forward(
+        self, x: Float[Tensor, "*batch token dim"], task: Task | None
+    ) -> Float[Tensor, "*batch token dim"]:
+        """Adapts every position.
+
+        Args:
+            x: States, sentences the last dimension before tokens.
+            task: The task of every sentence; None: all have the first.
+        """
+        parts = (self.scale, self.inner, self.inner_bias, self.outer, self.outer_bias)
+        if task is None or task.common:
+            first = 0 if task is None else task.ids[0]
+            scale, inner, inner_bias, outer, outer_bias = (part[first] for part in parts)
+        else:
+            scale, inner, inner_bias, outer, outer_bias = (part[task.ids] for part in parts)
+            rows = (scale, inner_bias, outer_bias)
+            scale, inner_bias, outer_bias = (row.unsqueeze(-2) for row in rows)
+        normal = F.layer_norm(x, x.shape[-1:]) * scale
+        hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
+        return x + torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias
+
+
+def task_of(ids: Int[Tensor, " sentence"] | None, common: bool) -> Task | None:
+    """The task of every sentence on one side of a batch; None where nobody tells any apart."""
+    return None if ids is None else Task(ids, common)

@@ -1,0 +1,91 @@
+"""Adapters: identity at first, each task its own afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads import Batch, PlugIn
+from latentheads.decoding import beam_search
+from models import Translation, make_prior
+from models.adapters import Adapter, Adapters, Task
+from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, jiggle, sizes
+
+TASKS = torch.tensor([0, 1, 0]), torch.tensor([2, 0, 1])
+
+
+def make(adapters: Adapters | None) -> Any:
+    torch.manual_seed(4)
+    network = sizes(norm="pre")
+    prior = make_prior("delta")
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, adapters=adapters)
+    return model.double().eval()
+
+
+def tasked() -> Batch:
+    return replace(Batch.of(TARGETS, SOURCES), source_task=TASKS[0], target_task=TASKS[1])
+
+
+def test_an_adapter_starts_as_the_identity_and_learns_one_task_at_a_time() -> None:
+    adapter = Adapter(3, 6, 5).double()
+    x = torch.randn(2, 7, 6)
+    task = Task(torch.tensor([2, 0]))
+    assert torch.equal(adapter(x, task), x)
+    jiggle(adapter, 0.5)
+    found = adapter(x, task)
+    for place, number in enumerate((2, 0)):
+        one = adapter(x[place], Task(torch.tensor([number]), common=True))
+        torch.testing.assert_close(found[place], one)
+    found.square().sum().backward()
+    for parameter in adapter.parameters():
+        assert (parameter.grad[[0, 2]] != 0).any(-1).any(-1).all() if parameter.ndim > 1 else True
+        assert (parameter.grad[1] == 0).all()
+
+
+def test_it_has_the_parameters_of_two_steps_a_layer() -> None:
+    plain, adapted = make(None), make(Adapters(5, 2, 3))
+    width, hidden, layers = 6, 5, 2
+    step = width + width * hidden + hidden + hidden * width + width
+    count = [sum(p.numel() for p in model.parameters()) for model in (plain, adapted)]
+    assert count[1] - count[0] == 2 * layers * (2 + 3) * step
+
+
+def test_a_batch_of_several_tasks_equals_its_sentences_alone() -> None:
+    model, batch = jiggle(make(Adapters(5, 2, 3)), 0.3), tasked()
+    with PlugIn():
+        mixed = model.states(batch)
+        for place in range(len(batch)):
+            assert batch.source is not None
+            keep = slice(place, place + 1)
+            one = Batch(
+                batch.target[keep],
+                batch.source[keep],
+                source_task=TASKS[0][keep],
+                target_task=TASKS[1][keep],
+                one_task=True,
+            )
+            torch.testing.assert_close(model.states(one)[0], mixed[place], rtol=1e-9, atol=1e-10)
+
+
+def test_decoding_goes_on_with_the_task_of_each_sentence() -> None:
+    model, batch = jiggle(make(Adapters(5, 2, 3)), 0.4), tasked()
+    for place, hypotheses in enumerate(beam_search(model, batch, beam=3)):
+        for hypothesis in hypotheses:
+            assert batch.source is not None
+            tokens = torch.tensor([hypothesis.tokens])
+            tasks = (t[place, None] for t in TASKS)
+            source_task, target_task = tasks
+            one = Batch(
+                tokens, batch.source[place, None], source_task=source_task, target_task=target_task
+            )
+            with PlugIn():
+                law = model.likelihood(model.states(one), one)
+            assert hypothesis.log_prob == pytest.approx(law.log_prob(tokens).item(), abs=1e-9)
+
+
+def test_a_width_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="adapters must be at least 1 wide, got 0"):
+        Adapters(0)
