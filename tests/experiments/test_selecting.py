@@ -103,7 +103,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     refused = {
-        "--train=adapters": "--train adapters needs --adapters WIDTH and --start RUN",
+        "--train=adapters": "train adapters needs --adapters WIDTH and --start RUN",
         "--adapters=-1": "adapters must be at least 0, got -1",
         f"--start={tmp_path / 'none'}": "is no folder: give folders that run.py wrote",
         f"--start={base} --width=6": "has another network",
