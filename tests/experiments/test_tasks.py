@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -211,13 +212,46 @@ def test_a_run_of_one_direction_has_no_task(
     assert one[2].endswith("has one direction alone: drop --task\n")
 
 
-def test_the_paired_test_takes_all_tasks_together(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+def test_the_paired_test_takes_all_tasks_together_or_one_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import score as program
 
-    assert program.main([str(finished), str(finished), "--samples", "50"]) == 0
-    assert f"{results_of(finished)['test']['bleu']:.2f} [" in capsys.readouterr().out
+    results, words = results_of(finished), [str(finished), str(finished), "--samples=50"]
+    for name, figures in {"": results["test"], **results["tasks"]}.items():
+        chosen = ["--task", name] if name else []
+        assert program.main([*words, *chosen, "--json", str(tmp_path / "scores.json")]) == 0
+        assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
+        said = json.loads((tmp_path / "scores.json").read_text())
+        assert said["sentences"] == SIZES["test"] * (1 if name else len(NAMES))
+
+
+@pytest.mark.parametrize("kind", ["unknown", "file", "plain", "short"])
+def test_scores_of_a_task_that_is_not_there_are_refused(
+    finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import score as program
+
+    copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
+    shutil.copytree(finished, copy)
+    words = [str(copy)]
+    if kind == "file":
+        words = [str(copy / "test.translations.txt"), "--references", str(copy / "config.yaml")]
+    elif kind == "plain":
+        (copy / "test.tasks.txt").unlink()
+    elif kind == "short":
+        (copy / "test.tasks.txt").write_text("en-de\n")
+    messages = {
+        "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
+        "file": "--task is for runs: ",
+        "plain": "has one direction alone: drop --task",
+        "short": "must name the task of each line of test.translations.txt",
+    }
+    with pytest.raises(SystemExit):
+        program.main([*words, "--task", task])
+    error = capsys.readouterr().err
+    assert messages[kind] in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
