@@ -138,12 +138,12 @@ class Data:
         if self.tasks:
             self._check_tasks()
             return
-        if not (self.made or self.running) and self.source == self.target:
-            raise ValueError(f"source and target must differ, got {self.source!r} twice")
         plain = {field.name: field.default for field in fields(self)}
         for name in TASK_OPTIONS:
             if getattr(self, name) != plain[name]:
                 raise ValueError(f"{name} says how tasks are mixed: give --tasks too")
+        if not (self.made or self.running) and self.source == self.target:
+            raise ValueError(f"source and target must differ, got {self.source!r} twice")
 
     def _check_tasks(self) -> None:
         mixture = self.mixture

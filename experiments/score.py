@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,6 +83,9 @@ def make_parser() -> Parser:
         help="add the BLEU of the papers, another figure: tokens lower-cased, compounds split",
     )
     parser.add_argument(
+        "--task", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
+    )
+    parser.add_argument(
         "--samples", type=int, default=1000, help="resamples of the test part (default: 1000)"
     )
     parser.add_argument("--seed", type=int, default=12345, help="of the resamples (default: 12345)")
@@ -124,11 +127,29 @@ def read_run(folder: Path) -> System:
     )
 
 
+def of_task(folder: Path, system: System, task: str) -> System:
+    """The lines of one task of a run."""
+    path = folder / "test.tasks.txt"
+    if not path.is_file():
+        raise ValueError(f"{folder} has one direction alone: drop --task")
+    tasks = read_lines(path)
+    if task not in tasks:
+        known = ", ".join(dict.fromkeys(tasks))
+        raise ValueError(f"{folder} has no task {task!r}: choose from {known}")
+    if not len(tasks) == len(system.translations) == len(system.references):
+        raise ValueError(f"{path} must name the task of each line of test.translations.txt")
+    kept = [place for place, name in enumerate(tasks) if name == task]
+    lines = (system.translations, system.references)
+    mine, right = ([side[place] for place in kept] for side in lines)
+    return replace(system, translations=mine, references=right)
+
+
 def read_systems(
     names: Sequence[str],
     references: Path | None,
     tokenised: bool = False,
     lowercase: bool = False,
+    task: str | None = None,
 ) -> list[System]:
     """Reads every run folder and text file, all on one test part."""
     files = [name for name in names if not Path(name).is_dir()]
@@ -148,6 +169,10 @@ def read_systems(
         else read_run(Path(name))
         for name in names
     ]
+    if task is not None:
+        if files:
+            raise ValueError(f"--task is for runs: {files[0]} is a text file")
+        systems = [of_task(Path(system.name), system, task) for system in systems]
     for system in systems:
         _check(system, systems[0])
     return systems
@@ -238,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_writable(options.json)
         systems = read_systems(
-            options.runs, options.references, options.tokenised, options.lowercase
+            options.runs, options.references, options.tokenised, options.lowercase, options.task
         )
         rows = compare(systems, options.paper, options.samples, options.seed)
     except ValueError as mistake:

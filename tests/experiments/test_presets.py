@@ -73,7 +73,14 @@ def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
     assert size(plan, 33_281) < 12e6
 
 
-DATA = {"wikitext2-small": "wikitext-2", "wikitext103": "wikitext-103"}
+DATA = {
+    "bible": "data/bible",
+    "grammar-languages": "grammar",
+    "libreoffice-help": "data/libreoffice-help",
+    "multi30k-languages": "data/multi30k/tok",
+    "wikitext2-small": "wikitext-2",
+    "wikitext103": "wikitext-103",
+}
 
 
 def test_every_preset_is_read_without_its_data(settings: Any) -> None:
@@ -81,6 +88,22 @@ def test_every_preset_is_read_without_its_data(settings: Any) -> None:
     assert set(DATA) < set(names)
     for name in names:
         assert settings("--preset", name).data.data == DATA.get(name, name)
+
+
+@pytest.mark.parametrize(
+    ("preset", "sources", "targets"),
+    [
+        ("grammar-languages", "en", "velu tamir korin"),
+        ("multi30k-languages", "en", "de fr cs"),
+        ("bible", "de fr es it ru", "en"),
+        ("libreoffice-help", "en", "de fr es cs it"),
+    ],
+)
+def test_presets_of_several_languages_say_which(
+    settings: Any, preset: str, sources: str, targets: str
+) -> None:
+    mixture = settings("--preset", preset, "--recipe", "transformer").data.mixture
+    assert (mixture.sources, mixture.targets) == (tuple(sources.split()), tuple(targets.split()))
 
 
 def test_published_settings_of_the_language_model(settings: Any) -> None:

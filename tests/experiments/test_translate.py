@@ -179,7 +179,7 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
 
     seen: list[Any] = []
 
-    def note(model: Any, target: Any, batch: Any, decoding: Any) -> list[str]:
+    def note(model: Any, guide: Any, target: Any, batch: Any, decoding: Any) -> list[str]:
         seen.append(decoding)
         return [""] * len(batch)
 

@@ -72,3 +72,14 @@ def test_stretches_may_overlap() -> None:
     assert rows.starts.tolist() == [0, 1, 3]
     assert rows.before([0, 1, 2]).tolist() == [BOS, 4, 6]
     assert [row.tolist() for row in rows[1:]] == [[5, 6, 7, 8], [7, 8, 9, 10]]
+
+
+def test_rows_are_joined_and_led_by_a_token_each() -> None:
+    parts = [Rows.of([[5, 6, 2], [2]]), Rows.of([]), Rows.of([[7, 2]])]
+    both = Rows.joined(parts)
+    assert [row.tolist() for row in both] == [[5, 6, 2], [2], [7, 2]]
+    assert [row.tolist() for row in both.led(9)] == [[9, 5, 6, 2], [9, 2], [9, 7, 2]]
+    assert both.led(9).lengths.tolist() == [4, 2, 3]
+    assert both.led(9).tokens.dtype == np.int32
+    cut = both[1:].led(4)
+    assert [row.tolist() for row in cut] == [[4, 2], [4, 7, 2]]

@@ -1,0 +1,482 @@
+"""Several tasks in one run: folders of text and the grammar, figures by task, text of a task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads import checkpoints
+from latentheads.corpora import Corpus
+from latentheads.scores import score
+from tests.experiments.programs import ROOT
+from tests.experiments.test_data import BRIEF, SMALL
+from tests.experiments.test_loading import train
+from tests.tiny import jiggle
+
+SIZES = {"train": 40, "valid": 6, "test": 7}
+WORDS = ["the", "naïve", "gap", "<2de>", "Straße", "of"]
+TASKS = "de,fr,fr-de,bible:de"
+NAMES = ["en-de", "en-fr", "fr-de", "bible:en-de"]
+
+
+def write(folder: Path, languages: str, seed: int = 0) -> Path:
+    """Parts in some languages; a line says its language, so that nothing is mistaken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)
+    for part, number in SIZES.items():
+        for language in languages.split():
+            rows = [" ".join(rng.choices(WORDS, k=rng.randint(1, 6))) for _ in range(number)]
+            text = "".join(f"{language} {row}\n" for row in rows)
+            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_all(folder: Path) -> Path:
+    """en, de and fr, and a domain whose only direction has a folder of its own."""
+    write(folder, "en de fr")
+    write(folder / "bible" / "en-de", "en de", seed=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_all(tmp_path / "corpus")
+
+
+def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
+    from data import Data, make_corpus
+
+    told: list[str] = []
+    found = make_corpus(Data(**{"source": "en", "types": 300, **options}), tell=told.append)
+    return found, told
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A finished run, with weights so large that every task has its own translations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        torch.set_default_dtype(torch.float32)
+        top = tmp_path_factory.mktemp("tasks")
+        write_all(top / "corpus")
+        words = ["--data", str(top / "corpus"), "--source=en", "--tasks", TASKS, "--recipe=coda"]
+        run = train(top / "run", *words, "--task_temperature=5", "--types=300", "--steps=2")
+        torch.manual_seed(0)
+        jiggle(run.model, 0.7)
+        best = checkpoints.weights(model=run.model, guide=run.guide)
+        checkpoints.save(top / "run" / "checkpoints" / "best.safetensors", best, {"step": 2})
+        run.finish()
+        yield top / "run"
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def results_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "results.json").read_text())
+    return found
+
+
+def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> None:
+    results, files = results_of(finished), ("translations", "references", "tasks")
+    written, right, tasks = (lines_of(finished / f"test.{name}.txt") for name in files)
+    assert list(results["tasks"]) == list(dict.fromkeys(tasks)) == NAMES
+    assert len(set(written)) > len(NAMES)
+    folder = finished.parent / "corpus"
+    for name, figures in results["tasks"].items():
+        mine = [place for place, task in enumerate(tasks) if task == name]
+        place = folder / "bible" / "en-de" if name.startswith("bible") else folder
+        references = lines_of(place / f"test.{name[-2:]}")
+        assert [right[line] for line in mine] == references
+        alone = score([written[line] for line in mine], references)
+        assert (figures["bleu"], figures["chrf"]) == (alone.bleu, alone.chrf)
+        assert figures["sentences"] == len(mine) == SIZES["test"]
+    test = results["test"]
+    together = score(written, right)
+    assert (test["bleu"], test["chrf"]) == (together.bleu, together.chrf)
+
+
+def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -> None:
+    results = results_of(finished)
+    test, tasks = results["test"], results["tasks"].values()
+    assert sum(figures["tokens"] for figures in tasks) == test["tokens"]
+    nats = sum(figures["plug_in"] * figures["tokens"] for figures in tasks)
+    assert nats / test["tokens"] == pytest.approx(test["plug_in"], rel=1e-5)
+    for name in ("elbo", "plug_in", "kl", "iwae", "bleu", "chrf"):
+        mean = sum(figures[name] for figures in tasks) / len(tasks)
+        assert results["average"][name] == pytest.approx(mean)
+    assert "truth" not in results["average"]
+    assert len({figures["plug_in"] for figures in tasks}) == len(NAMES)
+
+
+def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> None:
+    from tables import task_table
+
+    results = results_of(finished)
+    head, *rows, last = task_table(results).splitlines()
+    assert head.split()[:5] == ["test", "part", "by", "task", "sentences"]
+    assert [row.split()[0] for row in rows] == NAMES
+    cells = last.split()
+    assert cells[0] == "average"
+    assert cells[-2:] == [f"{results['average'][name]:.2f}" for name in ("bleu", "chrf")]
+    assert task_table({"tasks": {}, "average": {}}) == task_table({}) == ""
+
+
+def translated(
+    run: Path,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    *words: str,
+) -> tuple[object, list[str], str]:
+    import translate
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    try:
+        status: object = translate.main([str(run), *words])
+    except SystemExit as left:
+        status = left.code
+    out, error = capsysbinary.readouterr()
+    return status, out.decode().split("\n")[:-1], error.decode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_of_a_task_is_translated_as_the_test_part_was(
+    finished: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    folder = finished.parent / "corpus"
+    place = folder / "bible" / "en-de" if name.startswith("bible") else folder
+    text = (place / f"test.{name.removeprefix('bible:')[:2]}").read_text(encoding="utf-8")
+    tasks = lines_of(finished / "test.tasks.txt")
+    written = zip(lines_of(finished / "test.translations.txt"), tasks, strict=True)
+    words = "--task", name.replace("en-", "")
+    found = translated(finished, text, monkeypatch, capsysbinary, *words)
+    assert found == (0, [line for line, task in written if task == name], "")
+    assert translated(finished, "\n\n", monkeypatch, capsysbinary, *words) == (0, ["", ""], "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], f"has several tasks: give --task, one of {', '.join(NAMES)}"),
+        (["--task=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
+        (["--task=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
+    ],
+)
+def test_a_task_that_is_not_the_runs_costs_one_line(
+    finished: Path,
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    status, found, error = translated(finished, "a\n", monkeypatch, capsysbinary, *words)
+    assert (status, found) == (2, [])
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_of_one_direction_has_no_task(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    words = ["--data", str(folder), "--source=en", "--target=de", "--steps=1"]
+    train(tmp_path / "run", *words)
+    assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
+    one = translated(tmp_path / "run", "a\n", monkeypatch, capsysbinary, "--task=de")
+    assert one[0] == 2
+    assert one[2].endswith("has one direction alone: drop --task\n")
+
+
+def test_the_paired_test_takes_all_tasks_together_or_one_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import score as program
+
+    results, words = results_of(finished), [str(finished), str(finished), "--samples=50"]
+    for name, figures in {"": results["test"], **results["tasks"]}.items():
+        chosen = ["--task", name] if name else []
+        assert program.main([*words, *chosen, "--json", str(tmp_path / "scores.json")]) == 0
+        assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
+        said = json.loads((tmp_path / "scores.json").read_text())
+        assert said["sentences"] == SIZES["test"] * (1 if name else len(NAMES))
+
+
+@pytest.mark.parametrize("kind", ["unknown", "file", "plain", "short"])
+def test_scores_of_a_task_that_is_not_there_are_refused(
+    finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import score as program
+
+    copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
+    shutil.copytree(finished, copy)
+    words = [str(copy)]
+    if kind == "file":
+        words = [str(copy / "test.translations.txt"), "--references", str(copy / "config.yaml")]
+    elif kind == "plain":
+        (copy / "test.tasks.txt").unlink()
+    elif kind == "short":
+        (copy / "test.tasks.txt").write_text("en-de\n")
+    messages = {
+        "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
+        "file": "--task is for runs: ",
+        "plain": "has one direction alone: drop --task",
+        "short": "must name the task of each line of test.translations.txt",
+    }
+    with pytest.raises(SystemExit):
+        program.main([*words, "--task", task])
+    error = capsys.readouterr().err
+    assert messages[kind] in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("tasks", "encoder", "decoder", "tags"),
+    [
+        ("de,fr", ("en",), ("de", "fr"), True),
+        ("de-en,fr-en", ("de", "fr"), ("en",), False),
+        ("de-fr,fr-de,de,fr-en", ("de", "fr", "en"), ("fr", "de", "en"), True),
+        ("de,bible:de", ("en",), ("de",), False),
+    ],
+)
+def test_directions_of_a_folder_make_one_corpus(
+    folder: Path, tasks: str, encoder: tuple[str], decoder: tuple[str], tags: bool
+) -> None:
+    corpus, told = corpus_of(data=str(folder), tasks=tasks)
+    number = len(tasks.split(","))
+    assert (corpus.source_tasks, corpus.target_tasks) == (encoder, decoder)
+    assert corpus.name == f"corpus {','.join(task.name for task in corpus.tasks)}"
+    assert len(corpus.train) == 40 * number
+    assert len(told) == number
+    assert corpus.source is corpus.target
+    assert hasattr(corpus.source, "tags") == tags
+    for part in (corpus.train, corpus.valid, corpus.test):
+        for task, source, target in zip(part.task, part.sources, part.targets, strict=True):
+            said = corpus.tasks[task]
+            assert corpus.source.decode(source.tolist()).split()[0] == said.source
+            assert corpus.target.decode(target.tolist()).split()[0] == said.target
+
+
+def test_a_domain_is_read_from_its_folder_and_may_be_what_is_told_apart(folder: Path) -> None:
+    write(folder / "help", "en de", seed=2)
+    options = {"data": str(folder), "tasks": "bible:de,help:de", "tell_apart": "domain"}
+    corpus, _ = corpus_of(**options)
+    assert corpus.source_tasks == corpus.target_tasks == ("bible", "help")
+    places = folder / "bible" / "en-de", folder / "help"
+    assert list(corpus.test.references) == [
+        line for place in places for line in lines_of(place / "test.de")
+    ]
+
+
+def test_the_size_of_a_task_may_be_cut_in_training_alone(folder: Path) -> None:
+    corpus, _ = corpus_of(data=str(folder), tasks="de,fr", task_sizes=(30, 4))
+    assert [len(corpus.train.places(task)) for task in range(2)] == [30, 4]
+    assert [len(corpus.test.places(task)) for task in range(2)] == [7, 7]
+    corpus, _ = corpus_of(data=str(folder), tasks="de,fr", first=9)
+    assert [len(corpus.train.places(task)) for task in range(2)] == [9, 9]
+    drawn, _ = corpus_of(data="grammar", tasks="velu,talk:korin", task_sizes=(30, 4), held_out=2)
+    assert [len(drawn.train.places(task)) for task in range(2)] == [30, 4]
+    assert drawn.name == "grammar en-velu,talk:en-korin"
+
+
+def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
+    folder: Path, tmp_path: Path
+) -> None:
+    options = {"data": str(folder), "tasks": TASKS, "cache": str(tmp_path / "cache")}
+    plain, told = corpus_of(**options)
+    assert len(told) == len(NAMES)
+    ways = {"task_temperature": 5.0, "one_task": True}
+    mixed, told = corpus_of(**options, **ways)
+    assert not told
+    assert (mixed.train.mixture.temperature, mixed.train.mixture.one_task) == (5.0, True)
+    assert mixed.tasks == plain.tasks
+    assert mixed.train.task.tolist() == plain.train.task.tolist()
+    assert mixed.train.sources.tokens.tolist() == plain.train.sources.tokens.tolist()
+    assert mixed.source.to_json() == plain.source.to_json()
+    other, told = corpus_of(**{**options, "tasks": "de,fr"})
+    assert told
+    assert len(other.tasks) == 2
+    with (folder / "bible" / "en-de" / "test.de").open("a", encoding="utf-8") as file:
+        file.write("und\n")
+    with (folder / "bible" / "en-de" / "test.en").open("a", encoding="utf-8") as file:
+        file.write("and\n")
+    changed, told = corpus_of(**options)
+    assert told
+    assert len(changed.test) == len(plain.test) + 1
+
+
+def test_corpora_without_tasks_are_kept_under_the_key_they_had(folder: Path) -> None:
+    from data import TASK_OPTIONS, Data, _key
+
+    alone = _key(Data(data=str(folder), source="en", target="de"))
+    assert not any(f"'{name}'" in alone for name in TASK_OPTIONS)
+    several = _key(Data(data=str(folder), source="en", tasks="de,fr"))
+    assert "'tasks': 'de,fr'" in several
+    assert "task_temperature" not in several
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    def act(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+
+    return act
+
+
+MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
+    (nothing, "--tasks de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
+    (nothing, "--tasks de,help:de", "there is no folder corpus/help, where train.en was looked"),
+    (nothing, "--tasks bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
+    (cut("valid.fr"), "--tasks de,fr", "valid.en has 6 lines and corpus/valid.fr 5: line n of one"),
+    (cut("bible/en-de/test.de"), f"--tasks {TASKS}", "corpus/bible/en-de/test.de 6: line n of"),
+    (nothing, "--tasks de,fr,en-de", "task en-de is given twice"),
+    (nothing, "--tasks de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
+    (nothing, "--tasks de,en", "source and target of task 'en' must differ, got 'en' twice"),
+    (nothing, "--tasks de,fr --task_temperature 0", "temperature of tasks must be positive"),
+    (nothing, "--tasks de,fr --task_temperature nan", "task_temperature"),
+    (nothing, "--tasks de,fr --tell_apart domain", "told apart by domain need one each; en-de has"),
+    (nothing, "--tasks de,fr --tell_apart family", "tell_apart"),
+    (nothing, "--tasks de,fr --task_sizes [9]", "must be one for each of the 2 tasks, got 1"),
+    (nothing, "--tasks de,fr --task_sizes [9,0]", "task_sizes must be at least 1, got 0"),
+    (nothing, "--one_task true", "one_task says how tasks are mixed: give --tasks too"),
+    (nothing, "--task_temperature 5", "task_temperature says how tasks are mixed"),
+    (nothing, "--tasks de,fr --task language-model", "tasks are directions of translation"),
+    (nothing, "--tasks de,fr --data pydoc", "tasks are directions of translation"),
+    (nothing, "--tasks a:de,fr --data multi30k", "a corpus of the hub has none"),
+    (nothing, "--tasks velu,de --data grammar", "unknown language 'de' of task en-de: choose"),
+    (nothing, "--tasks x:velu --data grammar", "unknown domain 'x' of task x:en-velu: choose"),
+    (nothing, "--tasks de,fr --types 100", "types must be at least 260"),
+    (nothing, "--tasks de,fr --joint false --share all", "share all needs one joint vocabulary"),
+]
+
+
+@pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
+def test_a_mistake_costs_one_line_and_writes_nothing(
+    folder: Path,
+    act: Callable[[Path], object],
+    words: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import run
+
+    monkeypatch.chdir(folder.parent)
+    act(folder)
+    given = ["--data", "corpus", "--source", "en", *SMALL, *BRIEF, "--out", "run", *words.split()]
+    try:
+        status: object = run.main(given)
+    except SystemExit as left:
+        status = left.code
+    error = capsys.readouterr().err
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(os.listdir()) == ["corpus"]
+
+
+MIXED = ["--tasks", TASKS, "--task_temperature=5", "--one_task=true", "--source=en"]
+
+
+def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import run
+    from experiment import Run
+
+    words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
+    words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
+    whole, halted = tmp_path / "whole", tmp_path / "halted"
+    assert run.main([*words, "--out", str(whole)]) == 0
+    keep = Run._checkpoint
+
+    def stop(self: Run) -> None:
+        keep(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_checkpoint", stop)
+        assert run.main([*words, "--out", str(halted)]) == 130
+    assert run.main([*words, "--out", str(halted)]) == 0
+    one, two = (
+        checkpoints.load(out / "checkpoints" / "last.safetensors")[0] for out in (whole, halted)
+    )
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert results_of(whole)["average"] == results_of(halted)["average"]
+    other = [*words, "--task_temperature=2", "--out", str(whole)]
+    assert run.main(other) == 2
+
+
+def test_a_comparison_has_a_column_for_each_task_and_the_averages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import compare
+
+    words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
+    words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
+    assert compare.main(words) == 0
+    assert "| BLEU, average of tasks |" in capsys.readouterr().out
+    with (tmp_path / "table.csv").open() as file:
+        (base,) = csv.DictReader(file)
+    found = results_of(tmp_path / "transformer-seed0")
+    assert list(found["tasks"]) == ["en-velu", "news:en-korin"]
+    assert float(base["average_bleu"]) == pytest.approx(found["average"]["bleu"])
+    for name, figures in found["tasks"].items():
+        for figure in ("bleu", "elbo", "plug_in"):
+            assert float(base[f"task {name}: {figure}"]) == pytest.approx(figures[figure])
+    assert all(math.isfinite(figures["elbo"]) for figures in found["tasks"].values())
+
+
+def test_what_a_language_model_writes_is_no_translation(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+
+    with pytest.raises(SystemExit):
+        generate.main([str(finished), "--prompt", "a"])
+    assert capsys.readouterr().err.endswith("is a translation run: use translate.py\n")
+
+
+def test_heads_are_read_on_sentences_of_every_task() -> None:
+    import analyse
+
+    options = {"data": "grammar", "held_out": 9}
+    corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
+    part = analyse._first(corpus.test, 6)
+    assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
+    parses = analyse._of_grammar(corpus.train, corpus)
+    assert set(parses.part.task.tolist()) == {0}
+    plain, _ = corpus_of(**options, tasks="velu", task_sizes=(60,))
+    alone = analyse._of_grammar(plain.train, plain)
+    for mine, other in zip(parses.arcs, alone.arcs, strict=True):
+        assert [(a.head - 1, a.dependent - 1) for a in mine] == [
+            (a.head, a.dependent) for a in other
+        ]
