@@ -71,18 +71,17 @@ def smaller(run: Loaded, kept: dict[str, list[int]]) -> Pruned:
 def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> None:
     """Evaluates a network on validation and test, and translates the latter."""
     for part, figures in ((valid, found.valid), (test, found.test)):
+        truth = None if part.truth is None else sum(part.truth)
         parts = batches(part, EVALUATION_TOKENS)
-        report = evaluate(found.model, found.guide, parts, 1, seed, part.log_p)
+        report = evaluate(found.model, found.guide, parts, 1, seed, truth)
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
     lines: dict[int, str] = {}
     with fixed_noise(seed, run.model.device):
         for batch in batches(test, TOKENS):
-            translated = translate(
-                found.model, found.guide, run.target, batch, run.settings.decoding
-            )
-            lines.update(zip(batch.sentences.tolist(), translated, strict=True))
+            said = translate(found.model, found.guide, run.target, batch, run.settings.decoding)
+            lines.update(zip(batch.sentences.tolist(), said, strict=True))
     found.lines = [lines[place] for place in range(len(test))]
     data = run.settings.data
     protocol: Protocol | None = "paper" if run.settings.decoding.paper_bleu else None
