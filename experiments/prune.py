@@ -79,8 +79,8 @@ def make_parser() -> Parser:
         "--timed",
         type=int,
         default=64,
-        help="so many first ones of the test part are decoded, or scored by a language model, to "
-        "measure the speed",
+        help="so many first ones of the test part are decoded to measure the speed, along their "
+        "references, so that all networks do the same work",
     )
     parser.add_argument(
         "--rounds",
@@ -169,7 +169,7 @@ def _line(found: Pruned) -> str:
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "sentences/s", "speed")]
+    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "tokens/s", "speed")]
     for each in points:
         bleu = each["test"]["bleu"]
         rows.append(
@@ -179,7 +179,7 @@ def table(points: Sequence[dict[str, Any]]) -> str:
                 f"{each['valid']['plug_in']:.4f}",
                 f"{each['valid']['elbo']:.4f}",
                 "" if bleu is None else f"{bleu:.2f}",
-                f"{each['sentences_per_second']:.1f}",
+                f"{each['tokens_per_second']:,.0f}",
                 f"{each['speed']:.2f}",
             )
         )
@@ -191,10 +191,10 @@ def write(
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
     test = corpus.test.first(options.sentences or len(corpus.test))
-    timed = min(options.timed, len(test))
+    timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]
     for found in every[1:]:
-        write_run(out / f"heads-{found.heads}", run, found, test.references, timed, options.by)
+        write_run(out / f"heads-{found.heads}", run, found, test.references, options.by)
     facts = {name: options[name] for name in ("by", "chains", "normalise", "sentences", "seed")}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     said["decoding"] = asdict(run.settings.decoding)
@@ -247,7 +247,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("prune.py: stopped; the run is as it was", file=sys.stderr)
         return 130
-    print("Nats per target token on validation; BLEU and speed on test, 1 the whole network's.")
+    print(
+        "Nats per target token on validation; BLEU and decoding on test, speed by the first row's."
+    )
     print(table(points))
     print(f"written to {out}")
     return 0

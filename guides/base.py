@@ -66,6 +66,11 @@ class Reader(GuideMessenger, nn.Module):
     def keep(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads of a block, which the model no longer draws."""
 
+    def settle(self, block: Block) -> None:
+        """Forgets the selection of a block, which the model no longer draws."""
+        del self.selections[block.key]
+        del self._selecting[block.site("selection")]
+
     def _pyro_sample(self, msg: Any) -> None:
         selection = self._selecting.get(msg["name"])
         if selection is not None and not msg["is_observed"]:

@@ -26,9 +26,10 @@ from torch import Tensor, nn
 
 from latentheads.attention import LatentAttention
 from latentheads.families import Reach
+from latentheads.gating import Gating
 from latentheads.names import CHAINS, chain_of
 
-__all__ = ["every_head", "most_important", "remove_heads"]
+__all__ = ["every_head", "most_important", "remove_heads", "settle_gates"]
 
 ALONE = Reach(mixes=False, climbs=False)
 
@@ -93,6 +94,32 @@ def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any
             if guide is not None and module.prior is not None and len(drawn) < block.heads:
                 guide.keep(block, drawn)
             module.keep(drawn, speaking[block.name])
+
+
+@torch.no_grad()
+def settle_gates(model: Any, guide: Any) -> dict[str, Float[Tensor, " head"]]:
+    """Replaces every gate by its value at test time, for good: the outputs are the same.
+
+    Args:
+        model: The model; changed in place. One without gates is left as it is.
+        guide: Its guide, which knows the gates; changed in place.
+
+    Returns:
+        The probability of every gate to be open, by block.
+    """
+    found: dict[str, Tensor] = {}
+    for module in _blocks(model):
+        if not isinstance(module.selector, Gating):
+            continue
+        law = guide.selections[module.block.key]()
+        size = module.attention.size
+        module.attention.out.weight *= law.mode[0].repeat_interleave(size)
+        found[module.block.name] = law.open[0]
+        guide.settle(module.block)
+        module.selector = None
+    if found:
+        model.selector = model.pressure = None
+    return found
 
 
 def _blocks(model: nn.Module) -> list[LatentAttention]:
