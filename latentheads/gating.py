@@ -26,7 +26,7 @@ from latentheads.selecting import Choice, Selector
 
 __all__ = ["Closing", "Gating", "Pressure"]
 
-GAIN = 10.0
+GAIN = 30.0
 """A step of the optimiser moves a gate so many times as far as a weight."""
 
 

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention import LatentAttention
+from latentheads.distributions.hard_concrete import HardConcrete
 from latentheads.families import Dependence
 from latentheads.gating import Gating
 from latentheads.names import CHAINS, chain_of
@@ -97,7 +98,7 @@ def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any
 
 
 @torch.no_grad()
-def settle_gates(model: Any, guide: Any) -> dict[str, Float[Tensor, " head"]]:
+def settle_gates(model: Any, guide: Any) -> dict[str, HardConcrete]:
     """Replaces every gate by its value at test time, for good: the outputs are the same.
 
     Args:
@@ -105,16 +106,16 @@ def settle_gates(model: Any, guide: Any) -> dict[str, Float[Tensor, " head"]]:
         guide: Its guide, which knows the gates; changed in place.
 
     Returns:
-        The probability of every gate to be open, by block.
+        The law that the gates of every block had.
     """
-    found: dict[str, Tensor] = {}
+    found: dict[str, HardConcrete] = {}
     for module in _blocks(model):
         if not isinstance(module.selector, Gating):
             continue
         law = guide.selections[module.block.key]()
         size = module.attention.size
         module.attention.out.weight *= law.mode[0].repeat_interleave(size)
-        found[module.block.name] = law.open[0]
+        found[module.block.name] = law
         guide.settle(module.block)
         module.selector = None
     if found:
