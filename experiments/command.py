@@ -15,8 +15,9 @@ from typing import Any, Literal, NoReturn, TypeVar
 import allocation  # noqa: F401
 import torch
 from data import TASK_OPTIONS, Data
+from gates import Gates
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
-from words import DEFAULTS, Tied, class_path, expand_words, load_yaml, name_of, presets
+from words import DEFAULTS, Tied, chains_of, class_path, expand_words, load_yaml, name_of, presets
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS, Disagreement
@@ -78,7 +79,7 @@ class Selecting:
             raise ValueError("candidates needs --select selection, subset or group")
         if self.families and self.select != "static":
             raise ValueError("families needs --select static")
-        _chains(self.select_chains)
+        chains_of(self.select_chains)
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Any:
         """Makes the selector of a model; None where all heads speak.
@@ -94,7 +95,7 @@ class Selecting:
             self.select,
             heads,
             0 if self.select == "static" else self.candidates or 2 * heads,
-            _chains(self.select_chains) or CHAINS,
+            chains_of(self.select_chains) or CHAINS,
             len(sources),
             len(targets),
             self._sets(sources, targets, sources),
@@ -136,6 +137,7 @@ class Settings:
         adapters: Hidden width of the adapters of each task; 0: none.
         start: A finished run whose weights training starts with; None: random ones.
         train: What is trained: all, or the adapters alone.
+        gates: Which heads may close while training.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the final report.
         device: Where to run.
@@ -162,6 +164,7 @@ class Settings:
     adapters: int
     start: Path | None
     train: Literal["all", "adapters"]
+    gates: Gates
     seed: int
     samples: int
     device: torch.device
@@ -241,7 +244,7 @@ def _parser(prog: str, description: str) -> Parser:
         metavar="NAME",
         help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
     )
-    for group in (Data, Network, Training, Decoding, Selecting):
+    for group in (Data, Network, Training, Decoding, Selecting, Gates):
         parser.add_class_arguments(group, nested_key=None)
     parser.add_argument(
         "--latent",
@@ -336,6 +339,8 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
     recipe = _recipe(prior_name, guide_name)
     if configuration.select != "none":
         recipe = f"{recipe}+{configuration.select}"
+    if configuration.gates != "none":
+        recipe = f"{recipe}+gates"
     return Settings(
         recipe=recipe,
         prior=prior_class(**prior_options),
@@ -344,13 +349,14 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
         guide_name=guide_name,
         data=_group(Data, configuration),
         network=_group(Network, configuration),
-        latent=_chains(configuration.latent),
+        latent=chains_of(configuration.latent),
         training=_group(Training, configuration),
         decoding=_group(Decoding, configuration),
         selecting=_group(Selecting, configuration),
         adapters=configuration.adapters,
         start=Path(configuration.start) if configuration.start else None,
         train=_train(configuration),
+        gates=_gates(configuration),
         seed=configuration.seed,
         samples=configuration.samples,
         device=_device(configuration.device),
@@ -425,6 +431,15 @@ def _train(configuration: Namespace) -> Literal["all", "adapters"]:
     return found
 
 
+def _gates(configuration: Namespace) -> Gates:
+    if configuration.gates != "none":
+        if configuration.select != "none":
+            raise ValueError("heads are either selected or gated: use --select or --gates")
+        if configuration.kl != "analytic":
+            raise ValueError("gates are learned by the closed form of their KL: use --kl analytic")
+    return _group(Gates, configuration)
+
+
 def _disagreement(configuration: Namespace) -> Disagreement | None:
     if configuration.disagreement == "none":
         return None
@@ -435,18 +450,8 @@ def _disagreement(configuration: Namespace) -> Disagreement | None:
     weight = configuration.disagreement_weight
     if not math.isfinite(weight):
         raise ValueError(f"disagreement_weight must be finite, got {weight}")
-    chains = _chains(configuration.disagreement_chains)
+    chains = chains_of(configuration.disagreement_chains)
     return Disagreement(kinds, weight, chains, configuration.disagreement_diagonal)
-
-
-def _chains(text: str) -> tuple[str, ...] | None:
-    if text == "all":
-        return None
-    chains = () if text == "none" else tuple(text.split(","))
-    for chain in chains:
-        if chain not in CHAINS:
-            raise ValueError(f"unknown chain {chain!r}: choose from all, none, {', '.join(CHAINS)}")
-    return chains
 
 
 def _device(name: str) -> torch.device:

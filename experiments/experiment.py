@@ -112,6 +112,8 @@ class Run:
         torch.manual_seed(settings.seed)
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
+        training, train = settings.training, self.corpus.train
+        self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         self.engine = Engine(
             self.model,
             self.guide,
@@ -179,6 +181,8 @@ class Run:
             self.accelerator.end_training()
 
     def _tick(self, step: int) -> None:
+        if self.closing is not None:
+            self.closing(step)
         self.line.update(step - self.line.n)
 
     def _watch(self, progress: Progress) -> bool:
@@ -201,7 +205,7 @@ class Run:
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
         self.stale += 1
-        if value > self.best:
+        if value > self.best or self.model.pressure is not None:  # a later network is a smaller one
             self.best, self.stale = value, 0
             self._save(self.folder.best, progress.step)
         kept = max(training.keep, training.average)

@@ -15,7 +15,8 @@ from command import Settings, read_settings
 from latentheads import checkpoints
 from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.pruning import remove_heads
+from latentheads.names import CHAINS
+from latentheads.pruning import remove_heads, settle_gates
 from models import HeadModel, LanguageModel, Translation
 from models.adapters import Adapters
 
@@ -72,9 +73,11 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
+    chains = CHAINS if source is not None else CHAINS[1:2]
     more: dict[str, Any] = {
         "label_smoothing": smoothing,
-        "selector": settings.selecting.selector(network.heads, *tasks),
+        "selector": settings.gates.gating(network.heads, chains)
+        or settings.selecting.selector(network.heads, *tasks),
     }
     model: HeadModel
     if source is None:
@@ -155,6 +158,7 @@ def _prune(path: Path, model: HeadModel, guide: Any) -> dict[str, list[int]] | N
     try:
         said = json.loads((path / HEADS).read_text(encoding="utf-8"))
         heads = {str(name): [int(place) for place in places] for name, places in said.items()}
+        settle_gates(model, guide)
         remove_heads(model, heads, guide)
     except (OSError, AttributeError, TypeError, ValueError) as reason:
         raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +21,12 @@ from pictures import draw_pruning
 from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
 from tables import aligned
 from torch import Tensor
+from words import chains_of
 
 from latentheads.corpora import Corpus, Part, batches
+from latentheads.distributions.hard_concrete import HardConcrete
 from latentheads.names import CHAINS, chain_of
-from latentheads.pruning import every_head, most_important
+from latentheads.pruning import every_head, most_important, settle_gates
 from latentheads.reading import gradient_importance
 
 DESCRIPTION = (
@@ -36,7 +38,8 @@ DESCRIPTION = (
     "and, for every number of heads, a run folder that translate.py, generate.py, score.py and "
     "analyse.py accept. The run itself is not changed."
 )
-By = Literal["gradient", "random"]
+Laws = Mapping[str, HardConcrete]
+By = Literal["gradient", "gates", "random"]
 
 
 def make_parser() -> Parser:
@@ -48,14 +51,15 @@ def make_parser() -> Parser:
         type=By,
         default="gradient",
         help="what makes a head important: gradient, the mean over sentences of |dL/dmask| as "
-        "Michel et al. 2019; random, chance",
+        "Michel et al. 2019; gates, how likely the gate is open that a run with --gates learned; "
+        "random, chance",
     )
     parser.add_argument(
         "--heads",
         type=str,
         default="",
         help="numbers of heads that stay in the whole model, comma between (default: from nine "
-        "tenths down to none of those that may go)",
+        "tenths down to none of those that may go; with gates, those whose gate is open)",
     )
     parser.add_argument(
         "--chains",
@@ -79,8 +83,8 @@ def make_parser() -> Parser:
         "--timed",
         type=int,
         default=64,
-        help="so many first ones of the test part are decoded, or scored by a language model, to "
-        "measure the speed",
+        help="so many first ones of the test part are decoded to measure the speed, along their "
+        "references, so that all networks do the same work",
     )
     parser.add_argument(
         "--rounds",
@@ -104,9 +108,12 @@ def make_parser() -> Parser:
     return parser
 
 
-def ranking(run: Loaded, part: Part, options: Namespace) -> dict[str, Tensor]:
+def ranking(run: Loaded, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
     """The importance of every head of a run."""
     everything = every_head(run.model)
+    if options.by == "gates":
+        ones = {name: torch.ones(len(heads)) for name, heads in everything.items()}
+        return ones | {name: law.open_logit[0].sigmoid() for name, law in laws.items()}
     if options.by == "random":
         noise = torch.Generator().manual_seed(options.seed)
         return {n: torch.rand(len(heads), generator=noise) for n, heads in everything.items()}
@@ -130,23 +137,22 @@ def numbers(text: str, total: int, fixed: int) -> list[int]:
     return sorted({total, *given}, reverse=True)
 
 
-def _chains(text: str) -> tuple[str, ...]:
-    chains = CHAINS if text == "all" else tuple(text.split(","))
-    for chain in chains:
-        if chain not in CHAINS:
-            raise ValueError(f"unknown chain {chain!r}: choose from all, {', '.join(CHAINS)}")
-    return chains
-
-
-def curve(run: Loaded, corpus: Corpus, options: Namespace) -> list[Pruned]:
+def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
     """Prunes and measures, one number of heads after the other."""
     parts = (corpus.valid, corpus.test)
     valid, test = (part.first(options.sentences or len(part)) for part in parts)
-    chains = _chains(options.chains)
+    chains = chains_of(options.chains) or CHAINS
+    if options.by == "gates":
+        gated = {chain_of(name) for name in laws}
+        chains = tuple(chain for chain in chains if chain in gated)
     there = every_head(run.model)
     fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
-    stops = numbers(options.heads, sum(map(len, there.values())), fixed)
-    importance = ranking(run, valid, options)
+    given = options.heads
+    if options.by == "gates" and not given:
+        closed = sum(int((law.mode == 0).sum()) for n, law in laws.items() if chain_of(n) in chains)
+        given = str(sum(map(len, there.values())) - closed)
+    stops = numbers(given, sum(map(len, there.values())), fixed)
+    importance = ranking(run, valid, options, laws)
     every = []
     for heads in stops:
         found = smaller(run, most_important(importance, heads, chains))
@@ -169,7 +175,7 @@ def _line(found: Pruned) -> str:
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "sentences/s", "speed")]
+    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "tokens/s", "speed")]
     for each in points:
         bleu = each["test"]["bleu"]
         rows.append(
@@ -179,7 +185,7 @@ def table(points: Sequence[dict[str, Any]]) -> str:
                 f"{each['valid']['plug_in']:.4f}",
                 f"{each['valid']['elbo']:.4f}",
                 "" if bleu is None else f"{bleu:.2f}",
-                f"{each['sentences_per_second']:.1f}",
+                f"{each['tokens_per_second']:,.0f}",
                 f"{each['speed']:.2f}",
             )
         )
@@ -191,10 +197,10 @@ def write(
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
     test = corpus.test.first(options.sentences or len(corpus.test))
-    timed = min(options.timed, len(test))
+    timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]
     for found in every[1:]:
-        write_run(out / f"heads-{found.heads}", run, found, test.references, timed, options.by)
+        write_run(out / f"heads-{found.heads}", run, found, test.references, options.by)
     facts = {name: options[name] for name in ("by", "chains", "normalise", "sentences", "seed")}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     said["decoding"] = asdict(run.settings.decoding)
@@ -238,7 +244,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = make_corpus(run.settings.data, tell=print)
         check_vocabulary(run, corpus)
         out = _folder(options)
-        points = write(run, corpus, curve(run, corpus, options), options, out)
+        laws = settle_gates(run.model, run.guide)
+        if options.by == "gates" and not laws:
+            raise ValueError(
+                f"{run.path} has no gates: train it with --gates, or prune by gradient"
+            )
+        points = write(run, corpus, curve(run, corpus, options, laws), options, out)
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
     except OSError as trouble:
@@ -247,7 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("prune.py: stopped; the run is as it was", file=sys.stderr)
         return 130
-    print("Nats per target token on validation; BLEU and speed on test, 1 the whole network's.")
+    print(
+        "Nats per target token on validation; BLEU and decoding on test, speed by the first row's."
+    )
     print(table(points))
     print(f"written to {out}")
     return 0

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from experiment import EVALUATION_TOKENS, translate
 from folder import Folder
 from loading import HEADS, Loaded
@@ -18,7 +19,8 @@ from loading import HEADS, Loaded
 from latentheads import checkpoints
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.evaluation import evaluate, evaluating, fixed_noise, plug_in_log_likelihood
+from latentheads.evaluation import evaluate, evaluating, fixed_noise
+from latentheads.handlers import PlugIn, Selected
 from latentheads.pruning import remove_heads
 from latentheads.scores import Protocol, score
 from models import HeadModel
@@ -71,23 +73,24 @@ def smaller(run: Loaded, kept: dict[str, list[int]]) -> Pruned:
 def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> None:
     """Evaluates a network on validation and test, and translates the latter."""
     for part, figures in ((valid, found.valid), (test, found.test)):
+        truth = None if part.truth is None else sum(part.truth)
         parts = batches(part, EVALUATION_TOKENS)
-        report = evaluate(found.model, found.guide, parts, 1, seed, part.log_p)
+        report = evaluate(found.model, found.guide, parts, 1, seed, truth)
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
     lines: dict[int, str] = {}
+    start = time.perf_counter()
     with fixed_noise(seed, run.model.device):
         for batch in batches(test, TOKENS):
-            translated = translate(
-                found.model, found.guide, run.target, batch, run.settings.decoding
-            )
-            lines.update(zip(batch.sentences.tolist(), translated, strict=True))
+            said = translate(found.model, found.guide, run.target, batch, run.settings.decoding)
+            lines.update(zip(batch.sentences.tolist(), said, strict=True))
+    speed = len(test) / (time.perf_counter() - start)
     found.lines = [lines[place] for place in range(len(test))]
     data = run.settings.data
     protocol: Protocol | None = "paper" if run.settings.decoding.paper_bleu else None
     scores = score(found.lines, list(test.references), data.words, protocol, data.lowercase)
-    found.test |= asdict(scores)
+    found.test |= {**asdict(scores), "sentences_per_second": speed}
 
 
 def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> None:
@@ -102,24 +105,27 @@ def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> N
 
 
 def _seconds(found: Pruned, run: Loaded, parts: Sequence[Batch]) -> float:
-    """Time to translate some batches, or to score them with a language model."""
+    """Time to decode the references: the same work for all, whatever they would have written."""
+    model: Any = found.model
+    beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in parts:
-        if run.source is not None:
-            translate(found.model, found.guide, run.target, batch, run.settings.decoding)
-        else:
-            with evaluating(found.model):
-                plug_in_log_likelihood(found.model, batch, found.guide).sum().item()
+        with evaluating(model), PlugIn(), Selected(found.guide):
+            state = model.begin(batch)
+            for step in batch.fed.split(1, -1):
+                model.step(step[:, None].expand(-1, beam, -1), state)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
     return time.perf_counter() - start
 
 
-def point(found: Pruned, whole: Pruned, sentences: int) -> dict[str, Any]:
+def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
     """A point of the curve.
 
     Args:
         found: The network.
         whole: The one that has lost nothing.
-        sentences: How many were timed.
+        tokens: How many were decoded to measure the speed.
     """
     ratios = [a / b for a, b in zip(whole.seconds, found.seconds, strict=True)]
     scores = {name: found.test.get(name) for name in ("bleu", "chrf", "paper_bleu")}
@@ -128,15 +134,13 @@ def point(found: Pruned, whole: Pruned, sentences: int) -> dict[str, Any]:
         "parameters": found.parameters,
         "valid": {name: found.valid[name] for name in ("plug_in", "elbo", "kl")},
         "test": {name: found.test[name] for name in ("plug_in", "elbo", "kl")} | scores,
-        "sentences_per_second": sentences / statistics.median(found.seconds),
+        "tokens_per_second": tokens / statistics.median(found.seconds),
         "speed": statistics.median(ratios),
         "kept": found.kept,
     }
 
 
-def write_run(
-    out: Path, run: Loaded, found: Pruned, references: Sequence[str], timed: int, by: str
-) -> None:
+def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], by: str) -> None:
     """Writes a pruned network as a run folder; what was there is replaced."""
     folder = Folder(out, (run.path / "config.yaml").read_text(encoding="utf-8"), overwrite=True)
     folder.begin()
@@ -149,7 +153,7 @@ def write_run(
     if found.lines:
         for name, lines in (("translations", found.lines), ("references", references)):
             folder.write(f"test.{name}.txt", "".join(f"{line}\n" for line in lines))
-    results = _results(run, found, timed)
+    results = _results(run, found)
     results["pruned"] = {"run": str(run.path), "by": by, "heads": found.heads}
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
     folder.release()
@@ -165,15 +169,13 @@ def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> 
     }
 
 
-def _results(run: Loaded, found: Pruned, sentences: int) -> dict[str, Any]:
+def _results(run: Loaded, found: Pruned) -> dict[str, Any]:
     """What a run says of itself, with the figures of the smaller network."""
     results = json.loads((run.path / "results.json").read_text(encoding="utf-8"))
     valid, test = dict(found.valid), dict(found.test)
     kl, how = test.pop("kl_by_site"), test.pop("how")
     for name in ("kl_by_site", "how"):
         valid.pop(name)
-    if found.lines and found.seconds:
-        test["sentences_per_second"] = sentences / statistics.median(found.seconds)
     return results | {
         "reported_step": run.step,
         "parameters": found.parameters,

@@ -14,12 +14,14 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from guides import GUIDES, RECIPES, Reader
+from latentheads.names import CHAINS
 from latentheads.selecting import LAWS
 from models import PRIORS, Prior
 
 __all__ = [
     "DEFAULTS",
     "Tied",
+    "chains_of",
     "class_path",
     "expand_words",
     "load_yaml",
@@ -142,6 +144,17 @@ def _lookup(kind: str, name: str, table: dict[str, T]) -> T:
     if name not in table:
         raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(sorted(table))}")
     return table[name]
+
+
+def chains_of(text: str) -> tuple[str, ...] | None:
+    """The chains that a word names; None for all."""
+    if text == "all":
+        return None
+    chains = () if text == "none" else tuple(text.split(","))
+    for chain in chains:
+        if chain not in CHAINS:
+            raise ValueError(f"unknown chain {chain!r}: choose from all, none, {', '.join(CHAINS)}")
+    return chains
 
 
 def class_path(kind: str, name: str) -> str:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from guides.base import Guide
 from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
-from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Family, Reach
+from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Dependence, Family
 from latentheads.names import Block
 
 __all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]
@@ -80,9 +80,9 @@ class NonLinear(Family):
         self.law = InverseHeads if form == "inverse" else MaskedHeads
 
     @property
-    def reach(self) -> Reach:
+    def dependence(self) -> Dependence:
         """All heads of the block."""
-        return Reach(climbs=False)
+        return Dependence(climbs=False)
 
     def forward(self, context: HeadContext) -> HeadLogits:
         """Builds the distribution around the scores."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from guides.selection import SelectionFamily
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
-from latentheads.families import Family, Reach
+from latentheads.families import Dependence, Family
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
 
@@ -59,12 +59,17 @@ class Reader(GuideMessenger, nn.Module):
     def prepare(self) -> None:
         """Runs before the pass; does nothing unless overridden."""
 
-    def reach(self, block: Block) -> Reach:
+    def dependence(self, block: Block) -> Dependence:
         """What the posterior of one head of a block depends on: anything, if nobody says."""
-        return Reach()
+        return Dependence()
 
     def keep(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads of a block, which the model no longer draws."""
+
+    def settle(self, block: Block) -> None:
+        """Forgets the selection of a block, which the model no longer draws."""
+        del self.selections[block.key]
+        del self._selecting[block.site("selection")]
 
     def _pyro_sample(self, msg: Any) -> None:
         selection = self._selecting.get(msg["name"])
@@ -145,9 +150,9 @@ class Guide(Reader):
         """
         return self.families[block](context)
 
-    def reach(self, block: Block) -> Reach:
+    def dependence(self, block: Block) -> Dependence:
         """That of the block's family."""
-        return cast(Family, self.families[block.key]).reach
+        return cast(Family, self.families[block.key]).dependence
 
     def keep(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads, and a block without heads."""

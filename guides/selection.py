@@ -12,7 +12,7 @@ __all__ = ["SelectionFamily"]
 
 
 class SelectionFamily(nn.Module):
-    """q(selection) of one block, the law of its prior with learned logits; starts near the prior.
+    """q(selection) of one block, the law of its prior with learned logits.
 
     Attributes:
         temperature: Of the relaxation that gives the gradient.
@@ -27,7 +27,7 @@ class SelectionFamily(nn.Module):
         super().__init__()
         self.selector = selector
         self.temperature = 1.0
-        start = selector.prior(chain, like.detach()).logits
+        start = selector.start(chain, like.detach())
         self.logits = nn.Parameter(start + START * torch.randn_like(start))
 
     def forward(self) -> Selection:

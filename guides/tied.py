@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from guides.base import Reader
-from latentheads.families import Reach
+from latentheads.families import Dependence
 from latentheads.names import Block
 
 __all__ = ["Tied"]
@@ -18,9 +18,9 @@ class Tied(Reader):
     al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.
     """
 
-    def reach(self, block: Block) -> Reach:
+    def dependence(self, block: Block) -> Dependence:
         """Nothing more than the prior."""
-        return Reach(mixes=False, climbs=False)
+        return Dependence(mixes=False, climbs=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Returns the prior itself."""

@@ -202,7 +202,7 @@ class MultiHeadAttention(nn.Module):
 
     def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
-        if choice.index is None or choice.weight.requires_grad:
+        if choice.index is None or choice.silent or choice.weight.requires_grad:
             heads = heads * aligned(choice.weight, heads).to(heads.dtype)
         return self.placed(heads, choice)
 

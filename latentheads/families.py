@@ -26,6 +26,7 @@ __all__ = [
     "CholeskyFactor",
     "Corrected",
     "Correlated",
+    "Dependence",
     "Family",
     "Fused",
     "Fusion",
@@ -33,13 +34,12 @@ __all__ = [
     "HeadScale",
     "Location",
     "Point",
-    "Reach",
     "Released",
     "Scores",
 ]
 
 
-class Reach(NamedTuple):
+class Dependence(NamedTuple):
     """What the law of one head may depend on, beside its own scores.
 
     Attributes:
@@ -55,9 +55,9 @@ class Family(nn.Module, ABC):
     """A conditional distribution of a block's heads given what the block knows."""
 
     @property
-    def reach(self) -> Reach:
+    def dependence(self) -> Dependence:
         """What the law of one head may depend on: anything, unless a subclass knows better."""
-        return Reach()
+        return Dependence()
 
     def keep(self, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads; asked only of a family that does not mix them."""
@@ -71,10 +71,10 @@ class Location(nn.Module, ABC):
     """The rule for the mean of a block's logits: the scores ``c`` plus a shift.
 
     Attributes:
-        reach: What the mean of one head depends on.
+        dependence: What the mean of one head depends on.
     """
 
-    reach = Reach()
+    dependence = Dependence()
 
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
@@ -93,7 +93,7 @@ class Location(nn.Module, ABC):
 class Scores(Location):
     """``mu = c``: what a plain Transformer computes."""
 
-    reach = Reach(mixes=False, climbs=False)
+    dependence = Dependence(mixes=False, climbs=False)
 
     def shift(self, context: HeadContext) -> None:
         """Adds nothing."""
@@ -103,7 +103,7 @@ class Scores(Location):
 class Below(Location):
     """``mu = c + below``: RealFormer's residual."""
 
-    reach = Reach(mixes=False)
+    dependence = Dependence(mixes=False)
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the logits below, where there are any."""
@@ -165,7 +165,7 @@ class Corrected(Location):
         hidden: Hidden units for each head.
     """
 
-    reach = Reach(climbs=False)
+    dependence = Dependence(climbs=False)
 
     def __init__(self, heads: int, hidden: int) -> None:
         super().__init__()
@@ -220,9 +220,9 @@ class Gaussian(Family):
         self.scale = scale
 
     @property
-    def reach(self) -> Reach:
+    def dependence(self) -> Dependence:
         """That of the location."""
-        return self.location.reach
+        return self.location.dependence
 
     def keep(self, heads: Sequence[int]) -> None:
         """Forgets the scales of other heads."""
@@ -243,9 +243,9 @@ class Point(Family):
         self.location = location
 
     @property
-    def reach(self) -> Reach:
+    def dependence(self) -> Dependence:
         """That of the location."""
-        return self.location.reach
+        return self.location.dependence
 
     def forward(self, context: HeadContext) -> DeltaHeads:
         """Builds the point mass at the location."""
@@ -282,9 +282,9 @@ class Correlated(Family):
         self.factor = factor
 
     @property
-    def reach(self) -> Reach:
+    def dependence(self) -> Dependence:
         """All heads of the block, and what the location reads."""
-        return Reach(climbs=self.location.reach.climbs)
+        return Dependence(climbs=self.location.dependence.climbs)
 
     def forward(self, context: HeadContext) -> CholeskyHeads:
         """Builds the full Gaussian over the heads of every pair."""

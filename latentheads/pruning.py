@@ -1,8 +1,8 @@
 r"""Real removal of heads: the same network with smaller matrices.
 
 To remove a head is to set what it says to zero. Its value and output weights go in any case. Its
-logits may go too where nothing else depends on them, as the :class:`~latentheads.families.Reach` of
-prior and posterior tells:
+logits may go too where nothing else depends on them, as the
+:class:`~latentheads.families.Dependence` of prior and posterior tells:
 
 * neither mixes heads nor reads what lies below: in each block the heads that speak are drawn;
 * they read the logits of the same head below, as RealFormer does: the logits of a head are drawn in
@@ -25,12 +25,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention import LatentAttention
-from latentheads.families import Reach
+from latentheads.distributions.hard_concrete import HardConcrete
+from latentheads.families import Dependence
+from latentheads.gating import Gating
 from latentheads.names import CHAINS, chain_of
 
-__all__ = ["every_head", "most_important", "remove_heads"]
+__all__ = ["every_head", "most_important", "remove_heads", "settle_gates"]
 
-ALONE = Reach(mixes=False, climbs=False)
+ALONE = Dependence(mixes=False, climbs=False)
 
 
 def every_head(model: nn.Module) -> dict[str, list[int]]:
@@ -95,6 +97,32 @@ def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any
             module.keep(drawn, speaking[block.name])
 
 
+@torch.no_grad()
+def settle_gates(model: Any, guide: Any) -> dict[str, HardConcrete]:
+    """Replaces every gate by its value at test time, for good: the outputs are the same.
+
+    Args:
+        model: The model; changed in place. One without gates is left as it is.
+        guide: Its guide, which knows the gates; changed in place.
+
+    Returns:
+        The law that the gates of every block had.
+    """
+    found: dict[str, HardConcrete] = {}
+    for module in _blocks(model):
+        if not isinstance(module.selector, Gating):
+            continue
+        law = guide.selections[module.block.key]()
+        size = module.attention.size
+        module.attention.out.weight *= law.mode[0].repeat_interleave(size)
+        found[module.block.name] = law
+        guide.settle(module.block)
+        module.selector = None
+    if found:
+        model.selector = model.pressure = None
+    return found
+
+
 def _blocks(model: nn.Module) -> list[LatentAttention]:
     return [module for module in model.modules() if isinstance(module, LatentAttention)]
 
@@ -132,8 +160,8 @@ def _drawn(
     chain: Sequence[LatentAttention], speaking: Mapping[str, Sequence[int]], guide: Any
 ) -> list[list[int]]:
     """The heads of every block of a chain whose logits something reads."""
-    reach = [_reach(module, guide) for module in chain]
-    mixes, climbs = any(r.mixes for r in reach), any(r.climbs for r in reach)
+    dependence = [_dependence(module, guide) for module in chain]
+    mixes, climbs = any(r.mixes for r in dependence), any(r.climbs for r in dependence)
     own = [set(speaking[module.block.name]) for module in chain]
     if climbs:
         last = max((place for place, heads in enumerate(own) if heads), default=-1)
@@ -144,9 +172,11 @@ def _drawn(
     return [sorted(heads) for heads in own]
 
 
-def _reach(module: LatentAttention, guide: Any) -> Reach:
+def _dependence(module: LatentAttention, guide: Any) -> Dependence:
     """What one head of a block depends on, in its prior or its posterior."""
     if module.prior is None:
         return ALONE
-    laws = [module.prior.reach] + ([guide.reach(module.block)] if guide is not None else [])
-    return Reach(any(law.mixes for law in laws), any(law.climbs for law in laws))
+    laws = [module.prior.dependence] + (
+        [guide.dependence(module.block)] if guide is not None else []
+    )
+    return Dependence(any(law.mixes for law in laws), any(law.climbs for law in laws))

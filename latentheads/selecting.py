@@ -155,6 +155,10 @@ class Selector:
         logit = math.log(share / (1 - share)) if self.law == "selection" else 0.0
         return self.distribution(like.new_full((self.tasks(chain), self.candidates), logit))
 
+    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Logits that a posterior starts near: the prior's."""
+        return self.prior(chain, like).logits
+
     def choose(
         self,
         value: Float[Tensor, "*draw task candidate"],

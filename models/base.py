@@ -16,6 +16,7 @@ from latentheads.attention import GatePrior, LatentAttention
 from latentheads.batch import PAD, Batch
 from latentheads.disagreement import Disagreement
 from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.gating import Gating
 from latentheads.handlers import tell_parameters
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.output import Output
@@ -71,6 +72,7 @@ class HeadModel(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.selector = selector
+        self.pressure = selector.pressure if isinstance(selector, Gating) else None
         self.latent = tuple(chains if latent is None else latent)
         unknown = set(self.latent) - set(chains)
         if unknown:

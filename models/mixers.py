@@ -80,7 +80,7 @@ class SelfAttention(LatentAttention):
         below: Tensor | None,
         cache: Cache | None = None,
         choice: Choice | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits below that stand in a band are 0 elsewhere."""
         if below is not None and self.below is not None:
             below = self.below.over_keys(below, reach.start)
@@ -112,7 +112,7 @@ class LocalAttention(LatentAttention):
         below: Tensor | None,
         cache: Cache | None = None,
         choice: Choice | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends to the window."""
         if below is not None and self.below is not None:
             below = self.below.widened(below, self.band)

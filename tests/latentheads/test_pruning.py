@@ -78,6 +78,24 @@ def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
 
 
+MIXED = {"mixers": "ngram,local,attention", "windows": "3,2,5", "layers": 3}
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
+def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
+    prior: str, batch: Batch
+) -> None:
+    model = build(prior=prior, **MIXED).eval()
+    kept = {"encoder.1.self": [1], "encoder.2.self": [0, 2], "decoder.1.self": []}
+    small, reference = removed(model, kept), silenced(model, kept)
+    found = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
+    one, other = (beam_search(m, batch, beam=2, limit=6) for m in (small, reference))
+    assert [[h.tokens for h in each] for each in one] == [
+        [h.tokens for h in each] for each in other
+    ]
+
+
 @pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
 def test_token_by_token_equals_whole_sentences(prior: str, batch: Batch) -> None:
     model = build(prior=prior).eval()
