@@ -68,6 +68,9 @@ def translate(
             decoding.beam,
             decoding.length_penalty,
             decoding.draws,
+            decoding.max_tokens or None,
+            decoding.min_tokens,
+            decoding.no_repeat,
         )
     lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
     return [line.replace("\n", " ") for line in lines]
