@@ -40,6 +40,7 @@ class Decoding:
         draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
             location, as the papers do.
         paper_bleu: Score by the papers' protocol too: tokenised, lower-cased, compounds split.
+        rouge: Score by ROUGE too, beside the first sentence of every source.
         min_tokens: Fewest tokens of a translation, its end counted.
         max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's.
         no_repeat: No n-gram of so many tokens comes twice in a translation; 0: any may.
@@ -49,6 +50,7 @@ class Decoding:
     length_penalty: float = 1.0
     draws: int = 0
     paper_bleu: bool = False
+    rouge: bool = False
     min_tokens: int = 1
     max_tokens: int = 0
     no_repeat: int = 0

@@ -109,6 +109,8 @@ def encode(run: Loaded, lines: list[str], task: int | None) -> Part:
     """The lines as a part of a corpus, without targets of their own."""
     assert run.source is not None
     rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
+    if run.settings.data.max_source:
+        rows = rows.shortened(run.settings.data.max_source)
     if mixture is None or task is None:
         return Part(rows, rows)
     if mixture.tags and len(rows):
