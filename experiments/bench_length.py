@@ -116,14 +116,21 @@ def measure(
     recipes: Sequence[str], precision: str, growth: Growth, setting: Setting
 ) -> list[Point]:
     """Times all rows against each other at every length."""
+
+    def rows(size: Size, batch: Batch) -> list[Runner]:
+        made = (make_rows(recipe, size, setting, precision, batch) for recipe in recipes)
+        return [runner for some in made for runner in some]
+
+    return race_at_all(rows, growth, setting)
+
+
+def race_at_all(
+    make: Callable[[Size, Batch], list[Runner]], growth: Growth, setting: Setting
+) -> list[Point]:
+    """Times the rows that a function makes against each other at every length."""
     points = []
     for size in growth.sizes:
-        batch = make_batch(size, setting)
-        runners = [
-            runner
-            for recipe in recipes
-            for runner in make_rows(recipe, size, setting, precision, batch)
-        ]
+        runners = make(size, make_batch(size, setting))
         with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
             bar.set_description(f"{size.length} tokens a block")
             race(runners, growth.rounds, growth.warmup, setting.seed, bar)
@@ -193,39 +200,44 @@ def make_parser() -> Parser:
     """Builds the command line."""
     form = argparse.RawDescriptionHelpFormatter
     parser = Parser("bench_length.py", description=__doc__, formatter_class=form)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument(
         "--recipe",
         action="append",
         choices=RECIPES,
         help="may be repeated; default: transformer, cascaded",
     )
+    add_options(parser, FULL)
+    return parser
+
+
+def add_options(parser: Parser, full: Growth) -> None:
+    """Adds what says where, how long and how often rows run, and what is written."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--length",
         action="append",
         type=positive,
         metavar="N",
-        help="tokens a block, may be repeated; default: 128, 256, 512, 1024",
+        help=f"tokens a block, may be repeated; default: {', '.join(map(str, full.lengths))}",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write points and metadata")
     parser.add_argument("--figure", type=writable, metavar="FILE", help="draw time and memory")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    numbers = {name: getattr(FULL, name) for name in ("tokens", "rounds", "warmup")}
-    network = {n: v for n, v in asdict(FULL.size).items() if n not in ("batch", "length")}
+    numbers = {name: getattr(full, name) for name in ("tokens", "rounds", "warmup")}
+    network = {n: v for n, v in asdict(full.size).items() if n not in ("batch", "length")}
     for name, value in (numbers | network).items():
         parser.add_argument(
             f"--{name}", type=positive, metavar="N", default=value, help=f"default: {value}"
         )
-    return parser
 
 
-def make_growth(options: argparse.Namespace) -> Growth:
+def make_growth(options: argparse.Namespace, full: Growth = FULL) -> Growth:
     """What was asked for."""
-    names = [name for name in asdict(FULL.size) if name not in ("batch", "length")]
-    size = replace(FULL.size, **{name: getattr(options, name) for name in names})
-    lengths = tuple(sorted(set(options.length or FULL.lengths)))
+    names = [name for name in asdict(full.size) if name not in ("batch", "length")]
+    size = replace(full.size, **{name: getattr(options, name) for name in names})
+    lengths = tuple(sorted(set(options.length or full.lengths)))
     return Growth(size, lengths, options.tokens, options.rounds, options.warmup)
 
 
@@ -251,17 +263,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     growth = make_growth(options)
     check(parser, options, growth)
+    setting, facts = begin(options, growth)
+    recipes = list(dict.fromkeys(options.recipe or ("transformer", "cascaded")))
+    points = measure(recipes, options.precision, growth, setting)
+    report(points, options, facts)
+
+
+def begin(options: argparse.Namespace, growth: Growth) -> tuple[Setting, dict[str, Any]]:
+    """Sets the machine, and says where and on what rows run."""
     torch.set_num_threads(options.threads or torch.get_num_threads())
     pyro.enable_validation(False)
     setting = Setting(options.device, options.seed)
     facts = metadata(Plan(growth.size), setting) | {"plan": asdict(growth)}
     where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
     print(f"{where}, {options.precision}\nMB: {facts['memory']}")
-    recipes = list(dict.fromkeys(options.recipe or ("transformer", "cascaded")))
-    points = measure(recipes, options.precision, growth, setting)
+    return setting, facts
+
+
+def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:
+    """Prints the table, and writes and draws what was asked for."""
     show(points)
     if options.figure:
-        title = f"a training step of {growth.tokens} tokens, {options.precision}"
+        title = f"a training step of {options.tokens} tokens, {options.precision}"
         draw(points, title, options.figure)
     if options.json:
         written = {"metadata": facts, "points": [asdict(point) for point in points]}

@@ -41,17 +41,30 @@ class Decoding:
         draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
             location, as the papers do.
         paper_bleu: Score by the papers' protocol too: tokenised, lower-cased, compounds split.
+        rouge: Score by ROUGE too, beside the first sentence of every source.
+        min_tokens: Fewest tokens of a translation, its end counted.
+        max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's.
+        no_repeat: No n-gram of so many tokens comes twice in a translation; 0: any may.
     """
 
     beam: int = 1
     length_penalty: float = 1.0
     draws: int = 0
     paper_bleu: bool = False
+    rouge: bool = False
+    min_tokens: int = 1
+    max_tokens: int = 0
+    no_repeat: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("beam", 1), ("length_penalty", 0), ("draws", 0)):
+        counts = (("beam", 1), ("min_tokens", 1), ("max_tokens", 0), ("no_repeat", 0))
+        for name, least in (*counts, ("length_penalty", 0), ("draws", 0)):
             if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if 0 < self.max_tokens < self.min_tokens:
+            raise ValueError(
+                f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"
+            )
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,10 @@ RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
 
-FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "bleu", "chrf", "paper_bleu")
+FIGURES = (
+    *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
+    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
+)
 
 
 def extend(parser: Parser) -> None:
@@ -174,6 +177,9 @@ COLUMNS = {
     "p": "p of BLEU, a seed each",
     "chrf": "chrF",
     "paper_bleu": "BLEU by the papers' protocol",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
     "perplexity_plug_in": "perplexity, plug-in",
     "perplexity_elbo": "perplexity from the bound",
     "perplexity_iwae": "perplexity from IWAE",
@@ -205,7 +211,9 @@ def _cell(row: dict[str, Any], name: str, place: int) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(("bleu", "chrf"))
+    few = name.startswith(("head_divergence", "perplexity", "rouge")) or name.endswith(
+        ("bleu", "chrf")
+    )
     digits = 2 if few else 4
     mean = f"{row[name]:.{digits}f}"
     low, high = row[f"{name}_low"], row[f"{name}_high"]

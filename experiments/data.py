@@ -37,7 +37,8 @@ class Data:
     Attributes:
         data: ``grammar``, sentences drawn from a synchronous grammar whose exact log p(y | x) is
             known; ``pydoc``, the prose of Python's own reference; a corpus of the Hugging Face hub,
-            ``multi30k``, ``iwslt14``, ``iwslt17`` or ``wmt14``, or, for a language model,
+            ``multi30k``, ``iwslt14``, ``iwslt17`` or ``wmt14``, texts with their summaries,
+            ``gigaword``, ``cnn_dailymail`` or ``scitldr``, or, for a language model,
             ``wikitext-2`` or ``wikitext-103``; or a folder with train.SOURCE and train.TARGET,
             valid.* and test.*, one sentence a line, for a language model train.txt, valid.txt and
             test.txt, .gz accepted.
@@ -61,6 +62,9 @@ class Data:
         joint: One vocabulary for both sides.
         lowercase: Lower-case everything that the model sees and writes.
         tokenised: A translation's text is tokenised: keep its words, and score it as it is.
+        max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any.
+        references: How a folder's held-out files of references are called behind the dot, several
+            on a line with tabs between; empty: the target's own files.
         max_length: Longest training sentence in words; 0: any.
         max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
             the papers do with 1.5; 0: any.
@@ -99,6 +103,8 @@ class Data:
     joint: bool = True
     lowercase: bool = False
     tokenised: bool = False
+    max_source: int = 0
+    references: str = ""
     max_length: int = 175
     max_ratio: float = 0.0
     first: int = 0
@@ -117,9 +123,19 @@ class Data:
                 f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
             )
         positive = ("sentences", "held_out", "types", "minimum")
-        for name, least in (*((name, 1) for name in positive), ("first", 0), ("block", 0)):
+        for name, least in (
+            *((name, 1) for name in positive),
+            ("first", 0),
+            ("block", 0),
+            ("max_source", 0),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("max_source", "references"):
+            if getattr(self, name) and (self.made or self.running or self.tasks):
+                raise ValueError(f"{name} is for pairs of texts: a corpus of the hub or a folder")
+        if self.references and self.from_hub:
+            raise ValueError(f"references names files of a folder, got data {self.data!r}")
         if self.block and not self.running:
             raise ValueError(
                 "block cuts running text for a language model: data pydoc, "
@@ -189,6 +205,11 @@ class Data:
     def from_hub(self) -> bool:
         """Whether it is read with ``datasets``."""
         return bool(self.hub_path) or self.data in (*HUB, *PROSE)
+
+    @property
+    def several(self) -> bool:
+        """Whether a held-out text may have several references."""
+        return bool(self.references) or (self.data in HUB and HUB[self.data].several)
 
     @property
     def folder(self) -> Path:
@@ -278,6 +299,8 @@ def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         data.tokenised,
         Cleaning(data.max_length, data.max_ratio),
         tell=tell,
+        max_source=data.max_source,
+        several=data.several,
     )
 
 
@@ -309,7 +332,8 @@ def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:
         path, config = data.hub_path or None, data.hub_config or None
         return load_pairs(data.data, part, task.source, task.target, path, config)
     stem = _stem(data, part)
-    return iter(read_pairs(_place(data, task), part, task.source, task.target, stem))
+    right = task.target if part == "train" else data.references or task.target
+    return iter(read_pairs(_place(data, task), part, task.source, right, stem))
 
 
 def _place(data: Data, task: Task) -> Path:
@@ -341,12 +365,15 @@ def _files(data: Data) -> list[Path]:
     if data.made:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:
-        return [
+        found = [
             find(folder, part, side, _stem(data, part))
             for part in PARTS
             for folder, sides in _sides(data)
             for side in sides
         ]
+        held_out = [part for part in PARTS if part != "train" and data.references]
+        more = (find(data.folder, part, data.references, _stem(data, part)) for part in held_out)
+        return [*found, *more]
     place = Path(data.hub_path or os.devnull)
     return sorted(file for file in (place, *place.rglob("*")) if file.is_file())
 

@@ -33,6 +33,7 @@ from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
+from latentheads.rouge import lead, rouge
 from latentheads.scores import Protocol, Scores, score
 from models import HeadModel
 
@@ -68,6 +69,9 @@ def translate(
             decoding.beam,
             decoding.length_penalty,
             decoding.draws,
+            decoding.max_tokens or None,
+            decoding.min_tokens,
+            decoding.no_repeat,
         )
     lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
     return [line.replace("\n", " ") for line in lines]
@@ -291,7 +295,8 @@ class Run:
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
         scores = asdict(self._score(written, references))
-        return {**scores, "sentences_per_second": len(part) / seconds}, written
+        speed = {"sentences_per_second": len(part) / seconds}
+        return {**scores, **self._rouge(written), **speed}, written
 
     def _score(self, written: Sequence[str], references: Sequence[str]) -> Scores:
         kind = self.settings.data
@@ -318,6 +323,18 @@ class Run:
         if found:
             self.folder.write("test.tasks.txt", "".join(f"{name}\n" for name in names))
         return found
+
+    def _rouge(self, written: Sequence[str]) -> dict[str, Any]:
+        """ROUGE of the test part, and of the first sentence of every source, if asked."""
+        part, source = self.corpus.test, self.corpus.source
+        if not self.settings.decoding.rouge or source is None or part.sources is None:
+            return {}
+        right = part.alternatives or [[line] for line in part.references]
+        first = [lead(source.decode(row.tolist())) for row in part.sources]
+        lines = ["\t".join(each) + "\n" for each in right]
+        self.folder.write("test.alternatives.tsv", "".join(lines))
+        leads = asdict(rouge(first, right)).items()
+        return {**asdict(rouge(written, right)), **{f"lead_{name}": value for name, value in leads}}
 
     def perplexities(self, valid: Report, test: Report) -> list[dict[str, Any]]:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""

@@ -95,6 +95,11 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     if test["paper_bleu"] is not None:
         rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))
         rows.append(("  " + test["paper_signature"], "", ""))
+    if "rouge1" in test:
+        for name, title in (("rouge1", "ROUGE-1"), ("rouge2", "ROUGE-2"), ("rouge_l", "ROUGE-L")):
+            rows.append((title, "", f"{test[name]:.2f}"))
+            rows.append(("  of the first sentence", "", f"{test[f'lead_{name}']:.2f}"))
+        rows.append(("  " + test["signature"], "", ""))
     rows.append(("translation, sentences/s", "", f"{test['sentences_per_second']:,.0f}"))
     return rows
 

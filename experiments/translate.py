@@ -59,6 +59,19 @@ def make_parser() -> Parser:
         help="draws of the heads whose probabilities are averaged; 0: heads at their prior's "
         "location (default: the run's)",
     )
+    parser.add_argument(
+        "--min_tokens", type=int, help="fewest tokens, the end counted (default: the run's)"
+    )
+    parser.add_argument(
+        "--max_tokens",
+        type=int,
+        help="most tokens, the end counted; 0: ten and twice the source's (default: the run's)",
+    )
+    parser.add_argument(
+        "--no_repeat",
+        type=int,
+        help="no n-gram of so many tokens comes twice; 0: any may (default: the run's)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument(
         "--buffer",
@@ -96,6 +109,8 @@ def encode(run: Loaded, lines: list[str], task: int | None) -> Part:
     """The lines as a part of a corpus, without targets of their own."""
     assert run.source is not None
     rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
+    if run.settings.data.max_source:
+        rows = rows.shortened(run.settings.data.max_source)
     if mixture is None or task is None:
         return Part(rows, rows)
     if mixture.tags and len(rows):
@@ -147,8 +162,8 @@ def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
     run = load_run(Path(options.run), options.checkpoint, options.device)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
-    given = {"beam": options.beam, "length_penalty": options.length_penalty}
-    given |= {"draws": options.samples}
+    names = ("beam", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
+    given = {name: options[name] for name in names} | {"draws": options.samples}
     chosen = {name: value for name, value in given.items() if value is not None}
     return run, replace(run.settings.decoding, **chosen), find_task(run, options.task)
 

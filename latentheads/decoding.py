@@ -54,6 +54,8 @@ def beam_search(
     length_penalty: float = 1.0,
     samples: int = 0,
     limit: int | None = None,
+    least: int = 1,
+    no_repeat: int = 0,
 ) -> list[list[Hypothesis]]:
     r"""Searches for the sentences of the highest score, by the rules of fairseq.
 
@@ -81,12 +83,17 @@ def beam_search(
         samples: Draws K of the heads; 0 sets them to their prior's plug-in value.
         limit: Most tokens, EOS counted; when not given, ten and twice the length of the sentence's
             source, or of its target for a language model.
+        least: Fewest tokens, EOS counted; EOS comes earlier at the limit, or where nothing else
+            may.
+        no_repeat: No n-gram of so many tokens comes twice in a sentence; 0: any may.
 
     Returns:
         For every sentence ``beam`` hypotheses, best first; fewer where the limit leaves no more.
     """
     _check(beam, length_penalty, samples, limit)
-    search = _Search(batch, beam, max(samples, 1), _limits(batch, limit), model.density_dtype)
+    _check_length(limit, least, no_repeat)
+    limits, draws = _limits(batch, limit), max(samples, 1)
+    search = _Search(batch, beam, draws, limits, model.density_dtype, least, no_repeat)
     with nullcontext() if samples else PlugIn():
         state = model.begin(search.drawn())
         while not search.done:
@@ -102,8 +109,16 @@ def _check(beam: int, length_penalty: float, samples: int, limit: int | None) ->
         raise ValueError(f"length_penalty must be finite and not negative, got {length_penalty}")
     if samples < 0:
         raise ValueError(f"samples must be 0, for no draws, or more, got {samples}")
+
+
+def _check_length(limit: int | None, least: int, no_repeat: int) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
+    if not 1 <= least <= (least if limit is None else limit):
+        most = "" if limit is None else f" and at most the limit of {limit}"
+        raise ValueError(f"least must be at least 1{most}, got {least}")
+    if no_repeat < 0:
+        raise ValueError(f"no_repeat must be 0, for any, or more, got {no_repeat}")
 
 
 def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
@@ -193,6 +208,8 @@ class _Search:
         draws: Draws of the heads; 1 for the plug-in network.
         limits: Most tokens of each sentence.
         dtype: Of log-probabilities.
+        least: Fewest tokens.
+        no_repeat: Length of the n-grams that may not come twice; 0: any may.
     """
 
     def __init__(
@@ -202,8 +219,11 @@ class _Search:
         draws: int,
         limits: Int[Tensor, " sentence"],
         dtype: torch.dtype,
+        least: int,
+        no_repeat: int,
     ) -> None:
         self.batch, self.beam, self.draws, self.limits = batch, beam, draws, limits
+        self.least, self.no_repeat = least, no_repeat
         self.shortest, longest = (int(limit) for limit in torch.aminmax(limits))
         number, device = len(batch), limits.device
         self.sentences = torch.arange(number, device=device)
@@ -260,10 +280,30 @@ class _Search:
         each += self.log_prob.unsqueeze(-1)
         each[..., PAD] = -torch.inf
         each[..., BOS] = -torch.inf
+        if self.no_repeat:
+            each.scatter_(-1, self._repeating().expand(self.draws, -1, -1, -1), -torch.inf)
+        if self.tokens.shape[-1] < self.least:
+            self._hold(each, at_limit)
         if self.tokens.shape[-1] >= self.shortest:
             other = torch.arange(each.shape[-1], device=each.device) != EOS
             each.masked_fill_(at_limit[:, None, None] & other, -torch.inf)
         return each
+
+    def _repeating(self) -> Int[Tensor, "sentence hypothesis place"]:
+        """The tokens that would end an n-gram a second time; PAD, which never comes, elsewhere."""
+        known, n = self.tokens, self.no_repeat
+        if known.shape[-1] < n:
+            return torch.full_like(known[..., :1], PAD)
+        grams = known.unfold(-1, n, 1)
+        last = known[..., None, known.shape[-1] - n + 1 :]
+        return grams[..., -1].masked_fill(~(grams[..., :-1] == last).all(-1), PAD)
+
+    def _hold(self, each: Tensor, at_limit: Tensor) -> None:
+        """Keeps EOS from coming too early, unless nothing else can come."""
+        end = each[..., EOS].clone()
+        each[..., EOS] = -torch.inf
+        nothing = (each == -torch.inf).all(-1) if self.no_repeat else at_limit[:, None]
+        each[..., EOS] = end.masked_fill(~(nothing | at_limit[:, None]), -torch.inf)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         """Writes to memory of its own: as much afresh for every token costs more than the sum."""

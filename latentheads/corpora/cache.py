@@ -21,7 +21,7 @@ from latentheads.corpora.vocabulary import Vocabulary
 
 __all__ = ["cached"]
 
-FORMAT = 2
+FORMAT = 3
 """Number of the cache's format; a cache of another one is made again."""
 
 NAMES = ("train", "valid", "test")
@@ -97,6 +97,7 @@ def _description(key: str, corpus: Corpus) -> dict[str, Any]:
         "target": corpus.target.to_json(),
         "source": "target" if shared else alone,
         "references": {name: list(part.references) for name, part in parts.items()},
+        "alternatives": {name: [*map(list, part.alternatives)] for name, part in parts.items()},
         "truth": {name: part.truth for name, part in parts.items()},
         "block": {name: part.block for name, part in parts.items()},
         "words": {name: part.words for name, part in parts.items()},
@@ -136,11 +137,20 @@ def _load_part(
     sources = None if source is None else _load_rows(place, f"{name}.source", len(source))
     references, truth = said["references"][name], said["truth"][name]
     task = _load_tasks(place, name, len(said["tasks"])) if said.get("tasks") else None
-    known = [sources, truth, references or None, task]
+    others = said["alternatives"][name]
+    known = [sources, truth, references or None, others or None, task]
     if any(other is not None and len(other) != len(targets) for other in known):
         raise ValueError(f"{place}: the sides of {name} differ in length")
-    block, words = said["block"][name], said["words"][name]
-    return Part(targets, sources, references or (), truth, block, words, task)
+    return Part(
+        targets,
+        sources,
+        references or (),
+        truth,
+        said["block"][name],
+        said["words"][name],
+        task,
+        alternatives=others or (),
+    )
 
 
 def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:

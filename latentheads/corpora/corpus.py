@@ -32,6 +32,7 @@ class Part:
         words: Words of the text, one for the end of each line; None where nobody counted.
         task: The place of each sentence's task in the mixture; None where there are no tasks.
         mixture: The tasks and how they are mixed.
+        alternatives: All texts that count as right for each sentence, where there may be several.
     """
 
     targets: Rows
@@ -42,6 +43,7 @@ class Part:
     words: int | None = None
     task: NDArray[np.int32] | None = None
     mixture: Mixture | None = None
+    alternatives: Sequence[Sequence[str]] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -84,6 +86,7 @@ class Part:
             truth=None if self.truth is None else [self.truth[place] for place in chosen],
             words=None,
             task=None if self.task is None else self.task[chosen],
+            alternatives=[self.alternatives[p] for p in chosen] if self.alternatives else (),
         )
 
     def first(self, number: int) -> Part:

@@ -42,6 +42,7 @@ class HubCorpus:
         revision: Branch or commit of the repository.
         files: Pattern of the files where the repository does not say it itself; may hold
             ``{config}`` and ``{split}``.
+        several: Whether the target is a list of references, and the source one of sentences.
     """
 
     path: str
@@ -51,6 +52,7 @@ class HubCorpus:
     streaming: bool = False
     revision: str | None = None
     files: str | None = None
+    several: bool = False
 
 
 def _converted(path: str, config: str) -> HubCorpus:
@@ -62,8 +64,11 @@ HUB: dict[str, HubCorpus] = {
     "iwslt14": _converted("bbaaaa/iwslt14-de-en", "de-en"),
     "iwslt17": _converted("IWSLT/iwslt2017", "iwslt2017-de-en"),
     "wmt14": HubCorpus("wmt/wmt14", "de-en", streaming=True),
+    "gigaword": replace(_converted("Harvard/gigaword", "default"), column=""),
+    "cnn_dailymail": HubCorpus("abisee/cnn_dailymail", "3.0.0", column=""),
+    "scitldr": replace(_converted("allenai/scitldr", "Abstract"), column="", several=True),
 }
-"""The parallel corpora known by name, all with German and English."""
+"""The parallel corpora known by name: German and English, and texts with their summaries."""
 
 PROSE: dict[str, HubCorpus] = {
     "wikitext-2": HubCorpus("Salesforce/wikitext", "wikitext-2-v1", column="text"),
@@ -257,6 +262,8 @@ def _pairs(
     for place, row in enumerate(chain([first], rest), 1):
         cells = row[corpus.column] if corpus.column else row
         left, right = cells[source], cells[target]
+        if corpus.several and isinstance(left, list) and isinstance(right, list):
+            left, right = " ".join(left), "\t".join(" ".join(one.split()) for one in right)
         if not (isinstance(left, str) and isinstance(right, str)):
             raise ValueError(f"{corpus.path}, row {place}: {source} and {target} must be text")
         yield left, right

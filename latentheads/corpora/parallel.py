@@ -25,6 +25,8 @@ def parallel(
     cleaning: Cleaning = USUAL,
     vocabulary: tuple[Vocabulary, Vocabulary] | None = None,
     tell: Callable[[str], object] | None = None,
+    max_source: int = 0,
+    several: bool = False,
 ) -> Corpus:
     """Makes a corpus from pairs of sentences.
 
@@ -43,10 +45,15 @@ def parallel(
         cleaning: Which training pairs to keep.
         vocabulary: That of the source and that of the target, made before; nothing is learned.
         tell: Called with one line that says how many training pairs were kept.
+        max_source: Most tokens of a source, its end counted; what is longer is cut. 0: any.
+        several: Whether a target line is several references with tabs between. The first is
+            learned and bounded.
 
     Raises:
         ValueError: A part has no pair, or `types` is too small.
     """
+    if several:
+        train = ((left, right.split("\t")[0]) for left, right in train)
     kept, counts = clean(train, cleaning)
     if not kept:
         raise ValueError(f"{name} has nothing to train on: {counts}")
@@ -55,14 +62,14 @@ def parallel(
     source, target = vocabulary or learn(kept, types, joint, lowercase, tokenised)
 
     def held_out(part: str, pairs: Iterable[Pair]) -> Part:
-        found = _encode(pairs, source, target, references=True)
+        found = _encode(pairs, source, target, max_source, references=True, several=several)
         if not len(found):
             raise ValueError(f"{name} has no pair in {part}")
         return found
 
     return Corpus(
         name=name,
-        train=_encode(kept, source, target),
+        train=_encode(kept, source, target, max_source),
         valid=held_out("valid", valid),
         test=held_out("test", test),
         target=target,
@@ -84,11 +91,20 @@ def learn(
 
 
 def _encode(
-    pairs: Iterable[Pair], source: Vocabulary, target: Vocabulary, references: bool = False
+    pairs: Iterable[Pair],
+    source: Vocabulary,
+    target: Vocabulary,
+    max_source: int,
+    references: bool = False,
+    several: bool = False,
 ) -> Part:
     pairs = pairs if isinstance(pairs, list) else list(pairs)
+    every = [right.split("\t") if several else [right] for _, right in pairs]
+    rights = [first for first, *_ in every]
+    sources = source.encode_all(left for left, _ in pairs)
     return Part(
-        targets=target.encode_all(right for _, right in pairs),
-        sources=source.encode_all(left for left, _ in pairs),
-        references=[right for _, right in pairs] if references else (),
+        targets=target.encode_all(rights),
+        sources=sources.shortened(max_source) if max_source else sources,
+        references=rights if references else (),
+        alternatives=every if references and several else (),
     )

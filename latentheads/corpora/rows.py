@@ -93,6 +93,12 @@ class Rows(Sequence[NDArray[np.int32]]):
         """Some of the sentences, in the order asked for."""
         return Rows.of(self[int(place)] for place in places)
 
+    def shortened(self, limit: int) -> Rows:
+        """The first ``limit`` tokens of each at most, the last of them its own last."""
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, got {limit}")
+        return Rows.of(np.append(row[: min(limit, len(row)) - 1], row[-1:]) for row in self)
+
     def pad(self, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Some of the sentences as a matrix, padded to the longest of them."""
         chosen = np.asarray(places, dtype=np.int64)

@@ -238,7 +238,8 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (
         nothing,
         "--data corpsu",
-        "data must be one of grammar, pydoc, multi30k, iwslt14, iwslt17, wmt14, wikitext-2, "
+        "data must be one of grammar, pydoc, multi30k, iwslt14, iwslt17, wmt14, gigaword, "
+        "cnn_dailymail, scitldr, wikitext-2, "
         "wikitext-103, or a folder; got 'corpsu'",
     ),
     (nothing, "--data corpus/train.en", "or a folder; got 'corpus/train.en'"),
@@ -254,6 +255,10 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, "--types 0", "types must be at least 1, got 0"),
     (nothing, "--first -1", "first must be at least 0, got -1"),
     (nothing, "--max_ratio 0.5", "max_ratio must be at least 1, or 0 for none; got 0.5"),
+    (nothing, "--max_source -1", "max_source must be at least 0, got -1"),
+    (nothing, "--task language-model --max_source 5", "max_source is for pairs of texts"),
+    (nothing, "--data grammar --references r", "references is for pairs of texts: a corpus of"),
+    (nothing, "--data multi30k --references r", "references names files of a folder, got data"),
     (nothing, "--max_length -1", "max_length must be at least 0 (0: no limit), got -1"),
     (nothing, "--max_length many", "--max_length"),
     (nothing, "--cache corpus/train.en", "cannot write the cache corpus/train.en: File exists"),

@@ -167,6 +167,16 @@ def test_broken_text_ends_the_output_at_its_line(
     assert say(b"\xff\n", *words)[:2] == (1, [])
 
 
+def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) -> None:
+    plain = ("--min_tokens=1", "--max_tokens=0", "--no_repeat=0")
+    assert say(text(LINES), *plain)[1] == expected
+    assert say(text(LINES), "--max_tokens=1")[1] == [""] * len(LINES)
+    assert all(say(text(LINES), "--min_tokens=9", "--no_repeat=1")[1])
+    status, _, error = say("a", "--min_tokens=5", "--max_tokens=4")
+    assert status == 2
+    assert "max_tokens must be at least min_tokens, 5, got 4" in error
+
+
 def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[str]) -> None:
     assert say(text(LINES), "--beam=2", "--length_penalty=1", "--samples=0")[1] == expected
     other = say(text(LINES), "--beam=1")[1]

@@ -63,12 +63,24 @@ LogProb = Callable[[Sentences], Tensor]
 """Maps token sequences to their log-probability, of whole sentences or of their beginnings."""
 
 
-def naive(log_prob: LogProb, beam: int, penalty: float, limit: int) -> list[Hypothesis]:
+def repeats(tokens: Sequence[int], n: int) -> bool:
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return n > 0 and len(set(grams)) < len(grams)
+
+
+def naive(
+    log_prob: LogProb, beam: int, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+) -> list[Hypothesis]:
     alive: list[list[int]] = [[]]
     ended: list[Hypothesis] = []
     for length in range(1, limit + 1):
         allowed = {EOS} if length == limit else set(range(TYPES)) - {PAD, BOS}
-        grown = [[*before, token] for before in alive for token in allowed]
+        grown = []
+        for before in alive:
+            free = {t for t in allowed - {EOS} if not repeats([*before, t], no_repeat)}
+            if length >= least or not free:
+                free |= {EOS}
+            grown += [[*before, token] for token in free]
         scored = sorted(zip(log_prob(grown).tolist(), grown), reverse=True)[: 2 * beam]
         for score, tokens in scored[:beam]:
             if tokens[-1] == EOS and len(ended) < beam:
@@ -79,9 +91,13 @@ def naive(log_prob: LogProb, beam: int, penalty: float, limit: int) -> list[Hypo
     return sorted(ended, key=lambda found: -found.score)
 
 
-def exhaustive(log_prob: LogProb, penalty: float, limit: int) -> list[Hypothesis]:
+def exhaustive(
+    log_prob: LogProb, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+) -> list[Hypothesis]:
     words = [token for token in range(TYPES) if token not in (PAD, BOS, EOS)]
-    every = [[*y, EOS] for length in range(limit) for y in product(words, repeat=length)]
+    lengths = range(least - 1, limit)
+    every = [[*y, EOS] for length in lengths for y in product(words, repeat=length)]
+    every = [y for y in every if not repeats(y, no_repeat)]
     found = [
         Hypothesis(y, score / len(y) ** penalty, score)
         for y, score in zip(every, log_prob(every).tolist(), strict=True)
@@ -191,6 +207,38 @@ def leaning(model: Any, towards_the_end: float) -> Any:
     return model
 
 
+@every_kind
+@pytest.mark.parametrize("least", [1, 2, 4])
+@pytest.mark.parametrize("no_repeat", [0, 1, 2])
+def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
+    kind: str, least: int, no_repeat: int
+) -> None:
+    model, batch = small(kind), small_batch()
+    found = beam_search(model, batch, WIDE, 0.6, limit=4, least=least, no_repeat=no_repeat)
+    for place in range(len(batch)):
+        agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
+
+
+@every_kind
+@pytest.mark.parametrize("beam", [1, 2, 3])
+@pytest.mark.parametrize(("least", "no_repeat"), [(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
+def test_it_keeps_length_and_repeats_nothing(
+    kind: str, beam: int, least: int, no_repeat: int
+) -> None:
+    model, batch = small(kind), small_batch()
+    rules = {"limit": 9, "least": least, "no_repeat": no_repeat}
+    for place, found in enumerate(beam_search(model, batch, beam, 0.6, **rules)):
+        agree(found, naive(plugged(model, batch, place), beam, 0.6, 9, least, no_repeat))
+        assert not any(repeats(each.tokens, no_repeat) for each in found)
+
+
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_limit_of_its_own_comes_before_the_least(samples: int) -> None:
+    found = beam_search(small(), small_batch(), beam=2, samples=samples, least=17)
+    for row, source in zip(found, SOURCES, strict=True):
+        assert {len(each.tokens) for each in row} <= set(range(min(17, 10 + 2 * len(source)), 99))
+
+
 @pytest.mark.parametrize("samples", [0, 2])
 def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
     model, batch = Watched(leaning(small(), 4)), small_batch()
@@ -240,6 +288,9 @@ def test_half_precision_scores_in_float32() -> None:
         ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
         ({"samples": -1}, "samples must be 0, for no draws, or more, got -1"),
         ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"least": 0}, "least must be at least 1, got 0"),
+        ({"least": 5, "limit": 4}, "least must be at least 1 and at most the limit of 4, got 5"),
+        ({"no_repeat": -1}, "no_repeat must be 0, for any, or more, got -1"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], complaint: str) -> None:

@@ -31,7 +31,9 @@ def alike(left: Corpus, right: Corpus) -> bool:
         parts = [corpus.train, corpus.valid, corpus.test]
         rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
         arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
-        known = [(list(p.references), p.truth, p.block, p.words) for p in parts]
+        known = [
+            (list(p.references), list(p.alternatives), p.truth, p.block, p.words) for p in parts
+        ]
         sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
         return [corpus.name, arrays, known, sides]
 
@@ -43,6 +45,7 @@ def alike(left: Corpus, right: Corpus) -> bool:
     [
         pets,
         lambda: pets(joint=False, tokenised=True),
+        lambda: pets(test=[("Hund", "dog\thound")], several=True),
         lambda: grammar(sentences=50, held_out=5),
         lambda: grammar_sources(sentences=50, held_out=5),
         lambda: story(block=3),
@@ -127,6 +130,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
         describe(target={"kind": "bpe"}),
         describe(source={"kind": "words", "words": 3}),
         describe(references={"train": [], "valid": ["x"], "test": ["x"]}),
+        describe(alternatives={"train": [], "valid": [["x"]], "test": []}),
         describe(truth={}),
         describe(truth=None),
         describe(block={}),

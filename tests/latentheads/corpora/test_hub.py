@@ -108,11 +108,21 @@ def test_a_folder_names_its_splits_itself(tmp_path: Path) -> None:
 
 
 def test_every_known_corpus_says_where_its_parts_are() -> None:
-    assert set(HUB) == {"multi30k", "iwslt14", "iwslt17", "wmt14"}
+    summaries = {"gigaword", "cnn_dailymail", "scitldr"}
+    assert set(HUB) == {"multi30k", "iwslt14", "iwslt17", "wmt14"} | summaries
     for corpus in HUB.values():
         assert set(corpus.splits) == {"train", "valid", "test"}
         assert (corpus.files is None) == (corpus.revision is None)
     assert [name for name, corpus in HUB.items() if corpus.streaming] == ["wmt14"]
+
+
+def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) -> None:
+    rows = [{"source": ["One.", "Two."], "target": ["a\tb ", "c"]}, {"source": "d", "target": "e"}]
+    file = write(tmp_path / "lists.json", rows)
+    options = {"name": "scitldr", "source": "source", "target": "target"}
+    assert load(file, **options) == [("One. Two.", "a b\tc"), ("d", "e")]
+    said = refused(file, **{**options, "name": "mine", "column": ""})
+    assert "source and target must be text" in said
 
 
 def test_another_place_has_no_known_configuration() -> None:
@@ -167,7 +177,7 @@ def test_without_the_library_the_way_out_is_said(
 
 
 def test_an_unknown_name_or_part_is_refused(nested: Path) -> None:
-    known = "multi30k, iwslt14, iwslt17, wmt14"
+    known = "multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, scitldr"
     expected = f"corpus must be one of {known}, or a path given; got 'wmt15'"
     assert refused(nested, name="wmt15", path=None) == expected
     assert refused(nested, part="dev") == "part must be one of train, valid, test; got 'dev'"

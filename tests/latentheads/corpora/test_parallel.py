@@ -45,6 +45,28 @@ def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
     ]
 
 
+def test_the_first_of_several_references_is_the_target() -> None:
+    given = [("Hund", "dog\thound"), ("Katze", "cat")]
+    corpus = pets(test=given, train=[*TRAIN, ("Hund", "dog\thound")], several=True)
+    assert corpus.test.alternatives == [["dog", "hound"], ["cat"]]
+    assert corpus.test.references == ["dog", "cat"]
+    assert text(corpus.test, corpus) == [("Hund", "dog"), ("Katze", "cat")]
+    assert text(corpus.train, corpus)[-1] == ("Hund", "dog")
+    assert corpus.train.alternatives == ()
+    alone = pets(test=given)
+    assert (alone.test.references[0], alone.test.alternatives) == ("dog\thound", ())
+
+
+def test_a_long_source_is_cut_in_every_part() -> None:
+    whole, cut = pets(), pets(max_source=3)
+    for name in ("train", "valid", "test"):
+        left, right = getattr(whole, name), getattr(cut, name)
+        assert [r.tolist() for r in right.targets] == [r.tolist() for r in left.targets]
+        expected = [[*row[:-1][:2].tolist(), EOS] for row in left.sources]
+        assert [row.tolist() for row in right.sources] == expected
+    assert max(whole.test.sources.lengths) > 3
+
+
 def test_references_keep_their_case() -> None:
     corpus = pets(lowercase=True)
     assert corpus.valid.references[0] == "The DOG "

@@ -26,6 +26,14 @@ def test_some_are_taken_in_the_order_asked_for() -> None:
     assert [row.tolist() for row in taken] == [SENTENCES[2], SENTENCES[0], SENTENCES[2]]
 
 
+def test_what_is_cut_keeps_its_last_token() -> None:
+    rows = Rows.of([[4, 5, 6, 2], [7, 2], [8, 9, 2]])
+    assert [row.tolist() for row in rows.shortened(3)] == [[4, 5, 2], [7, 2], [8, 9, 2]]
+    assert [row.tolist() for row in rows.shortened(1)] == [[2], [2], [2]]
+    with pytest.raises(ValueError, match=r"^limit must be at least 1, got 0$"):
+        rows.shortened(0)
+
+
 def test_padding_comes_after_each_sentence() -> None:
     padded = Rows.of(SENTENCES).pad([0, 2, 1])
     assert padded.tolist() == [[5, 2, PAD], [7, 8, 2], [PAD] * 3]

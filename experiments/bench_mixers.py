@@ -1,0 +1,78 @@
+"""Speed of what may mix the positions of a language model, against attention, with the length.
+
+Every row is the same network but for what mixes its positions, with about as many parameters, and
+takes training steps without latents on batches of the same tokens: blocks get longer and fewer.
+Rows take turns within every round, the order rotated; a row's time is its median over rounds.
+
+    attention        every pair of tokens
+    local            attention to the last n tokens, in bands
+    ngram            n-grams of n tokens
+    ngram, slices    the same, each head reading its own slice of every token
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from bench import Parser, positive
+from bench_length import Growth, add_options, begin, check, make_growth, race_at_all, report
+from rivals import Runner, Setting, Size, under
+
+from guides import Tied
+from latentheads import Batch, Head_ELBO
+from models import LanguageModel, make_prior
+
+FULL = Growth(Size(heads=8), (64, 128, 256, 512, 1024, 2048), tokens=2048, rounds=5, warmup=1)
+ROWS: dict[str, dict[str, Any]] = {
+    "attention": {},
+    "local": {"mixers": "local"},
+    "ngram": {"mixers": "ngram"},
+    "ngram, slices": {"mixers": "ngram", "ngram_slices": True},
+}
+
+
+def make_rows(
+    size: Size, window: int, setting: Setting, precision: str, batch: Batch
+) -> list[Runner]:
+    """One network for each row."""
+    runners = []
+    for name, options in ROWS.items():
+        torch.manual_seed(setting.seed)
+        windows: dict[str, Any] = {"windows": str(window)} if options else {}
+        network = replace(size.network, norm="pre", **options, **windows)
+        model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latent=())
+        model = model.to(setting.device)
+        loss, parameters = under(Head_ELBO(analytic=True), model, Tied(model), batch)
+        runners.append(Runner(name, loss, parameters, setting, precision))
+    return runners
+
+
+def make_parser() -> Parser:
+    """Builds the command line."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser("bench_mixers.py", description=__doc__, formatter_class=form)
+    parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")
+    add_options(parser, FULL)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the benchmark."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    growth = make_growth(options, FULL)
+    check(parser, options, growth)
+    setting, facts = begin(options, growth)
+
+    def rows(size: Size, batch: Batch) -> list[Runner]:
+        return make_rows(size, options.window, setting, options.precision, batch)
+
+    report(race_at_all(rows, growth, setting), options, facts | {"window": options.window})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Growth of each mixer with the length: what is measured, written and refused."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pyro
+import pytest
+import torch
+
+from tests.experiments.programs import ROOT
+
+SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 4 --vocabulary 9 --tokens 512 --rounds 1"
+SHORT = [*SMALL.split(), "--length", "512", "--length", "64", "--window", "3", "--threads", "1"]
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alone(
+    tmp_path: Path,
+) -> None:
+    bench = import_module("bench_mixers")
+    file, figure = tmp_path / "mixers.json", tmp_path / "mixers.png"
+    with pyro.validation_enabled(False):
+        bench.main([*SHORT, "--json", str(file), "--figure", str(figure)])
+    written = json.loads(file.read_text())
+    assert written["metadata"]["window"] == 3
+    memory = {(p["row"], p["length"]): p["memory"] for p in written["points"]}
+    assert list(memory) == [(row, length) for length in (64, 512) for row in bench.ROWS]
+    for row in bench.ROWS:
+        grown = memory[row, 512] / memory[row, 64]
+        assert grown > 3 if row == "attention" else grown < 1.05
+    assert figure.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("words", [["--window", "0"], ["--length", "4096"], ["--heads", "3"]])
+def test_a_wrong_argument_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        import_module("bench_mixers").main(words)
+    out, err = capsys.readouterr()
+    assert (left.value.code, out) == (2, "")
+    assert err.startswith("bench_mixers.py: ")
+    assert err.count("\n") == 1

@@ -1,0 +1,81 @@
+"""Summaries: sources cut, several references, ROUGE beside the lead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.rouge import lead, rouge
+from tests.experiments.programs import ROOT
+from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.experiments.test_loading import train
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+def with_references(folder: Path) -> Path:
+    """A folder whose held-out lines have two references, the first of them the target."""
+    write_corpus(folder)
+    for part in ("valid", "test"):
+        right = (folder / f"{part}.de").read_text().split("\n")[:-1]
+        lines = [f"{line}\tgap" for line in right]
+        (folder / f"{part}.refs").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> None:
+    from loading import load_run
+    from tables import result_table
+    from translate import translate_lines
+
+    folder, out = with_references(tmp_path / "corpus"), tmp_path / "run"
+    words = ["--data", str(folder), *LANGUAGES, "--references=refs", "--rouge=true"]
+    run: Any = train(out, *words, "--max_source=4", "--max_tokens=6", "--recipe=transformer")
+    results = run.finish()
+    test = json.loads((out / "results.json").read_text())["test"]
+    assert (out / "test.alternatives.tsv").read_bytes() == (folder / "test.refs").read_bytes()
+    right = [line.split("\t") for line in (folder / "test.refs").read_text().split("\n")[:-1]]
+    written = (out / "test.translations.txt").read_text().split("\n")[:-1]
+    found = rouge(written, right)
+    assert (test["rouge1"], test["rouge2"], test["rouge_l"]) == pytest.approx(
+        (found.rouge1, found.rouge2, found.rouge_l)
+    )
+    sources = run.corpus.test.sources
+    first = [lead(run.corpus.source.decode(row.tolist())) for row in sources]
+    assert test["lead_rouge1"] == pytest.approx(rouge(first, right).rouge1)
+    assert sources.lengths.max() <= 4
+    table = result_table(results)
+    assert "ROUGE-L" in table
+    assert "multi:max" in table
+    loaded = load_run(out)
+    long, short = "the gap of the gap of the gap", loaded.source.encode("the gap of the gap")[:3]
+    head = loaded.source.decode([*short])
+    decoding = loaded.settings.decoding
+    assert translate_lines(loaded, [long], decoding) == translate_lines(loaded, [head], decoding)
+
+
+def test_rouge_stands_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import compare
+
+    data = write_corpus(tmp_path / "corpus")
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--rouge=true", "--seeds=0"]
+    assert compare.main([*words, "--recipes=transformer", "--out", str(tmp_path / "out")]) == 0
+    assert "| ROUGE-1 | ROUGE-2 | ROUGE-L |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("preset", ["gigaword", "cnn_dailymail", "scitldr"])
+def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
+    from command import read_settings
+
+    plan = read_settings(["--preset", preset], "run.py", "", lambda parser: None)[0]
+    assert plan.decoding.rouge
+    assert plan.data.max_source
+    assert plan.data.several == (preset == "scitldr")
