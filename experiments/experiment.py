@@ -20,7 +20,13 @@ from command import Decoding, Settings
 from data import make_corpus
 from folder import Folder
 from loading import begin_with, make_model, vocabularies_to_json
-from pictures import draw_bound, draw_divergence, draw_kl
+from pictures import (
+    draw_bound,
+    draw_divergence,
+    draw_kl,
+    draw_selection,
+    draw_selection_history,
+)
 from tqdm import tqdm
 
 from latentheads import checkpoints
@@ -33,6 +39,7 @@ from latentheads.engine import Engine, Progress
 from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
+from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
 from latentheads.rouge import lead, rouge
 from latentheads.scores import Protocol, Scores, score
 from models import HeadModel
@@ -199,7 +206,10 @@ class Run:
             raise FloatingPointError(
                 f"step {progress.step}: {training.metric} on validation is not finite"
             )
-        self.folder.append({**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site})
+        record = {**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site}
+        if probabilities := selection_probabilities(self.guide):
+            record["selection"] = {n: p.tolist() for n, p in probabilities.items()}
+        self.folder.append(record)
         self.line.set_postfix_str(
             f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
             f"nats/token, {progress.tokens_per_second:,.0f} tokens/s"
@@ -364,6 +374,26 @@ class Run:
         draws = self.settings.samples if samples is None else samples
         return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.log_p)
 
+    def selection(self) -> dict[str, Any]:
+        """Which heads every task speaks with, and the share that two tasks have in common."""
+        selector, mixture = self.model.selector, self.settings.data.mixture
+        chosen, chances = chosen_heads(self.guide), selection_probabilities(self.guide)
+        found: dict[str, Any] = {}
+        for chain in CHAINS:
+            blocks = [m.block.name for m in self.model.selecting if m.block.chain == chain]
+            if selector is None or not set(blocks) & set(chosen):
+                continue
+            sides = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
+            shared = torch.stack([sharing(chosen[block]) for block in blocks]).mean(0)
+            found[chain] = {
+                "tasks": list(sides[not chain.startswith("encoder")]),
+                "chosen": {block: chosen[block].tolist() for block in blocks},
+                "probabilities": {block: chances[block].tolist() for block in blocks},
+                "sharing": shared.tolist(),
+                "by_chance": selector.heads / selector.candidates,
+            }
+        return found
+
     def finish(self) -> dict[str, Any]:
         """Reports on validation and test, writes and returns the results, and draws the plots."""
         settings = self.settings
@@ -377,6 +407,7 @@ class Run:
         with Selected(self.guide):
             heads = divergence(self.model, islice(shown, DIVERGENCE_BLOCKS if long else None))
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
+        selection = self.selection()
         results = {
             "recipe": settings.recipe,
             "guide": settings.guide_name,
@@ -401,11 +432,16 @@ class Run:
             "decoding": asdict(settings.decoding),
             "kl_by_site": test.kl_by_site,
             "kl_how": test.how,
+            "selection": selection,
             "versions": {"torch": torch.__version__, "device": self.device.type},
         }
         draw_bound(self.folder.metrics(), self.folder.path / "bound.png")
         draw_kl(test.kl_by_site, self.folder.path / "kl.png")
         draw_divergence(heads, self.folder.path / "divergence.png")
+        if selection:
+            draw_selection(selection, self.folder.path / "selection.png")
+            history = self.folder.path / "selection-history.png"
+            draw_selection_history(self.folder.metrics(), history)
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
         self.folder.release()
         return results

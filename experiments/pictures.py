@@ -15,7 +15,15 @@ import numpy as np
 from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, chain_of
 
-__all__ = ["draw_bound", "draw_divergence", "draw_elbos", "draw_kl", "draw_pruning"]
+__all__ = [
+    "draw_bound",
+    "draw_divergence",
+    "draw_elbos",
+    "draw_kl",
+    "draw_pruning",
+    "draw_selection",
+    "draw_selection_history",
+]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
 
@@ -180,4 +188,82 @@ def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
     cost.legend(frameon=False)
     for axis in axes.flat:
         axis.set_xlabel("heads left")
+    _save(figure, path)
+
+
+def draw_selection(found: dict[str, Any], path: Path) -> None:
+    """Draws which heads every task speaks with, and how many two tasks share.
+
+    Args:
+        found: By chain: ``tasks``, their names; ``probabilities``, of every block; ``sharing``;
+            ``by_chance``.
+        path: Where to write.
+    """
+    columns = 1 + max(len(side["tasks"]) for side in found.values())
+    figure, axes = plt.subplots(
+        len(found),
+        columns,
+        figsize=(2.3 * columns + 0.6, 2.5 * len(found) + 0.3),
+        squeeze=False,
+        layout="constrained",
+    )
+    image = None
+    for row, (chain, side) in zip(axes, found.items()):
+        blocks = np.array(list(side["probabilities"].values()))
+        for axis in row[len(side["tasks"]) : -1]:
+            axis.set_axis_off()
+        for place, task in enumerate(side["tasks"]):
+            image = row[place].imshow(blocks[:, place], vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            layers, heads = np.nonzero(np.array(list(side["chosen"].values()))[:, place])
+            row[place].scatter(heads, layers, s=14, color="#d98032", edgecolor="white", lw=0.5)
+            row[place].set_title(f"{chain}: {task or 'all'}", fontsize=9)
+            row[place].set_xlabel("candidate", fontsize=8)
+            row[place].set_ylabel("layer", fontsize=8)
+            row[place].set_yticks(range(len(blocks)))
+        _draw_sharing(row[-1], side)
+    if image is not None:
+        figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
+    _save(figure, path)
+
+
+def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
+    """Draws a matrix of tasks, each number written in its cell."""
+    matrix, names = np.array(side["sharing"]), [name or "all" for name in side["tasks"]]
+    axis.imshow(matrix, vmin=0, vmax=1, cmap="Greens")
+    for y, x in np.ndindex(matrix.shape):
+        colour = "white" if matrix[y, x] > 0.6 else "black"
+        axis.text(x, y, f"{matrix[y, x]:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    axis.set_xticks(range(len(names)), names, fontsize=8, rotation=30)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set_title(f"heads in common ({side['by_chance']:.2f} by chance)", fontsize=9)
+
+
+def draw_selection_history(records: list[dict[str, Any]], path: Path) -> None:
+    """Draws the posterior probability of every candidate over training, a panel a block.
+
+    Args:
+        records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
+        path: Where to write.
+    """
+    blocks = list(records[-1]["selection"])
+    columns = min(4, len(blocks))
+    rows = -(-len(blocks) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3 * columns, 2.1 * rows + 0.5), squeeze=False, layout="constrained"
+    )
+    steps = [record["step"] for record in records]
+    for axis in axes.flat[len(blocks) :]:
+        axis.set_axis_off()
+    for axis, block in zip(axes.flat, blocks):
+        values = np.array([record["selection"][block] for record in records])
+        for task in range(values.shape[1]):
+            lines = axis.plot(steps, values[:, task], color=f"C{task}", linewidth=0.9, marker=".")
+            lines[0].set_label(f"task {task}")
+        axis.set_ylim(-0.02, 1.02)
+        axis.set_title(block, fontsize=9)
+        axis.set_xlabel("updates", fontsize=8)
+        axis.set_ylabel("q(speaks)", fontsize=8)
+    most = max(axes.flat, key=lambda axis: len(axis.get_lines()))
+    handles, labels = most.get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
     _save(figure, path)

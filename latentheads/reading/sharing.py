@@ -1,0 +1,37 @@
+"""Which heads each task speaks with, and how many two tasks have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["chosen_heads", "selection_probabilities", "sharing"]
+
+
+@torch.no_grad()
+def selection_probabilities(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
+    """The posterior probability of every candidate of a block to speak, by task."""
+    families = getattr(guide, "selections", {})
+    return {key.replace("_", "."): family().mean.cpu() for key, family in families.items()}
+
+
+@torch.no_grad()
+def chosen_heads(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
+    """The likeliest selection of every block: ones and zeros."""
+    families = getattr(guide, "selections", {})
+    return {key.replace("_", "."): family().mode.cpu() for key, family in families.items()}
+
+
+def sharing(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
+    r"""The share of two tasks' heads that they have in common.
+
+    .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)
+
+    Two random halves of the candidates share a half. A task without heads shares none.
+    """
+    common = chosen @ chosen.T
+    size = chosen.sum(-1)
+    return common / torch.minimum(size[:, None], size[None, :]).clamp_min(1)
