@@ -167,7 +167,7 @@ def _fixed(model: nn.Module, draw: Terms) -> bool:
     """Whether every latent that was drawn is a block's logits without noise."""
     blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
     points = {block.block.site() for block in blocks if isinstance(block.prior, Point)}
-    return bool(blocks) and points.issuperset(draw.kl)
+    return bool(blocks) and not draw.shared_kl and points.issuperset(draw.kl)
 
 
 def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -28,6 +28,7 @@ from tests.tiny import (
     TARGET_TYPES,
     TARGETS,
     attach,
+    counting,
     jiggle,
     sizes,
 )
@@ -234,6 +235,17 @@ def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -
     shared = sum(one.kl_by_site[site] for site in found.shared_kl)
     again = sum(report.kl_by_site[site] for site in found.shared_kl)
     assert again == pytest.approx(shared / 2)
+
+
+def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
+    model = make("group")
+    guide = jiggle(Tied(model).double(), 1.0)
+    with counting(model) as seen:
+        report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=4)
+    assert seen.count("encoder.0.self") == 2 * (4 + 1)
+    twice = evaluate(model, guide, [two_tasks()], samples=4)
+    assert report.log_likelihood == pytest.approx(twice.log_likelihood)
+    assert report.effective_sample_size <= 4
 
 
 @every_law
