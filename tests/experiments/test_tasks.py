@@ -470,7 +470,7 @@ def test_heads_are_read_on_sentences_of_every_task() -> None:
 
     options = {"data": "grammar", "held_out": 9}
     corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
-    part = analyse._first(corpus.test, 6)
+    part = corpus.test.first(6)
     assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
     parses = analyse._of_grammar(corpus.train, corpus)
     assert set(parses.part.task.tolist()) == {0}
