@@ -64,9 +64,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def run_all(words: list[str], recipes: list[str], seeds: list[int], out: Path) -> pd.DataFrame:
+def run_all(
+    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str = "compare.py"
+) -> pd.DataFrame:
     """Runs every recipe with every seed, or reads what a finished run wrote."""
-    plans = [(recipe, _plan(words, recipe, seed, out)) for seed in seeds for recipe in recipes]
+    plans = [
+        (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
+    ]
     corpus = make_corpus(plans[0][1].data, tell=print)
     rows = []
     for label, plan in plans:
@@ -98,13 +102,13 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
     return out / f"{recipe.replace(':', '.')}-seed{seed}"
 
 
-def _plan(words: list[str], recipe: str, seed: int, out: Path) -> Settings:
+def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Settings:
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
     pair += [] if law is None else ["--select", law]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*words, *own], "compare.py", DESCRIPTION, extend)[0]
+    return read_settings([*words, *own], prog, DESCRIPTION, extend)[0]
 
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
@@ -200,13 +204,14 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["| recipe | seeds | " + " | ".join(shown.values()) + " | parameters |"]
     lines.append("|---|" + "---:|" * (len(shown) + 2))
     for place, row in enumerate(rows):
-        cells = [_cell(row, name, place) for name in shown]
+        cells = [cell(row, name, place) for name in shown]
         ends = f"{row['parameters']:,}"
         lines.append(f"| `{row['recipe']}` | {row['seeds']} | {' | '.join(cells)} | {ends} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: dict[str, Any], name: str, place: int) -> str:
+def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
+    """A mean with its interval; nothing where the first row is compared with itself."""
     if name in ("difference", "p") and place == 0:
         return ""
     if name == "p":
@@ -220,11 +225,37 @@ def _cell(row: dict[str, Any], name: str, place: int) -> str:
     return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _numbers(text: str) -> list[int]:
+def seed_numbers(text: str) -> list[int]:
+    """The seeds that a word names."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
         raise ValueError(f"seeds must be whole numbers with commas between, got {text!r}") from None
+
+
+def check_words(
+    words: Sequence[str],
+    recipes: Sequence[str],
+    seeds: str,
+    more: Sequence[str] = (),
+    prog: str = "compare.py",
+) -> None:
+    """Refuses options of a single run, and what is named twice.
+
+    Args:
+        words: The command line.
+        recipes: The recipes.
+        seeds: The seeds, comma between.
+        more: Further options that are refused.
+        prog: The program's name.
+    """
+    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
+    taken = own & {word.partition("=")[0] for word in words}
+    if taken:
+        raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
+    for name, given in (("recipes", recipes), ("seeds", seeds.split(","))):
+        if len(set(given)) < len(given):
+            raise ValueError(f"{name} must differ from each other, got {','.join(given)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -234,17 +265,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     try:
-        taken = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard"} & {
-            w.partition("=")[0] for w in words
-        }
-        if taken:
-            raise ValueError(
-                f"{min(taken)} belongs to run.py: compare.py takes --recipes and --seeds"
-            )
-        for name, given in (("recipes", recipes), ("seeds", options.seeds.split(","))):
-            if len(set(given)) < len(given):
-                raise ValueError(f"{name} must differ from each other, got {','.join(given)}")
-        runs = run_all(words, recipes, _numbers(options.seeds), out)
+        check_words(words, recipes, options.seeds)
+        runs = run_all(words, recipes, seed_numbers(options.seeds), out)
     except ValueError as mistake:
         print(f"compare.py: error: {mistake}", file=sys.stderr)
         return 2

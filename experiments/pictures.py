@@ -23,6 +23,7 @@ __all__ = [
     "draw_pruning",
     "draw_selection",
     "draw_selection_history",
+    "draw_sweep",
 ]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
@@ -266,4 +267,43 @@ def draw_selection_history(records: list[dict[str, Any]], path: Path) -> None:
     most = max(axes.flat, key=lambda axis: len(axis.get_lines()))
     handles, labels = most.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
+    _save(figure, path)
+
+
+def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws quality against the number of heads, a line a recipe, as the paper's figure 3.
+
+    Args:
+        rows: One dictionary a recipe and number of heads, with intervals, as a sweep writes them.
+        path: Where to write.
+    """
+    shown = [
+        (name, label)
+        for name, label in (
+            ("bleu", "BLEU (test)"),
+            ("perplexity_plug_in", "perplexity by word, plug-in (test)"),
+            ("plug_in", "plug-in (no bound), nats per target token (test)"),
+            ("elbo", "bound (ELBO), nats per target token (test)"),
+            ("parameters", "parameters"),
+        )
+        if name in rows[0]
+    ]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(3.8 * len(shown), 3.8), layout="constrained", squeeze=False
+    )
+    recipes = list(dict.fromkeys(row["recipe"] for row in rows))
+    for axis, (name, label) in zip(axes.flat, shown):
+        for recipe in recipes:
+            mine = [row for row in rows if row["recipe"] == recipe]
+            middle = np.array([row[name] for row in mine], dtype=float)
+            ends = [[row.get(f"{name}_{end}", np.nan) for row in mine] for end in ("low", "high")]
+            spread = np.nan_to_num(np.abs(np.array(ends, dtype=float) - middle))
+            heads = [row["heads"] for row in mine]
+            axis.errorbar(heads, middle, spread, fmt="o-", capsize=3, label=recipe)
+        axis.set_xscale("log", base=2)
+        ticks = sorted({row["heads"] for row in rows})
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xlabel("heads of every block")
+        axis.set_ylabel(label)
+    axes[0, 0].legend(frameon=False)
     _save(figure, path)

@@ -149,7 +149,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
         ("--heads=5,x", "heads must be whole numbers with commas between, got '5,x'"),
         ("--chains=encoder", "unknown chain 'encoder': choose from all"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
-        ("--by=magic", "--by: choose from 'gradient', 'random'"),
+        ("--by=magic", "--by: choose from 'gradient', 'gates', 'random'"),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
         ("--out={runs}/transformer", "is a run folder: choose another --out"),

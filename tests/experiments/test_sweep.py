@@ -1,0 +1,76 @@
+"""A sweep over the number of heads: one table, one figure, finished runs used again."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.experiments.programs import ROOT, SHORT
+
+FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT, "--samples=1"]
+
+
+@pytest.fixture(autouse=True)
+def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    torch.set_default_dtype(torch.float32)
+
+
+def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sweep
+
+    recipes = ["--recipes", "transformer,coda-released", "--seeds=0"]
+    words = [*recipes, *FEW, "--layers=2", "--out", str(tmp_path)]
+    assert sweep.main([*words, "--head_numbers", "2,4"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("parameters; corpus") == 4
+    assert "| `coda-released` | 4 |" in said
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["recipe"], row["heads"]) for row in rows] == [
+        ("transformer", "2"),
+        ("transformer", "4"),
+        ("coda-released", "2"),
+        ("coda-released", "4"),
+    ]
+    plain, wide, fused, wide_fused = (int(row["parameters"]) for row in rows)
+    blocks = 3
+    assert plain == wide
+    assert fused - plain == blocks * (24 * 2**2 + 9 * 2)
+    assert wide_fused - plain == blocks * (24 * 4**2 + 9 * 4)
+    assert all(row["bleu"] and row["elbo"] and row["head_divergence"] for row in rows)
+    assert (tmp_path / "heads.png").stat().st_size > 5000
+    assert sweep.main([*words, "--head_numbers=4,2"]) == 0
+    assert "parameters; corpus" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--head_numbers=3", "head_numbers must divide the width 8, got 3"),
+        ("--head_numbers=2,x", "head_numbers must be whole numbers with commas between"),
+        ("--head_numbers=2,2", "head_numbers must differ from each other, got 2,2"),
+        ("--heads=4", "--heads belongs to run.py: sweep.py takes"),
+        ("--recipes=coda,codda", "unknown recipe 'codda'"),
+        ("--seeds=0,0", "seeds must differ from each other, got 0,0"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sweep
+
+    try:
+        status: object = sweep.main(["--head_numbers=2", *FEW, f"--out={tmp_path}", *words.split()])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sweep.py: error: ")
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
