@@ -124,12 +124,11 @@ class Run:
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
         training, train = settings.training, self.corpus.train
-        self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         self.engine = Engine(
             self.model,
             self.guide,
-            self.corpus.train,
-            settings.training,
+            train,
+            training,
             settings.seed,
             accelerator,
         )
@@ -138,10 +137,11 @@ class Run:
         self.line: Any = None
         self.reported, self.averaged = 0, 0
         self.digest = self._digest()
+        if settings.start and not self.folder.resumable:
+            begin_with(settings.start, self.corpus, self.model, self.guide)
+        self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         if self.folder.resumable:
             self._resume()
-        elif settings.start:
-            begin_with(settings.start, self.corpus, self.model, self.guide)
 
     @property
     def main(self) -> bool:

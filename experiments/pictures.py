@@ -174,8 +174,8 @@ def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
         quality[0].set_ylabel("BLEU (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, style in (
-        ("plug_in", "plug-in network (no bound)", "x:"),
         ("elbo", "bound (ELBO)", "o-"),
+        ("plug_in", "plug-in network (no bound)", "kx:"),
     ):
         values = [point["valid"][name] for point in points]
         quality[-1].plot(heads, values, style, label=label)

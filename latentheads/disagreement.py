@@ -113,7 +113,7 @@ class Disagreement:
             block.watch = watch
 
         for block in chosen:
-            if block.block.heads > 1:
+            if block.attention.speakers > 1:
                 listen(block)
         try:
             yield found

@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         top = tmp_path_factory.mktemp("gates")
         short = ["--steps=3", "--report_every=3"]
         assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
-        gated = [*FEW, *PRESSED, "--begin", str(top / "plain"), "--out", str(top / "gated")]
+        gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
         assert run.main(gated) == 0
         yield top
 
@@ -84,11 +84,11 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
     from experiment import Run
 
     plain = load(runs / "plain")
-    begun = Run(settings("--begin", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}"))
+    begun = Run(settings("--start", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}"))
     theirs = weights(model=plain.model, guide=plain.guide)
     mine = weights(model=begun.model, guide=begun.guide)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    again = Run(settings("--begin", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}"))
+    again = Run(settings("--start", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}"))
     gated = load(runs / "gated")
     for family, other in zip(
         again.guide.selections.values(), gated.guide.selections.values(), strict=True
@@ -127,10 +127,16 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
         ("--gates=all --select=group", "either selected or gated"),
         ("--gates=all --gate_open=1", "gate_open must lie between 0 and 1, got 1"),
         ("--gates=all --gate_heads=6", "gate_heads must lie in 0 ... 5, got 6"),
-        ("--begin={runs}/none", "begin: {runs}/none is no finished run"),
-        ("--begin={runs}/plain --width=16", "belongs to another model"),
-        ("--begin={runs}/plain --sentences=50", "was trained with another vocabulary"),
-        ("--begin={runs}/gated", "belongs to another model: it has guide.selections"),
+        ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
+        ("--start={runs}/plain --width=16", "has another network"),
+        (
+            "--start={runs}/plain --sentences=50",
+            "was trained with another vocabulary than its corpus gives now",
+        ),
+        (
+            "--start={runs}/gated",
+            "has another network: model.pressure.value has no place in this one",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(

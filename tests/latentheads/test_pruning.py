@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from pyro import poutine
 
 from latentheads import Batch, PlugIn, checkpoints
 from latentheads.attention import LatentAttention
 from latentheads.bound import terms
 from latentheads.checkpoints import weights
 from latentheads.decoding import beam_search
+from latentheads.disagreement import Disagreement
 from latentheads.evaluation import plug_in_log_likelihood
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, most_important, remove_heads
@@ -275,3 +277,16 @@ def test_the_least_important_heads_go_first() -> None:
     assert kept == {"encoder.0.self": [0, 1, 2], "decoder.0.self": [1], "decoder.0.cross": []}
     with pytest.raises(ValueError, match="heads must lie between 3 and 7, got 2"):
         most_important(importance, 2, ["decoder-self", "decoder-cross"])
+
+
+def test_heads_that_are_left_may_be_rewarded_for_differing(batch: Batch) -> None:
+    model = build(prior="cascaded")
+    remove_heads(model, kept_of(model))
+    model.disagreement = Disagreement(("output", "subspace", "position"), diagonal=False)
+    with poutine.trace() as found:
+        model.train()(batch)
+    factors = {name: n["fn"].log_factor for name, n in found.trace.nodes.items() if "agree" in name}
+    assert set(factors) == {
+        f"{name}.disagreement" for name in ("decoder.0.self", "decoder.1.cross")
+    }
+    assert all(value.isfinite().all() for value in factors.values())
