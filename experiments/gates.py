@@ -23,7 +23,7 @@ class Gates:
         gates: Give every head of these chains a Hard Concrete gate, one for all sentences: none,
             all, or some chains, comma between.
         gate_open: Prior probability that a gate is open; the KL is counted from it.
-        gate_start: log alpha of every gate at the start; at 4 nearly all are fully open.
+        gate_start: log alpha of every gate at the start; from 2.4 on a gate is open at test time.
         gate_temperature: beta of the law of the gates.
         gate_penalty: L0 penalty while training: lambda, in nats a target token for an open head.
         gate_heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
@@ -33,11 +33,11 @@ class Gates:
 
     gates: str = "none"
     gate_open: float = 0.5
-    gate_start: float = 4.0
+    gate_start: float = 3.0
     gate_temperature: float = 0.33
     gate_penalty: float = 0.0
     gate_heads: int = 0
-    gate_rate: float = 2e-5
+    gate_rate: float = 1e-4
 
     def __post_init__(self) -> None:
         chains = chains_of(self.gates)

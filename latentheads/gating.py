@@ -64,7 +64,7 @@ class Gating(Selector):
     """
 
     prior_open: float = 0.5
-    location: float = 4.0
+    location: float = 3.0
     temperature: float = 0.33
     pressure: Pressure = field(default_factory=Pressure)
 
