@@ -7,6 +7,8 @@ turns within every round, the order rotated; a row's time is its median over rou
     transformer            no noise
     cascaded               the posterior reads the logits below through the fusion
     cascaded, fusion kept  the same, the fusion's hidden activations kept for the backward pass
+    transformer+group      H of 2H candidates for one task: the weights of the chosen are gathered
+    transformer+selection  all 2H candidates computed, half of them masked
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ import torch
 from bench import Parser, Plan, metadata, positive, progress, quartiles, race, writable
 from rivals import PRECISIONS, RECIPES, Runner, Setting, Size, under
 from torch import Tensor
+from words import split_law
 
 from latentheads import Batch, Head_ELBO, fusion
 from latentheads.batch import EOS, SPECIALS
 from latentheads.fusion import Fusion
+from latentheads.selecting import LAWS, Selector
 from models import LanguageModel, make_prior
 
 KEPT = ", fusion kept"
@@ -88,9 +92,12 @@ def make_rows(
 ) -> list[Runner]:
     """A recipe, and where it has a fusion the same with all activations kept."""
     torch.manual_seed(setting.seed)
-    prior, guide_of = RECIPES[recipe]
+    name, law = split_law(recipe)
+    prior, guide_of = RECIPES[name]
     network = replace(size.network, norm="pre")
-    model: Any = LanguageModel(size.vocabulary, make_prior(prior), network).to(setting.device)
+    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
+    model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
     loss, parameters = under(Head_ELBO(analytic=True), model, guide, batch)
     runners = [Runner(recipe, loss, parameters, setting, precision)]
@@ -203,8 +210,10 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--recipe",
         action="append",
-        choices=RECIPES,
-        help="may be repeated; default: transformer, cascaded",
+        choices=[*RECIPES, *(f"{recipe}+{law}" for recipe in RECIPES for law in LAWS)],
+        metavar="RECIPE",
+        help=f"{', '.join(RECIPES)}, behind a + a law of selection: {', '.join(LAWS)}; may be "
+        "repeated; default: transformer, cascaded",
     )
     add_options(parser, FULL)
     return parser

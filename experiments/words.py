@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import yaml
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.names import CHAINS
-from latentheads.selecting import LAWS
+from latentheads.selecting import LAWS, Law
 from models import PRIORS, Prior
 
 __all__ = [
@@ -104,10 +104,10 @@ def _expanded(word: str, value: str) -> list[str]:
     return [word, class_path(word[2:7], value), *select]
 
 
-def split_law(name: str) -> tuple[str, str | None]:
+def split_law(name: str) -> tuple[str, Law | None]:
     """``cascaded+group`` is ``cascaded`` and selects its heads by ``group``."""
     first, _, last = name.rpartition("+")
-    return (first, last) if last in LAWS else (name, None)
+    return (first, cast(Law, last)) if last in LAWS else (name, None)
 
 
 def _selecting(word: str, value: str) -> tuple[str, list[str]]:

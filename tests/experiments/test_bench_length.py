@@ -35,6 +35,16 @@ def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> No
     assert figure.stat().st_size > 1000
 
 
+def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
+    file = tmp_path / "length.json"
+    recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+selection")]
+    done = program("bench_length.py", *SHORT, *recipes, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    points = json.loads(file.read_text())["points"]
+    plain, group, every = (point["memory"] for point in points if point["length"] == 16)
+    assert plain <= group < every
+
+
 def test_only_a_fusion_can_be_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
