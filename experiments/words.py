@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
@@ -107,7 +107,7 @@ def _expanded(word: str, value: str) -> list[str]:
 def split_law(name: str) -> tuple[str, Law | None]:
     """``cascaded+group`` is ``cascaded`` and selects its heads by ``group``."""
     first, _, last = name.rpartition("+")
-    return (first, cast(Law, last)) if last in LAWS else (name, None)
+    return (first, last) if last in LAWS else (name, None)
 
 
 def _selecting(word: str, value: str) -> tuple[str, list[str]]:
