@@ -228,7 +228,10 @@ def draw_selection(found: dict[str, Any], path: Path) -> None:
 
 
 def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
-    """Draws a matrix of tasks, each number written in its cell."""
+    """Draws a matrix of tasks, each number written in its cell; nothing of a single task."""
+    if len(side["tasks"]) < 2:
+        axis.set_axis_off()
+        return
     matrix, names = np.array(side["sharing"]), [name or "all" for name in side["tasks"]]
     axis.imshow(matrix, vmin=0, vmax=1, cmap="Greens")
     for y, x in np.ndindex(matrix.shape):

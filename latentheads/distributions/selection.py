@@ -55,6 +55,11 @@ class Selection(TorchDistribution):
         """The probability of every candidate to be chosen."""
 
     @property
+    def open(self) -> Float[Tensor, "*batch candidate"]:
+        """The probability of every candidate to speak."""
+        return self.mean
+
+    @property
     @abstractmethod
     def mode(self) -> Float[Tensor, "*batch candidate"]:
         """The most probable choice; among equals, the lower candidates."""

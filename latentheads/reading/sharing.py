@@ -15,14 +15,15 @@ __all__ = ["chosen_heads", "selection_probabilities", "sharing"]
 def selection_probabilities(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
     """The posterior probability of every candidate of a block to speak, by task."""
     families = getattr(guide, "selections", {})
-    return {key.replace("_", "."): family().mean.cpu() for key, family in families.items()}
+    return {key.replace("_", "."): family().open.cpu() for key, family in families.items()}
 
 
 @torch.no_grad()
 def chosen_heads(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
-    """The likeliest selection of every block: ones and zeros."""
+    """The likeliest selection of every block: one where a head speaks, else zero."""
     families = getattr(guide, "selections", {})
-    return {key.replace("_", "."): family().mode.cpu() for key, family in families.items()}
+    modes = {key.replace("_", "."): family().mode.cpu() for key, family in families.items()}
+    return {block: (mode > 0).to(mode) for block, mode in modes.items()}
 
 
 def sharing(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
