@@ -266,7 +266,7 @@ def test_subwords_stand_behind_the_very_prompt(
         return [target.encode("old men") for _ in prompts]
 
     loaded: Any = SimpleNamespace(
-        target=target, settings=SimpleNamespace(data=SimpleNamespace(block=0))
+        target=target, guide=None, settings=SimpleNamespace(data=SimpleNamespace(block=0))
     )
     found = list(continued(loaded, sampler, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
