@@ -92,7 +92,8 @@ class Selecting:
             raise ValueError("candidates needs --select selection, subset or group")
         if self.families and self.select != "static":
             raise ValueError("families needs --select static")
-        chains_of(self.select_chains)
+        if chains_of(self.select_chains) == ():
+            raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Any:
         """Makes the selector of a model; None where all heads speak.
@@ -121,6 +122,8 @@ class Selecting:
         """The family of every task of a side; those in none have one of their own."""
         if not self.families:
             return ()
+        if not any((*sources, *targets)):
+            raise ValueError("families are of tasks: give --tasks")
         families = [family.split(",") for family in self.families.split("|")]
         for name in (name for family in families for name in family):
             if name not in {*sources, *targets}:

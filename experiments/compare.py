@@ -20,7 +20,7 @@ from folder import Folder
 from pictures import draw_elbos
 from scipy import stats
 from score import compare, read_run
-from words import split_law
+from words import split_law, without
 
 from latentheads.selecting import LAWS
 
@@ -106,7 +106,10 @@ def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Set
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
-    pair += [] if law is None else ["--select", law]
+    pair += ["--select", law or "none"]
+    foreign = ["--candidates"] if law in (None, "static") else []
+    foreign += [] if law == "static" else ["--families"]
+    words = without(words, foreign)
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
     return read_settings([*words, *own], prog, DESCRIPTION, extend)[0]
 
@@ -261,7 +264,8 @@ def check_words(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _, options = read_settings(words, "compare.py", DESCRIPTION, extend)
+    own = without(words, ("--candidates", "--families"))
+    _, options = read_settings(own, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     try:

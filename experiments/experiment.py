@@ -123,6 +123,8 @@ class Run:
         torch.manual_seed(settings.seed)
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
+        if settings.train == "adapters":
+            self.guide.requires_grad_(False)
         training, train = settings.training, self.corpus.train
         self.engine = Engine(
             self.model,

@@ -86,6 +86,11 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         model = Translation(len(source), types, prior, network, latent, **more)
+    if settings.selecting.select != "none" and not model.selecting:
+        raise ValueError(
+            f"--select {settings.selecting.select}: this network has no attention in "
+            f"select_chains {settings.selecting.select_chains}"
+        )
     if settings.train == "adapters":
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(".adapters." in name)

@@ -14,6 +14,7 @@ import compare
 import pandas as pd
 from command import Parser, read_settings
 from pictures import draw_sweep
+from words import without
 
 DESCRIPTION = (
     "Trains several recipes with several numbers of heads at constant width: the more heads, "
@@ -33,18 +34,6 @@ def extend(parser: Parser) -> None:
     parser.add_argument(
         "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma between"
     )
-
-
-def without(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    """A command line without some options and their values."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if not skip and name not in names:
-            kept.append(word)
-        skip = not skip and name in names and not equals
-    return kept
 
 
 def sweep(

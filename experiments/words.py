@@ -28,6 +28,7 @@ __all__ = [
     "name_of",
     "presets",
     "split_law",
+    "without",
 ]
 
 HERE = os.getcwd()
@@ -112,10 +113,12 @@ def split_law(name: str) -> tuple[str, Law | None]:
 
 def _selecting(word: str, value: str) -> tuple[str, list[str]]:
     """A guide or recipe without its law of selection, and the words that say the law."""
-    name, law = split_law(value)
-    if law is None or word not in ("--guide", "--recipe"):
+    if word not in ("--guide", "--recipe"):
         return value, []
-    return name or "tied", ["--select", law]
+    name, law = split_law(value)
+    if word == "--recipe" and not name:
+        raise ValueError(f"recipe {value!r} is a law of selection alone: use --guide {law}")
+    return name or "tied", ["--select", law or "none"]
 
 
 def _defaults(words: list[str]) -> list[str]:
@@ -125,7 +128,7 @@ def _defaults(words: list[str]) -> list[str]:
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
         if own and not {f"--{kind}", "--recipe"} & set(words):
             found += [f"--{kind}", class_path(kind, name)]
-    selects = any(pair[0] == "--guide" and pair[1] in LAWS for pair in pairwise(words))
+    selects = any(word == "--guide" and not split_law(name)[0] for word, name in pairwise(words))
     if selects and not {"--prior", "--recipe"} & set(words):
         found += ["--prior", class_path("prior", "delta")]
     return found
@@ -138,6 +141,18 @@ def _split_equals(arguments: Sequence[str]) -> list[str]:
         named = name in (*SHORT, *JOINED) and equals
         words += [name, value] if named else [argument]
     return words
+
+
+def without(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """A command line without some options and their values."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if not skip and name not in names:
+            kept.append(word)
+        skip = not skip and name in names and not equals
+    return kept
 
 
 def _lookup(kind: str, name: str, table: dict[str, T]) -> T:
@@ -201,7 +216,7 @@ def load_yaml(text: str) -> Any:
         if (named := value.pop("recipe", None)) is not None:
             if {"prior", "guide"} & set(value):
                 raise ValueError("recipe sets both prior and guide: drop prior and guide")
-            named, law = split_law(named)
+            named, law = split_law(str(named))
             value |= {} if law is None else {"select": law}
             recipe = _lookup("recipe", named, RECIPES)
             value = {"prior": recipe.prior, "guide": recipe.guide, **value}

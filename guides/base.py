@@ -21,14 +21,17 @@ __all__ = ["Guide", "Reader"]
 class Reader(GuideMessenger, nn.Module):
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
-    At every latent site Pyro calls :meth:`get_posterior` with the site's prior, conditioned on all
-    that was drawn before. Unlike Pyro's ``AutoMessenger`` this is a plain module: its parameters
-    are told to ``SVI`` in each pass and never stand in the global parameter store.
+    At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
+    prior, conditioned on all that was drawn before. Unlike Pyro's ``AutoMessenger`` this is a plain
+    module: its parameters are told to ``SVI`` in each pass and never stand in the global parameter
+    store.
 
     Where the model's blocks select their heads, every guide has a posterior of the selection too.
 
     Attributes:
         selections: The posterior of each block's selection.
+        reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
+            go of as soon as their KL is known; values are always there.
         passes: Passes of the network that one bound costs.
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
 
@@ -37,6 +40,7 @@ class Reader(GuideMessenger, nn.Module):
     """
 
     trace: Any
+    reads_trace = False
     passes = 1
     tied_prior: str | None = None
 

@@ -59,17 +59,29 @@ class MeanField(Guide):
             return super().__call__(*args, **kwargs)
 
     def prepare(self) -> None:
+        """Computes every block's scores, as soon as it is known which heads speak."""
+        self._plain: dict[str, Any] = {}
+        if not self._selecting:
+            self._read()
+
+    def _read(self) -> None:
         """Computes every block's scores without noise and without dropout."""
+        drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),
             poutine.block(),
             poutine.trace() as plain,
             PlugIn(),
         ):
-            self.model.states(self.batch)
+            if drawn:
+                self.model.states(self.batch, self.model.choose(self.batch, drawn))
+            else:
+                self.model.states(self.batch)
         nodes = plain.trace.nodes
         self._plain = {key: nodes[site]["fn"].context.scores for site, key in self._keys.items()}
 
     def posterior(self, block: str, context: HeadContext) -> HeadLogits:
         """Replaces what the block knows by what it knows without noise."""
+        if not self._plain:
+            self._read()
         return super().posterior(block, replace(context, scores=self._plain[block], below=None))

@@ -365,17 +365,26 @@ class LatentAttention(nn.Module):
         update = self.attention.read_out(spoken, v, mask, gate, choice)
         return update, logits if choice is None else self.attention.placed(logits, choice)
 
-    def choose(self, task: Int[Tensor, " sentence"] | None, common: bool) -> Choice:
+    def choose(
+        self, task: Int[Tensor, " sentence"] | None, common: bool, drawn: Tensor | None = None
+    ) -> Choice:
         """Draws which candidates fill the places, of every task, and takes the sentences' own.
 
         Stands in the plate of the tasks, before any sentence is looked at.
+
+        Args:
+            task: The task of every sentence; None: all have the first.
+            common: Whether all sentences have one task.
+            drawn: What was drawn before; None draws it.
         """
         assert self.selector is not None
         if self.selector.law == "static":
             like = self.attention.in_weight
             return self.selector.assigned(self.block.chain, task, common, like)
-        law = self.selector.prior(self.block.chain, self.attention.in_weight)
-        value = pyro.sample(self.block.site("selection"), law)
+        value = drawn
+        if value is None:
+            law = self.selector.prior(self.block.chain, self.attention.in_weight)
+            value = pyro.sample(self.block.site("selection"), law)
         choice = self.selector.choose(value, task, common)
         own_places = choice.index is None and choice.common
         if self.training or not own_places or value.requires_grad or not self.plain:

@@ -33,6 +33,9 @@ from latentheads.names import SENTENCES, TARGET
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
 
 
+ZERO = torch.zeros((), dtype=torch.float64)
+
+
 def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
     """Runs model and guide and returns their traces, latents shared.
 
@@ -68,9 +71,9 @@ class Terms:
             ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
         tokens: Target tokens of every sentence.
-        shared_kl: The KL of every latent that all sentences share, one number a site: counted once
-            for all sentences there are.
-        shared_log_ratio: The log-ratio of those.
+        shared_kl: The KL of every latent that all sentences share, one number a task where there
+            are tasks: counted once for all sentences there are.
+        shared_log_ratios: The log-ratio of each of those.
     """
 
     log_likelihood: Float[Tensor, batch]
@@ -78,8 +81,8 @@ class Terms:
     how: dict[str, str]
     log_ratio: Float[Tensor, batch]
     tokens: Float[Tensor, batch]
-    shared_kl: dict[str, Float[Tensor, ""]]
-    shared_log_ratio: Float[Tensor, ""]
+    shared_kl: dict[str, Float[Tensor, "*task"]]
+    shared_log_ratios: dict[str, Float[Tensor, "*task"]]
 
     @property
     def total_kl(self) -> Float[Tensor, batch]:
@@ -99,7 +102,12 @@ class Terms:
     @property
     def bound(self) -> Float[Tensor, ""]:
         """The bound on log p of all these sentences together."""
-        return self.elbo.sum() - sum(self.shared_kl.values(), torch.zeros_like(self.elbo[0]))
+        return self.elbo.sum() - sum((kl.sum() for kl in self.shared_kl.values()), start=ZERO)
+
+    @property
+    def shared_log_ratio(self) -> Float[Tensor, ""]:
+        """The log-ratio of all that sentences share."""
+        return sum((ratio.sum() for ratio in self.shared_log_ratios.values()), start=ZERO)
 
 
 @torch.no_grad()
@@ -133,7 +141,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     log_ratio = torch.zeros_like(log_likelihood)
     kl: dict[str, Tensor] = {}
     shared: dict[str, Tensor] = {}
-    shared_ratio = torch.zeros((), dtype=torch.float64, device=log_likelihood.device)
+    shared_ratios: dict[str, Tensor] = {}
     how: dict[str, str] = {}
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
@@ -144,11 +152,11 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         ratio = _log_ratio(q, p, value)
         found, how[name] = _kl(q, p, ratio)
         if common:
-            shared[name], shared_ratio = found.sum(), shared_ratio + ratio.sum()
+            shared[name], shared_ratios[name] = found, ratio
         else:
             kl[name], log_ratio = found, log_ratio + ratio
     tokens = target["fn"].valid.sum(-1).double()
-    return Terms(log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratio)
+    return Terms(log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios)
 
 
 def _drops_out(model: Any) -> bool:

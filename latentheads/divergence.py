@@ -23,7 +23,7 @@ from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.distributions import HeadLogits
 from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import PlugIn
+from latentheads.handlers import PlugIn, unseen
 from latentheads.names import chain_of
 
 __all__ = ["Divergence", "divergence", "head_divergence", "head_weights"]
@@ -91,12 +91,13 @@ def divergence(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int 
     totals: dict[str, Tensor] = {}
     queries: dict[str, Tensor] = {}
     sentences = 0
-    with evaluating(model), fixed_noise(seed, device), poutine.block():
+    with evaluating(model), fixed_noise(seed, device), unseen():
         for batch in parts:
             here = batch.to(device)
             sentences += len(here)
             for site, node in _traced(model, guide, here).items():
-                if node["type"] == "sample" and isinstance(node["fn"], HeadLogits):
+                logits = node["type"] == "sample" and isinstance(node["fn"], HeadLogits)
+                if logits and node["value"].shape[-3] > 1:
                     real = here.source_valid if site.startswith("encoder") else here.target_valid
                     summed = head_divergence(head_weights(node), real).double().sum(0).cpu()
                     totals[site] = totals.get(site, 0) + summed

@@ -129,6 +129,7 @@ def evaluate(
     held = [Held() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
+    tasks = _Tasks()
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in parts:
             here = batch.to(device)
@@ -138,11 +139,13 @@ def evaluate(
             log_weights = torch.stack([draw.log_weight for draw in draws])
             weights = Importance(log_weights.expand(samples, -1))
             how.update(draws[0].how)
+            tasks.note(batch)
             tails.append(weights.pareto_k.cpu())
             joint += log_weights.sum(-1).cpu()
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
-    _share(draws, joint, sums)
+    if draws and draws[0].shared_kl:
+        tails = [_share(draws, tasks, joint, sums)]
     return _report(sums, how, torch.cat(tails), samples, truth)
 
 
@@ -151,23 +154,44 @@ def _drawn(model: Any, guide: Any, batch: Batch, held: Held) -> Terms:
         return terms(model, guide, batch)
 
 
-def _share(draws: list[Terms], joint: Tensor, sums: dict[str, Tensor]) -> None:
+class _Tasks:
+    """The tasks that sentences have had, by what tells them apart."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
+
+    def note(self, batch: Batch) -> None:
+        """Adds those of a batch."""
+        for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
+            self.seen[side].update([0] if task is None else task.tolist())
+
+    def total(self, site: str, values: Tensor) -> Tensor:
+        """The sum over the tasks that occur: only they are part of what the sentences know of."""
+        own = self.seen.get(site.split(".")[0])
+        if not site.endswith(".selection") or own is None:
+            return values.sum().cpu()
+        return values.cpu()[sorted(own)].sum()
+
+
+def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Tensor]) -> Tensor:
     """Adds what belongs to no sentence but to all, once; they are then weighed together."""
-    if not (draws and draws[0].shared_kl):
-        return
     for site in draws[0].shared_kl:
-        sums[f"kl {site}"] = torch.stack([draw.shared_kl[site] for draw in draws]).mean(0).cpu()
-    ratios = torch.stack([draw.shared_log_ratio for draw in draws]).cpu()
+        each = [tasks.total(site, draw.shared_kl[site]) for draw in draws]
+        sums[f"kl {site}"] = torch.stack(each).mean(0)
+    parts = [[tasks.total(*item) for item in draw.shared_log_ratios.items()] for draw in draws]
+    ratios = torch.stack([torch.stack(each).sum() for each in parts])
     together = Importance((joint + ratios)[:, None])
     sums["iwae"] = together.bound.sum()
     sums["effective_sample_size"] = together.effective_sample_size.sum() * sums["sentences"]
+    return together.pareto_k
 
 
 def _fixed(model: nn.Module, draw: Terms) -> bool:
-    """Whether every latent that was drawn is a block's logits without noise."""
+    """Whether nothing is drawn but logits without noise, by the model as by the guide."""
     blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
     points = {block.block.site() for block in blocks if isinstance(block.prior, Point)}
-    return bool(blocks) and not draw.shared_kl and points.issuperset(draw.kl)
+    noise = any(b.gate or not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
+    return bool(blocks) and not (noise or draw.shared_kl) and points.issuperset(draw.kl)
 
 
 def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:

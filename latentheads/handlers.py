@@ -65,6 +65,14 @@ class PlugIn(Messenger):
         latent = not (msg["is_observed"] or site_is_subsample(msg) or msg["name"] == TARGET)
         if latent and msg["value"] is None:
             msg["value"] = plug_in_value(msg["fn"])
+            msg["infer"]["unselected"] = isinstance(msg["fn"], Selection)
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["infer"].get("unselected"):
+            raise ValueError(
+                f"site {msg['name']!r}: which heads speak is its guide's to say; use the plug-in "
+                "network under latentheads.handlers.Selected(guide)"
+            )
 
 
 class Selected(Messenger):
@@ -83,6 +91,7 @@ class Selected(Messenger):
             block = msg["name"].removesuffix(".selection").replace(".", "_")
             if block in self.families:
                 msg["value"] = self.families[block]().mode.expand(msg["fn"].shape())
+                msg["infer"].pop("unselected", None)
 
 
 def unseen() -> Any:

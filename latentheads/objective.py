@@ -17,7 +17,7 @@ from torch import Tensor
 
 from latentheads.bound import closed_form, traces
 from latentheads.distributions import HeadLogits
-from latentheads.names import TARGET
+from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Head_ELBO"]
 
@@ -40,7 +40,8 @@ class Head_ELBO(Trace_ELBO):
 
     Args:
         kl_weight: Factor of every KL term; may be changed between steps.
-        free_bits: Each site's KL is not pushed below this many nats per target token.
+        free_bits: The KL of each site of a sentence is not pushed below this many nats per target
+            token; what all sentences share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
     """
@@ -62,7 +63,9 @@ class Head_ELBO(Trace_ELBO):
     ) -> tuple[Trace, Trace]:
         if is_validation_enabled():
             return super()._get_trace(model, guide, args, kwargs)
-        if self._sampled or not isinstance(poutine.unwrap(guide), GuideMessenger):
+        reader = poutine.unwrap(guide)
+        looks_back = getattr(reader, "reads_trace", False)
+        if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
         with _Settling(self._kl):
             return traces(model, guide, *args, **kwargs)
@@ -107,7 +110,10 @@ class Head_ELBO(Trace_ELBO):
         for name in latents:
             site = guide_trace.nodes[name]
             kl = site[KL] if KL in site else self._kl(model_trace.nodes[name]["fn"], site)
-            elbo = elbo - self.kl_weight * (kl if floor is None else torch.maximum(kl, floor))
+            frames = {frame.name for frame in site["cond_indep_stack"]}
+            if floor is not None and SENTENCES in frames:
+                kl = torch.maximum(kl, floor)
+            elbo = elbo - self.kl_weight * kl
         return elbo
 
     def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
@@ -155,7 +161,22 @@ class _Settling(Messenger):
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
             msg[KL] = self.kl(prior, msg)
-        msg["fn"] = msg["infer"]["prior"] = None
+        msg["fn"] = msg["infer"]["prior"] = _Gone(msg["name"])
+
+
+class _Gone:
+    """Stands where a site's distributions were; says so to whoever asks."""
+
+    batch_shape = torch.Size()
+
+    def __init__(self, site: str) -> None:
+        self.site = site
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"site {self.site!r}: its distributions were let go once its KL was known; set "
+            "reads_trace = True in a guide that looks back at them"
+        )
 
 
 def _log_prob(site: dict[str, Any]) -> Tensor:
@@ -175,7 +196,7 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     """Whether a site's log-ratio is 0 with no gradient: its posterior is its prior."""
     if KL in posterior or site["fn"] is not posterior["fn"]:
         return False
-    if site["fn"] is not None and not site["fn"].has_rsample:
+    if not (isinstance(site["fn"], _Gone) or site["fn"].has_rsample):
         _log_prob(site)
     return True
 

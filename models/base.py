@@ -94,8 +94,15 @@ class HeadModel(nn.Module, ABC):
         modules = (m for m in self.modules() if isinstance(m, LatentAttention))
         return [module for module in modules if module.selector is not None]
 
-    def choose(self, batch: Batch) -> dict[str, Choice]:
-        """Draws which heads speak for every task, once for all sentences there are."""
+    def choose(self, batch: Batch, drawn: Mapping[str, Tensor] | None = None) -> dict[str, Choice]:
+        """Draws which heads speak for every task, once for all sentences there are.
+
+        Args:
+            batch: The sentences.
+            drawn: What was drawn at each site; it is then not drawn again.
+        """
+        if drawn is not None:
+            return self._chosen(batch, drawn)
         found: dict[str, Choice] = {}
         sides = {"encoder": batch.source_task, "decoder": batch.target_task}
         for side, task in sides.items():
@@ -103,6 +110,15 @@ class HeadModel(nn.Module, ABC):
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
                     found |= {m.block.name: m.choose(task, batch.one_task) for m in blocks}
+        return found
+
+    def _chosen(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
+        found: dict[str, Choice] = {}
+        for module in self.selecting:
+            encoder = module.block.chain.startswith("encoder")
+            task = batch.source_task if encoder else batch.target_task
+            value = drawn.get(module.block.site("selection"))
+            found[module.block.name] = module.choose(task, batch.one_task, value)
         return found
 
     @abstractmethod

@@ -75,8 +75,12 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),
         ("--recipe coda --candidates 6", "candidates needs --select selection, subset or group"),
         ("--guide group --families de,nl", "families needs --select static"),
-        ("--recipe coda+static --families de,nl", "families: unknown task 'de': choose from"),
+        ("--recipe coda+static --tasks velu --families de", "families: unknown task 'de': choose"),
         ("--guide group --select_chains self", "unknown chain 'self': choose from all, none"),
+        ("--guide group --select_chains none", "select_chains must name a chain"),
+        ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
+        ("--guide group --mixers ngram", "this network has no attention in select_chains"),
+        ("--guide static --families de,nl", "families are of tasks: give --tasks"),
         ("--guide group --temperature 0", "temperature must be positive, got 0.0"),
         ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
     ],
@@ -86,6 +90,23 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
+
+
+def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("guide: cascaded+group\n")
+    words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
+    more = ["--seeds=0", "--families=velu,tamir", "--candidates=6"]
+    recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
+    done = program("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
+    assert done.returncode == 0, done.stderr
+    found = {path.name: results(path) for path in (tmp_path / "all").glob("*-seed0")}
+    assert {name.removesuffix("-seed0"): r["select"] for name, r in found.items()} == {
+        "transformer": "none",
+        "transformer+static": "static",
+        "transformer+group": "group",
+    }
+    tables = found["transformer+group-seed0"]["selection"]["decoder-self"]
+    assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from guides import Tied
+from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO, HeadContext, terms
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, bernoulli_gate, build, counting, small_batch
 
@@ -90,6 +90,25 @@ def test_nothing_is_copied_to_the_host(
         monkeypatch.setattr(Tensor, name, sync)
     with pyro.validation_enabled(False):
         elbo(batch).backward()
+
+
+class Backward(Cascaded):
+    """Looks back at a distribution in its trace."""
+
+    def posterior(self, block: str, context: HeadContext) -> Any:
+        if block == "encoder_1_self":
+            _ = self.trace.nodes["encoder.0.self.logits"]["fn"].location
+        return super().posterior(block, context)
+
+
+def test_a_guide_that_looks_back_is_told_how(batch: Batch) -> None:
+    guide = Backward(build()).double()
+    loss = Head_ELBO(analytic=True)(guide.model, guide)
+    with pyro.validation_enabled(False):
+        with pytest.raises(AttributeError, match="set reads_trace = True in a guide that looks"):
+            loss(batch)
+        guide.reads_trace = True
+        assert loss(batch).isfinite()
 
 
 def split(model: Any, guide: Any, batch: Batch, tape: NoiseTape) -> tuple[Tensor, list[Tensor]]:

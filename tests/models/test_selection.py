@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from guides import Tied
+from guides import MeanField, Tied
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention import LatentAttention
 from latentheads.decoding import beam_search
@@ -210,7 +210,7 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> No
             losses.append(Head_ELBO(analytic=True)(model, guide)(whole))
     torch.manual_seed(2)
     found = terms(model, guide, batch)
-    shared = sum(found.shared_kl.values())
+    shared = sum(kl.sum() for kl in found.shared_kl.values())
     torch.testing.assert_close(losses[0].detach(), shared - found.log_likelihood.sum())
     torch.testing.assert_close(losses[1].detach(), shared - 10 * found.log_likelihood.sum())
     losses[1].backward()
@@ -235,6 +235,37 @@ def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -
     shared = sum(one.kl_by_site[site] for site in found.shared_kl)
     again = sum(report.kl_by_site[site] for site in found.shared_kl)
     assert again == pytest.approx(shared / 2)
+
+
+@pytest.mark.parametrize("law", ["subset", "group"])
+def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(law: Law) -> None:
+    torch.manual_seed(2)
+    model = make(law, "independent")
+    guide = MeanField(model, learned_scale=False).double()
+    with torch.no_grad():
+        for family in guide.selections.values():
+            family.logits[:] = 30 * (torch.arange(CANDIDATES) >= HEADS).double()
+    found = terms(model, guide, two_tasks())
+    first = found.kl["encoder.0.self.logits"]
+    torch.testing.assert_close(first, torch.zeros_like(first), rtol=0, atol=1e-9)
+
+
+def test_a_task_pays_for_its_own_selection_alone() -> None:
+    model = make("group")
+    guide = jiggle(Tied(model).double(), 1.0)
+    batch = two_tasks()
+    whole = evaluate(model, guide, [batch])
+    one = evaluate(model, guide, [alone(batch, 0)])
+    kl = terms(model, guide, batch).shared_kl
+    own = [kl[site][0 if site.startswith("encoder") else 2] for site in kl]
+    assert one.kl * one.tokens == pytest.approx(sum(own).item())
+    assert whole.kl * whole.tokens == pytest.approx(sum(k.sum() for k in kl.values()).item())
+
+
+def test_the_plug_in_network_asks_for_the_guide_that_selects() -> None:
+    model = make("group")
+    with pytest.raises(ValueError, match=r"which heads speak is its guide's to say"), PlugIn():
+        model.states(two_tasks())
 
 
 def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
