@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from latentheads.selecting import LAWS, Selector
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
-__all__ = ["Decoding", "Parser", "Selecting", "Settings", "read_settings"]
+__all__ = ["Decoding", "Parser", "Selecting", "Settings", "read_settings", "streamed"]
 
 T = TypeVar("T")
 
@@ -212,6 +213,31 @@ def _plain(message: str) -> str:
     return re.sub(
         r"Expected a typing\.Literal\[(.*?)\]\. Got value:", r"choose from \1; got", message
     )
+
+
+def streamed(program: str, write: Callable[[], None]) -> int:
+    """Runs what writes to standard output; returns the exit status, an error in one line.
+
+    A reader that goes away ends it in silence, as the shell's own tools do.
+
+    Args:
+        program: Its name.
+        write: What writes.
+    """
+    try:
+        write()
+    except ValueError as mistake:
+        print(f"{program}: error: {mistake}", file=sys.stderr)
+        return 1
+    except OSError as trouble:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(trouble, BrokenPipeError):
+            return 141
+        print(f"{program}: error: {trouble.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def read_settings(

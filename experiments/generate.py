@@ -5,14 +5,13 @@ python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --number 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from command import Parser
+from command import Parser, streamed
 from jsonargparse import Namespace
 from loading import Loaded, load_run
 from translate import chunks
@@ -198,23 +197,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(mistake))
     torch.manual_seed(options.seed)
     end = "\n\n" if block_of(run) else "\n"
-    try:
+
+    def write() -> None:
         for prompt in prompts(options):
             for text in continued(run, sampler, prompt, options.number):
                 sys.stdout.buffer.write(f"{text}{end}".encode())
                 sys.stdout.buffer.flush()
-    except ValueError as mistake:
-        print(f"generate.py: error: {mistake}", file=sys.stderr)
-        return 1
-    except OSError as trouble:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(trouble, BrokenPipeError):
-            return 141
-        print(f"generate.py: error: {trouble.strerror}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+
+    return streamed("generate.py", write)
 
 
 if __name__ == "__main__":

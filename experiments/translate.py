@@ -6,7 +6,6 @@ python experiments/translate.py runs/coda-seed0 < text.en > text.de
 from __future__ import annotations
 
 import codecs
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import IO
 
 import numpy as np
 import torch
-from command import Decoding, Parser
+from command import Decoding, Parser, streamed
 from experiment import translate
 from jsonargparse import Namespace
 from loading import Loaded, load_run
@@ -177,23 +176,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
     torch.manual_seed(options.seed)
-    try:
+
+    def write() -> None:
         for lines in chunks(sys.stdin.buffer, options.buffer):
             for line in translate_lines(run, lines, decoding, task):
                 sys.stdout.buffer.write(f"{line}\n".encode())
             sys.stdout.buffer.flush()
-    except ValueError as mistake:
-        print(f"translate.py: error: {mistake}", file=sys.stderr)
-        return 1
-    except OSError as trouble:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(trouble, BrokenPipeError):
-            return 141
-        print(f"translate.py: error: {trouble.strerror}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+
+    return streamed("translate.py", write)
 
 
 if __name__ == "__main__":
