@@ -130,6 +130,10 @@ class Selecting:
             if name not in {*sources, *targets}:
                 known = ", ".join(dict.fromkeys([*sources, *targets]))
                 raise ValueError(f"families: unknown task {name!r}: choose from {known}")
+        named = [name for family in families for name in family]
+        if len(set(named)) < len(named):
+            twice = next(name for name in named if named.count(name) > 1)
+            raise ValueError(f"families: task {twice!r} is in two families")
         keys = [next((tuple(f) for f in families if name in f), (name,)) for name in side]
         order = list(dict.fromkeys(keys))
         return tuple(order.index(key) for key in keys)
@@ -381,6 +385,9 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
     recipe = _recipe(prior_name, guide_name)
     if configuration.select != "none":
         recipe = f"{recipe}+{configuration.select}"
+    drawn = configuration.select not in ("none", "static")
+    if not drawn and (configuration.temperature != 1.0 or configuration.least_temperature):
+        raise ValueError("temperature is of a selection of heads: it needs --select")
     if configuration.gates != "none":
         recipe = f"{recipe}+gates"
     return Settings(

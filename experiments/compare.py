@@ -32,6 +32,8 @@ DESCRIPTION = (
     "are those of run.py. A finished run in the folder is used again if its configuration is the "
     "same."
 )
+OF_DRAWS = ("--candidates", "--temperature", "--least_temperature")
+"""Options that only recipes with a law of selection that draws take; others are run without."""
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
@@ -107,7 +109,7 @@ def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Set
     prior, plus, guide = name.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
     pair += ["--select", law or "none"]
-    foreign = ["--candidates"] if law in (None, "static") else []
+    foreign = [*OF_DRAWS] if law in (None, "static") else []
     foreign += [] if law == "static" else ["--families"]
     words = without(words, foreign)
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
@@ -264,7 +266,7 @@ def check_words(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    own = without(words, ("--candidates", "--families"))
+    own = without(words, (*OF_DRAWS, "--families"))
     _, options = read_settings(own, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")

@@ -80,6 +80,11 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         ("--guide group --select_chains none", "select_chains must name a chain"),
         ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
         ("--guide group --mixers ngram", "this network has no attention in select_chains"),
+        ("--recipe coda --temperature 2", "temperature is of a selection of heads"),
+        (
+            "--recipe coda+static --tasks velu,tamir --families velu|velu,tamir",
+            "families: task 'velu' is in two families",
+        ),
         ("--guide static --families de,nl", "families are of tasks: give --tasks"),
         ("--guide group --temperature 0", "temperature must be positive, got 0.0"),
         ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
@@ -95,7 +100,7 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("guide: cascaded+group\n")
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
-    more = ["--seeds=0", "--families=velu,tamir", "--candidates=6"]
+    more = ["--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
     recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
     done = program("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
     assert done.returncode == 0, done.stderr
