@@ -385,10 +385,12 @@ class Run:
             blocks = [m.block.name for m in self.model.selecting if m.block.chain == chain]
             if selector is None or not set(blocks) & set(chosen):
                 continue
-            sides = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
+            names: tuple[str, ...] = ("",)
+            if mixture is not None and selector.tasks(chain) > 1:
+                names = mixture.sources if chain.startswith("encoder") else mixture.targets
             shared = torch.stack([sharing(chosen[block]) for block in blocks]).mean(0)
             found[chain] = {
-                "tasks": list(sides[not chain.startswith("encoder")]),
+                "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
                 "sharing": shared.tolist(),

@@ -168,7 +168,8 @@ class _Tasks:
     def total(self, site: str, values: Tensor) -> Tensor:
         """The sum over the tasks that occur: only they are part of what the sentences know of."""
         own = self.seen.get(site.split(".")[0])
-        if not site.endswith(".selection") or own is None:
+        for_all = not site.endswith(".selection") or values.shape[0] == 1
+        if for_all or own is None:
             return values.sum().cpu()
         return values.cpu()[sorted(own)].sum()
 

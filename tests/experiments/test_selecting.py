@@ -114,6 +114,13 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 
+def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
+    words = ["--recipe=transformer", "--gates=all", "--tasks=velu,tamir", *TINY, *SHORT]
+    done = program("run.py", *words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert set(results(tmp_path)["tasks"]) == {"en-velu", "en-tamir"}
+
+
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
     tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT]
     base, out = tmp_path / "base", tmp_path / "adapted"
