@@ -388,6 +388,8 @@ def _settings(parser: Parser, configuration: Namespace) -> Settings:
     drawn = configuration.select not in ("none", "static")
     if not drawn and (configuration.temperature != 1.0 or configuration.least_temperature):
         raise ValueError("temperature is of a selection of heads: it needs --select")
+    if not drawn and configuration.select_gradient != "straight-through":
+        raise ValueError("select_gradient needs --select selection, subset or group")
     if configuration.gates != "none":
         recipe = f"{recipe}+gates"
     return Settings(

@@ -32,7 +32,7 @@ DESCRIPTION = (
     "are those of run.py. A finished run in the folder is used again if its configuration is the "
     "same."
 )
-OF_DRAWS = ("--candidates", "--temperature", "--least_temperature")
+OF_DRAWS = ("--candidates", "--select_gradient", "--temperature", "--least_temperature")
 """Options that only recipes with a law of selection that draws take; others are run without."""
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")

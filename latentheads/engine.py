@@ -13,6 +13,7 @@ import pyro
 import torch
 from torch import Tensor, nn
 
+from latentheads.alternatives import Enumerated_ELBO, Scored_ELBO
 from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.checkpoints import weights
@@ -89,8 +90,7 @@ class Engine:
             self.processes,
             pin=self.device.type == "cuda",
         )
-        analytic = training.kl == "analytic"
-        self.elbo = Head_ELBO(free_bits=training.free_bits, analytic=analytic)
+        self.elbo = make_elbo(training)
         self.objective = self.elbo(model, guide)
         families = getattr(guide, "selections", nn.ModuleDict()).values()
         self.selections: list[Any] = list(families)
@@ -308,6 +308,13 @@ class Engine:
         torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
         if on_gpu:
             torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
+
+
+def make_elbo(training: Training) -> Head_ELBO:
+    """Makes the objective; the weight of its KL is set anew at every update."""
+    kinds = {"straight-through": Head_ELBO, "score": Scored_ELBO, "enumerate": Enumerated_ELBO}
+    analytic = training.kl == "analytic"
+    return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:

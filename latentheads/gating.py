@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +25,6 @@ from latentheads.names import CHAINS
 from latentheads.selecting import Choice, Selector
 
 __all__ = ["Closing", "Gating", "Pressure"]
-
-GAIN = 30.0
-"""A step of the optimiser moves a gate so many times as far as a weight."""
 
 
 class Pressure(nn.Module):
@@ -63,6 +60,8 @@ class Gating(Selector):
         pressure: What an open gate costs while training.
     """
 
+    gain: ClassVar[float] = 30.0
+
     prior_open: float = 0.5
     location: float = 3.0
     temperature: float = 0.33
@@ -88,10 +87,10 @@ class Gating(Selector):
         return 1
 
     def distribution(
-        self, logits: Float[Tensor, "*batch candidate"], temperature: float = 1.0
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> HardConcrete:
-        """The law of gates at ``GAIN`` times the logits, with a temperature of its own."""
-        return HardConcrete(GAIN * logits, self.temperature)
+        """The law of the gates, with a temperature of its own."""
+        return HardConcrete(logits, self.temperature)
 
     def prior(self, chain: str, like: Tensor) -> HardConcrete:
         """Every gate open with probability pi, less under pressure."""
@@ -100,7 +99,7 @@ class Gating(Selector):
 
     def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Where a posterior starts: every gate at the location."""
-        return like.new_full((1, self.heads), self.location / GAIN)
+        return like.new_full((1, self.heads), self.location)
 
     def choose(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,11 +100,15 @@ def unseen() -> Any:
 
 
 class Held(Messenger):
-    """Draws what all sentences share once and gives it back in all further passes."""
+    """Draws what all sentences share once and gives it back in all further passes.
 
-    def __init__(self) -> None:
+    Args:
+        values: What is known from the start, by site.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
-        self.values: dict[str, Tensor] = {}
+        self.values = dict(values or {})
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.values:

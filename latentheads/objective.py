@@ -19,7 +19,7 @@ from latentheads.bound import closed_form, traces
 from latentheads.distributions import HeadLogits
 from latentheads.names import SENTENCES, TARGET
 
-__all__ = ["Head_ELBO"]
+__all__ = ["Head_ELBO", "scored"]
 
 KL = "kl"
 """Where a site keeps the KL that was computed when it was drawn."""
@@ -81,7 +81,7 @@ class Head_ELBO(Trace_ELBO):
         latents = [
             name
             for name, site in guide_trace.nodes.items()
-            if site["type"] == "sample" and not _skipped(model_trace.nodes[name], site)
+            if site["type"] == "sample" and not self.tied(model_trace, site)
         ]
         score = self._plain if self._sampled else self._weighted
         elbo = score(model_trace, guide_trace, latents)
@@ -89,19 +89,19 @@ class Head_ELBO(Trace_ELBO):
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
-        scored = [
-            _log_prob(site)
+        terms = [
+            scored(site)
             for name, site in model_trace.nodes.items()
             if site["type"] == "sample" and (site["is_observed"] or name in latents)
         ]
-        entropies = [_log_prob(guide_trace.nodes[name]) for name in latents]
-        elbo = torch.stack([term.sum() for term in scored]).sum()
+        entropies = [scored(guide_trace.nodes[name]) for name in latents]
+        elbo = torch.stack([term.sum() for term in terms]).sum()
         return elbo - sum(term.sum() for term in entropies)
 
     def _weighted(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """Log-likelihood less the weighted, floored KL of each site."""
         observed = (
-            _log_prob(site).sum()
+            scored(site).sum()
             for site in model_trace.nodes.values()
             if site["type"] == "sample" and site["is_observed"]
         )
@@ -109,19 +109,29 @@ class Head_ELBO(Trace_ELBO):
         floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
         for name in latents:
             site = guide_trace.nodes[name]
-            kl = site[KL] if KL in site else self._kl(model_trace.nodes[name]["fn"], site)
+            kl = self.kl(model_trace, site).sum()
             frames = {frame.name for frame in site["cond_indep_stack"]}
             if floor is not None and SENTENCES in frames:
                 kl = torch.maximum(kl, floor)
             elbo = elbo - self.kl_weight * kl
         return elbo
 
+    def tied(self, model_trace: Trace, site: dict[str, Any]) -> bool:
+        """Whether the log-ratio of a site of the guide is 0 with no gradient."""
+        return _skipped(model_trace.nodes[site["name"]], site)
+
+    def kl(self, model_trace: Trace, site: dict[str, Any]) -> Tensor:
+        """The scaled KL of a site of the guide, one value a sentence."""
+        known: Tensor | None = site.get(KL)
+        return self._kl(model_trace.nodes[site["name"]]["fn"], site) if known is None else known
+
     def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
         kl = closed_form(site["fn"], prior) if self.analytic else None
         if kl is None:
             log_prior = scale_and_mask(prior.log_prob(site["value"]), site["scale"], site["mask"])
-            return (_log_prob(site) - log_prior).sum()
-        return scale_and_mask(kl, site["scale"], site["mask"]).sum()
+            return scored(site) - log_prior
+        scaled: Tensor = scale_and_mask(kl, site["scale"], site["mask"])
+        return scaled
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """The negative objective, as a number."""
@@ -179,7 +189,7 @@ class _Gone:
         )
 
 
-def _log_prob(site: dict[str, Any]) -> Tensor:
+def scored(site: dict[str, Any]) -> Tensor:
     """The scaled log-density of a site, one value a sentence."""
     if "log_prob" not in site:
         log_prob = site["fn"].log_prob(site["value"])
@@ -197,7 +207,7 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     if KL in posterior or site["fn"] is not posterior["fn"]:
         return False
     if not (isinstance(site["fn"], _Gone) or site["fn"].has_rsample):
-        _log_prob(site)
+        scored(site)
     return True
 
 

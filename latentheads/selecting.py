@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -63,6 +63,9 @@ class Selector:
     not. With ``static`` nothing is drawn: tasks of one set, such as a family of languages, have
     H heads of their own.
 
+    Attributes:
+        gain: A step of the optimiser moves a posterior's logits so many times as far as a weight.
+
     Args:
         law: ``selection``, each candidate on its own; ``subset``, exactly H of them; ``group``,
             one of each of H groups; ``static``.
@@ -75,6 +78,8 @@ class Selector:
             its own when not given.
         target_sets: The same for the decoder.
     """
+
+    gain: ClassVar[float] = 10.0
 
     law: Law
     heads: int
@@ -140,9 +145,9 @@ class Selector:
         return self.sources if chain.startswith("encoder") else self.targets
 
     def distribution(
-        self, logits: Float[Tensor, "*batch candidate"], temperature: float = 1.0
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Selection:
-        """The law with some logits."""
+        """The law with some logits; without a temperature its draws have no gradient."""
         if self.law == "group":
             return Group(logits, self.heads, temperature)
         if self.law == "subset":

@@ -36,7 +36,10 @@ class Training:
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
         noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
-        temperature: Of the relaxation that gives the gradient of a selection of heads.
+        select_gradient: How a selection of heads is learned: straight through a relaxation,
+            cheap and biased; by the scores of two draws a batch (score), each twice the work of
+            the network; or from all choices of all blocks (enumerate), exact, where they are few.
+        temperature: Of the relaxation that gives the straight-through gradient of a selection.
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
@@ -69,6 +72,7 @@ class Training:
     min_kl_weight: float = 0.0
     max_kl_weight: float = 1.0
     noise_warmup_steps: int = 0
+    select_gradient: Literal["straight-through", "score", "enumerate"] = "straight-through"
     temperature: float = 1.0
     least_temperature: float = 0.0
     free_bits: float = 0.0
@@ -103,6 +107,12 @@ class Training:
                 f"got {self.least_temperature}"
             )
 
+        if self.select_gradient != "straight-through":
+            others = {"temperature": 1.0, "least_temperature": 0.0, "free_bits": 0.0}
+            for name, without in others.items():
+                if getattr(self, name) != without:
+                    raise ValueError(f"{name} needs --select_gradient straight-through")
+
     def rate(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
         if step < self.warmup_steps:
@@ -126,11 +136,13 @@ class Training:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
 
-    def temperature_at(self, step: int) -> float:
-        r"""The temperature at a step counted from 0.
+    def temperature_at(self, step: int) -> float | None:
+        r"""The temperature at a step counted from 0; None where nothing is relaxed.
 
         .. math:: \tau_0 (\tau_{\min} / \tau_0)^{\text{step} / \text{steps}}
         """
+        if self.select_gradient != "straight-through":
+            return None
         if not self.least_temperature:
             return self.temperature
         share = self.least_temperature / self.temperature

@@ -12,7 +12,6 @@ So z is 0 or 1 with positive probability, and has a density in between.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -106,14 +105,10 @@ class HardConcrete(Selection):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws gates; the gradient is that of the draw."""
         logits = self.logits.expand(self._extended_shape(sample_shape))
-        return self._draw(logits)[0]
-
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         tiny = torch.finfo(logits.dtype).eps
         u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
         noise = u.clamp(tiny, 1 - tiny).logit()
-        gates = _cut(((noise + logits) / self.temperature).sigmoid())
-        return gates, gates
+        return _cut(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of which gates are open: the slab is the same in prior and posterior.
@@ -135,8 +130,9 @@ class HardConcrete(Selection):
         return HardConcrete(logits, self.temperature)
 
 
-def _cut(s: Tensor) -> Any:
-    return (LOW + (HIGH - LOW) * s).clamp(0, 1)
+def _cut(s: Tensor) -> Tensor:
+    stretched: Tensor = LOW + (HIGH - LOW) * s
+    return stretched.clamp(0, 1)
 
 
 @register_kl(HardConcrete, HardConcrete)

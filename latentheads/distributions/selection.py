@@ -7,15 +7,16 @@ For candidates :math:`h = 1 \dots H'` with logits :math:`\varphi_h`:
   with the elementary symmetric polynomial :math:`e_H`, the conditional Bernoulli law;
 * :class:`Group`: one of each of H groups, :math:`q(z_g = j) = \mathrm{softmax}(\varphi_g)_j`.
 
-A draw is exactly zeros and ones. Its gradient is that of a relaxation (straight through), biased;
-log-probabilities, divergences and marginals are exact.
+A draw is exactly zeros and ones. Its gradient is that of a relaxation (straight through), biased,
+or none; log-probabilities, divergences and marginals are exact.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations, product
 from typing import Any
 
 import torch
@@ -26,20 +27,18 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-__all__ = ["Gates", "Group", "Selection", "Subset"]
+__all__ = ["Countable", "Gates", "Group", "Selection", "Subset"]
 
 
 class Selection(TorchDistribution):
-    """A law of zeros and ones over the candidates of a block; abstract.
+    """How loudly the candidates of a block speak, each between zero and one; abstract.
 
     Args:
         logits: One number a candidate.
-        temperature: Of the relaxation that gives the gradient; the draw itself does not depend
-            on it.
+        temperature: Of the relaxation that gives the gradient.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
-    support = constraints.independent(constraints.boolean, 1)
     has_rsample = True
 
     def __init__(self, logits: Float[Tensor, "*batch candidate"], temperature: float = 1.0) -> None:
@@ -69,17 +68,8 @@ class Selection(TorchDistribution):
         """Log-probability of a choice."""
 
     @abstractmethod
-    def _draw(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
-        """Draws a choice, and the relaxation whose gradient it takes."""
-
-    @abstractmethod
     def _like(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
         """The same law with other logits."""
-
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws choices with a straight-through gradient."""
-        hard, soft = self._draw(self.logits.expand(self._extended_shape(sample_shape)))
-        return hard + (soft - soft.detach())
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Selection:
         """Puts batch dimensions in front."""
@@ -95,8 +85,66 @@ def _uniform(like: Tensor) -> Tensor:
     return torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp_min(tiny)
 
 
-class Gates(Selection):
+class Countable(Selection):
+    """A law of zeros and ones, whose choices can all be gone through; abstract.
+
+    Args:
+        logits: One number a candidate.
+        temperature: Of the relaxation that gives the gradient; the draw itself does not depend
+            on it. None: a draw has no gradient.
+    """
+
+    support = constraints.independent(constraints.boolean, 1)
+    has_enumerate_support = True
+
+    def __init__(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> None:
+        super().__init__(logits, 1.0 if temperature is None else temperature)
+        self.has_rsample = temperature is not None
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many choices there are."""
+
+    @abstractmethod
+    def _every(self) -> Iterable[tuple[int, ...]]:
+        """The candidates of every choice."""
+
+    def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
+        """Every choice once."""
+        every = self.logits.new_zeros(self.number, self.logits.shape[-1])
+        for row, chosen in zip(every, self._every(), strict=True):
+            row[list(chosen)] = 1.0
+        every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
+        return every.expand(-1, *self.batch_shape, -1) if expand else every
+
+    @abstractmethod
+    def _draw(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
+        """Draws a choice, and the relaxation whose gradient it takes."""
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        """Draws choices with a straight-through gradient, or with none."""
+        hard, soft = self._draw(self.logits.expand(self._extended_shape(sample_shape)))
+        return hard + (soft - soft.detach()) if self.has_rsample else hard
+
+    @property
+    def _relaxation(self) -> float | None:
+        return self.temperature if self.has_rsample else None
+
+
+class Gates(Countable):
     """Every candidate on its own."""
+
+    @property
+    def number(self) -> int:
+        """All sets of candidates."""
+        return int(2 ** self.logits.shape[-1])
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        candidates = range(self.logits.shape[-1])
+        return chain.from_iterable(combinations(candidates, n) for n in range(len(candidates) + 1))
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
@@ -118,25 +166,37 @@ class Gates(Selection):
         return (noisy > 0).to(logits), (noisy / self.temperature).sigmoid()
 
     def _like(self, logits: Tensor) -> Gates:
-        return Gates(logits, self.temperature)
+        return Gates(logits, self._relaxation)
 
 
-class Group(Selection):
+class Group(Countable):
     """One candidate of each group; group g holds the candidates g, g + H, g + 2H, ...
 
     Args:
         logits: One number a candidate.
         groups: Number of groups H; it divides the candidates.
-        temperature: As in :class:`Selection`.
+        temperature: As in :class:`Countable`.
     """
 
     def __init__(
-        self, logits: Float[Tensor, "*batch candidate"], groups: int, temperature: float = 1.0
+        self,
+        logits: Float[Tensor, "*batch candidate"],
+        groups: int,
+        temperature: float | None = 1.0,
     ) -> None:
         if groups < 1 or logits.shape[-1] % groups:
             raise ValueError(f"groups must divide the {logits.shape[-1]} candidates, got {groups}")
         self.groups = groups
         super().__init__(logits, temperature)
+
+    @property
+    def number(self) -> int:
+        """One of each group."""
+        return int((self.logits.shape[-1] // self.groups) ** self.groups)
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        candidates = range(self.logits.shape[-1])
+        return product(*(candidates[group :: self.groups] for group in range(self.groups)))
 
     def _grouped(self, x: Tensor) -> Float[Tensor, "*batch member group"]:
         return x.unflatten(-1, (-1, self.groups))
@@ -171,10 +231,10 @@ class Group(Selection):
         return self._chosen(noisy), soft
 
     def _like(self, logits: Tensor) -> Group:
-        return Group(logits, self.groups, self.temperature)
+        return Group(logits, self.groups, self._relaxation)
 
 
-class Subset(Selection):
+class Subset(Countable):
     """Exactly ``size`` candidates: the conditional Bernoulli law.
 
     The relaxation of a draw is its marginal probability at the temperature.
@@ -182,16 +242,27 @@ class Subset(Selection):
     Args:
         logits: One number a candidate.
         size: Candidates chosen, H.
-        temperature: As in :class:`Selection`.
+        temperature: As in :class:`Countable`.
     """
 
     def __init__(
-        self, logits: Float[Tensor, "*batch candidate"], size: int, temperature: float = 1.0
+        self,
+        logits: Float[Tensor, "*batch candidate"],
+        size: int,
+        temperature: float | None = 1.0,
     ) -> None:
         if not 1 <= size <= logits.shape[-1]:
             raise ValueError(f"size must lie in 1 ... {logits.shape[-1]}, got {size}")
         self.size = size
         super().__init__(logits, temperature)
+
+    @property
+    def number(self) -> int:
+        """All subsets of the size."""
+        return math.comb(self.logits.shape[-1], self.size)
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        return combinations(range(self.logits.shape[-1]), self.size)
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
@@ -232,7 +303,7 @@ class Subset(Selection):
         return torch.stack(chosen, -1).to(logits)
 
     def _like(self, logits: Tensor) -> Subset:
-        return Subset(logits, self.size, self.temperature)
+        return Subset(logits, self.size, self._relaxation)
 
 
 def _symmetric(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:

@@ -14,7 +14,7 @@ from latentheads.attention import LatentAttention
 from latentheads.bound import terms
 from latentheads.decoding import beam_search
 from latentheads.evaluation import evaluate, plug_in_log_likelihood
-from latentheads.gating import GAIN, Closing, Gating
+from latentheads.gating import Closing, Gating
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, remove_heads, settle_gates
@@ -40,7 +40,7 @@ def spread(model: Any, form: str = "tied") -> Any:
     with torch.no_grad():
         for place, family in enumerate(guide.selections.values()):
             values = torch.tensor([[-4.0, 0.9, 4.0]]).roll(place, -1)
-            family.logits.copy_(values / GAIN)
+            family.weight.copy_(values / Gating.gain)
     return guide
 
 
@@ -125,9 +125,9 @@ def test_every_gate_learns_and_only_under_training_is_there_pressure(batch: Batc
         torch.manual_seed(0)
         with pyro.validation_enabled(False):
             Head_ELBO(analytic=True).loss_and_grads(model, guide, batch)
-        gradients[training] = torch.stack([f.logits.grad for f in guide.selections.values()])
+        gradients[training] = torch.stack([f.weight.grad for f in guide.selections.values()])
     opened = torch.stack([family().open for family in guide.selections.values()])
-    slope = GAIN * 50.0 * opened * (1 - opened)
+    slope = Gating.gain * 50.0 * opened * (1 - opened)
     assert torch.allclose(gradients[True] - gradients[False], slope, atol=1e-9)
 
 

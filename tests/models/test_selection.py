@@ -190,7 +190,7 @@ def test_a_candidate_more_that_speaks_costs_as_much_as_every_other() -> None:
     for speaking in range(1, CANDIDATES + 1):
         for family in guide.selections.values():
             with torch.no_grad():
-                family.logits.fill_(-1)[:, :speaking] = 1
+                family.weight.fill_(-1)[:, :speaking] = 1
         counts.append(flops(model, batch, guide))
     steps = {later - before for before, later in pairwise(counts)}
     assert len(steps) == 1
@@ -215,7 +215,7 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> No
     torch.testing.assert_close(losses[1].detach(), shared - 10 * found.log_likelihood.sum())
     losses[1].backward()
     for family in guide.selections.values():
-        assert (family.logits.grad != 0).all()
+        assert (family.weight.grad != 0).all()
 
 
 @every_law
@@ -244,7 +244,7 @@ def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(law: Law) ->
     guide = MeanField(model, learned_scale=False).double()
     with torch.no_grad():
         for family in guide.selections.values():
-            family.logits[:] = 30 * (torch.arange(CANDIDATES) >= HEADS).double()
+            family.weight[:] = 3 * (torch.arange(CANDIDATES) >= HEADS).double()
     found = terms(model, guide, two_tasks())
     first = found.kl["encoder.0.self.logits"]
     torch.testing.assert_close(first, torch.zeros_like(first), rtol=0, atol=1e-9)

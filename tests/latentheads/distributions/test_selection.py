@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from latentheads.distributions.selection import Gates, Group, Selection, Subset
+from latentheads.distributions.selection import Countable, Gates, Group, Selection, Subset
 
 TASKS, CANDIDATES = 2, 6
 
 
-def make(kind: str, logits: Tensor, temperature: float = 1.0) -> Selection:
+def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> Countable:
     if kind == "gates":
         return Gates(logits, temperature)
     if kind == "group":
@@ -52,6 +52,32 @@ def test_the_mean_is_that_of_all_choices(kind: str) -> None:
 def test_the_mode_is_the_most_probable_choice(kind: str) -> None:
     law = make(kind, logits(2))
     assert torch.equal(law.mode, ALL[probabilities(law).argmax(0)])
+
+
+@KINDS
+def test_every_choice_is_gone_through_once(kind: str) -> None:
+    law = make(kind, logits(3))
+    every = law.enumerate_support()
+    assert every.shape == (law.number, TASKS, CANDIDATES)
+    assert torch.equal(law.enumerate_support(expand=False)[:, 0], every[:, 1])
+    torch.testing.assert_close(law.log_prob(every).exp().sum(0), torch.ones(TASKS))
+    assert len({tuple(row.tolist()) for row in every[:, 0]}) == law.number
+
+
+@KINDS
+def test_without_a_temperature_draws_have_the_same_law_and_no_gradient(kind: str) -> None:
+    values = logits(4).requires_grad_()
+    relaxed, plain = make(kind, values), make(kind, values, None)
+    assert relaxed.has_rsample
+    assert not plain.has_rsample
+    assert not plain.expand((5, TASKS)).has_rsample
+    draws = []
+    for law in (relaxed, plain):
+        torch.manual_seed(0)
+        draws.append(law())
+    assert torch.equal(*draws)
+    assert draws[0].requires_grad
+    assert not draws[1].requires_grad
 
 
 def test_equal_candidates_are_taken_in_their_order() -> None:
