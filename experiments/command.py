@@ -40,7 +40,7 @@ class Decoding:
         beam: Hypotheses kept of a sentence; 1 takes the likeliest token each time.
         length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
         draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
-            location, as the papers do.
+            location, as the papers do. Selections and gates are drawn too, else the likeliest.
         paper_bleu: Score by the papers' protocol too: tokenised, lower-cased, compounds split.
         rouge: Score by ROUGE too, beside the first sentence of every source.
         min_tokens: Fewest tokens of a translation, its end counted.

@@ -68,8 +68,8 @@ AVERAGED = (
 def translate(
     model: HeadModel, guide: Any, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
-    """Translates a batch into lines of text, with the heads that the guide selects."""
-    with evaluating(model), Selected(guide):
+    """Translates a batch into lines of text, with the heads that the guide selects or draws."""
+    with evaluating(model), Selected(guide, decoding.draws):
         found = beam_search(
             model,
             batch.to(model.device),

@@ -55,8 +55,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--samples",
         type=int,
-        help="draws of the heads whose probabilities are averaged; 0: heads at their prior's "
-        "location (default: the run's)",
+        help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
+        "heads at their prior's location, the likeliest selection (default: the run's)",
     )
     parser.add_argument(
         "--min_tokens", type=int, help="fewest tokens, the end counted (default: the run's)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, cast
@@ -128,13 +128,22 @@ class Enumerated_ELBO(Alternatives):
     .. math:: \sum_s \sum_z q_s(z) f_s(z) - \mathrm{KL}.
     """
 
-    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
-        number = math.prod(law.number for law in laws.values())
+    @staticmethod
+    def check(laws: Iterable[Countable]) -> None:
+        """Refuses more choices than are gone through.
+
+        Raises:
+            ValueError: It says how many there are.
+        """
+        number = math.prod(law.number for law in laws)
         if number > MOST:
             raise ValueError(
                 f"select_gradient enumerate goes through all choices of all blocks together: at "
                 f"most {MOST}, not {number}; score takes any number"
             )
+
+    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+        self.check(laws.values())
         supports = (law.enumerate_support() for law in laws.values())
         return [dict(zip(laws, choice, strict=True)) for choice in product(*supports)]
 

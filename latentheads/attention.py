@@ -385,7 +385,8 @@ class LatentAttention(nn.Module):
         if value is None:
             law = self.selector.prior(self.block.chain, self.attention.in_weight)
             value = pyro.sample(self.block.site("selection"), law)
-        choice = self.selector.choose(value, task, common)
+        draws = value.shape[-2] // self.selector.tasks(self.block.chain)
+        choice = self.selector.choose(value, task, common, draws)
         own_places = choice.index is None and choice.common
         if self.training or not own_places or value.requires_grad or not self.plain:
             return choice

@@ -240,16 +240,20 @@ class _Search:
 
     def drawn(self) -> Batch:
         """The batch, once for every draw."""
-        source, tasks = self.batch.source, (self.batch.source_task, self.batch.target_task)
-        repeated = None if source is None else source.repeat(self.draws, 1)
-        source_task, target_task = (t if t is None else t.repeat(self.draws) for t in tasks)
+        source = self.batch.source
         return Batch(
             self.batch.target.repeat(self.draws, 1),
-            repeated,
-            source_task=source_task,
-            target_task=target_task,
+            None if source is None else source.repeat(self.draws, 1),
+            source_task=self._repeated(self.batch.source_task),
+            target_task=self._repeated(self.batch.target_task),
             one_task=self.batch.one_task,
         )
+
+    def _repeated(self, task: Tensor | None) -> Tensor | None:
+        """The task of every sentence, once for every draw, and told where there are several."""
+        if self.draws == 1:
+            return task
+        return (torch.zeros_like(self.count) if task is None else task).repeat(self.draws)
 
     @property
     def fed(self) -> Int[Tensor, "row hypothesis 1"]:

@@ -94,6 +94,8 @@ class Engine:
         self.objective = self.elbo(model, guide)
         families = getattr(guide, "selections", nn.ModuleDict()).values()
         self.selections: list[Any] = list(families)
+        if isinstance(self.elbo, Enumerated_ELBO):
+            self.elbo.check(family() for family in self.selections)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0

@@ -106,8 +106,11 @@ class Gating(Selector):
         value: Float[Tensor, "*draw task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
+        draws: int = 1,
     ) -> Choice:
         """The gates, whatever the task."""
+        if draws > 1 and task is not None:
+            return super().choose(value, torch.zeros_like(task), False, draws)
         return super().choose(value, None, True)
 
 

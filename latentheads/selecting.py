@@ -169,6 +169,7 @@ class Selector:
         value: Float[Tensor, "*draw task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
+        draws: int = 1,
     ) -> Choice:
         """Turns a draw into the choice of every sentence.
 
@@ -176,7 +177,13 @@ class Selector:
             value: Zeros and ones.
             task: The task of every sentence; None: all have the only one.
             common: Whether all sentences have one task.
+            draws: So many draws stand behind each other in ``value``, each for its equal part of
+                the sentences, whose tasks must then be told.
         """
+        if draws > 1:
+            assert task is not None
+            draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
+            return self._filled(value[task + len(value) // draws * draw])
         if value.ndim > 2 and (task is None or common):
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:

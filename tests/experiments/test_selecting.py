@@ -21,7 +21,11 @@ def results(out: Path) -> dict:
     ("words", "recipe", "latent"),
     [
         (["--guide", "group"], "transformer+group", "tied"),
-        (["--guide=cascaded+subset", "--candidates=5"], "cascaded+subset", "analytic"),
+        (
+            ["--guide=cascaded+subset", "--candidates=5", "--select_gradient=score"],
+            "cascaded+subset",
+            "analytic",
+        ),
         (["--recipe", "coda+selection"], "coda+selection", "tied"),
     ],
 )
@@ -47,6 +51,19 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     lines = program("translate.py", str(tmp_path), text=text)
     assert lines.returncode == 0, lines.stderr
     assert lines.stdout.count("\n") == 3
+
+
+def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
+    words = ["--guide=group", "--select_gradient=enumerate", *TINY, *SHORT, "--layers=1"]
+    few = [*words, "--select_chains=decoder-self", "--out", str(tmp_path / "few")]
+    done = program("run.py", *few)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
+    assert found["decoder.0.self"][0] != [0.5] * 4
+    more = ["--layers=2", "--select_chains=all", "--out", str(tmp_path / "many")]
+    done = program("run.py", *words[:-1], *more)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("at most 64, not 4096; score takes any number")
 
 
 def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
@@ -86,6 +103,11 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
             "families: task 'velu' is in two families",
         ),
         ("--guide static --families de,nl", "families are of tasks: give --tasks"),
+        ("--recipe coda --select_gradient score", "select_gradient needs --select selection, sub"),
+        (
+            "--guide group --select_gradient score --temperature 2",
+            "temperature needs --select_gradient straight-through",
+        ),
         ("--guide group --temperature 0", "temperature must be positive, got 0.0"),
         ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 import pyro
 import pytest
 import torch
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -305,6 +306,48 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
                 law_of_tokens = model.likelihood(model.states(one), one)
             expected = law_of_tokens.log_prob(tokens).item()
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+class Recorder(Messenger):
+    """Keeps the selections that were drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, Tensor] = {}
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["name"].endswith(".selection"):
+            self.values[msg["name"]] = msg["value"]
+
+
+@every_law
+@pytest.mark.parametrize("tasks", [True, False])
+def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> None:
+    torch.manual_seed(3)
+    model = make(law) if tasks else make(law, sources=1, targets=1)
+    batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
+    guide = jiggle(Tied(model).double(), 0.1)
+    with Recorder() as seen, PlugIn(), Selected(guide, 3):
+        found = beam_search(model, batch, beam=2, samples=3)
+    assert len(seen.values) == 4
+    for name, value in seen.values.items():
+        each = value.unflatten(0, (3, -1))
+        assert value.shape[0] == 3 * model.selector.tasks(name[:7])
+        assert not torch.equal(each[0], each[1]) or not torch.equal(each[1], each[2])
+    for place, hypotheses in enumerate(found):
+        assert batch.source is not None
+        tokens = torch.tensor([hypotheses[0].tokens])
+        own = (
+            None if t is None else t[place, None] for t in (batch.source_task, batch.target_task)
+        )
+        one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *own)
+        terms_of = []
+        for draw in range(3):
+            values = {n: v.unflatten(0, (3, -1))[draw] for n, v in seen.values.items()}
+            with PlugIn(), Held(values):
+                terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
+        expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
+        assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
 
 
 def test_vectorised_particles_draw_selections_of_their_own() -> None:
