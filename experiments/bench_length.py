@@ -153,8 +153,9 @@ def _point(runner: Runner, size: Size) -> Point:
     return Point(runner.name, size.length, size.batch, *times, runner.memory(), speed)
 
 
-def show(points: Sequence[Point]) -> None:
+def show(points: Sequence[Point], memory: str) -> None:
     """Prints the table, row by row."""
+    print(f"MB: {memory}")
     head = ("row", "tokens", "blocks", "ms/step", "quartiles", "MB", "tokens/s")
     form = "{:<23} {:>6} {:>6} {:>8} {:>15} {:>7} {:>8}"
     print(form.format(*head))
@@ -219,7 +220,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def add_options(parser: Parser, full: Growth) -> None:
+def add_options(parser: Parser, full: Growth, figure: bool = True) -> None:
     """Adds what says where, how long and how often rows run, and what is written."""
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
@@ -231,7 +232,8 @@ def add_options(parser: Parser, full: Growth) -> None:
         help=f"tokens a block, may be repeated; default: {', '.join(map(str, full.lengths))}",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write points and metadata")
-    parser.add_argument("--figure", type=writable, metavar="FILE", help="draw time and memory")
+    if figure:
+        parser.add_argument("--figure", type=writable, metavar="FILE", help="draw time and memory")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
     numbers = {name: getattr(full, name) for name in ("tokens", "rounds", "warmup")}
@@ -285,13 +287,13 @@ def begin(options: argparse.Namespace, growth: Growth) -> tuple[Setting, dict[st
     setting = Setting(options.device, options.seed)
     facts = metadata(Plan(growth.size), setting) | {"plan": asdict(growth)}
     where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
-    print(f"{where}, {options.precision}\nMB: {facts['memory']}")
+    print(f"{where}, {options.precision}")
     return setting, facts
 
 
 def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:
     """Prints the table, and writes and draws what was asked for."""
-    show(points)
+    show(points, facts["memory"])
     if options.figure:
         title = f"a training step of {options.tokens} tokens, {options.precision}"
         draw(points, title, options.figure)

@@ -1,0 +1,156 @@
+"""Speed of a network that selects its heads, once trained: only the chosen are computed.
+
+Every row runs the same language model forward on the same blocks of one task, without gradients,
+and differs in its heads. Rows take turns within every round, the order rotated; a row's time is its
+median over rounds, GFLOP what its matrix products multiply and add.
+
+    heads            H heads, nothing to select
+    group, subset    H of 2H candidates: the weights of the chosen are gathered
+    selection        H of 2H candidates speak: the weights of those are gathered
+    masked           2H candidates computed, half of them multiplied by zero
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from bench import Parser, progress, quartiles, race
+from bench_length import Growth, add_options, begin, check, make_batch, make_growth
+from rivals import Runner, Setting, Size
+from torch import Tensor
+
+from guides import Tied
+from latentheads import Batch, PlugIn
+from latentheads.handlers import Held, Selected
+from latentheads.selecting import Law, Selector
+from models import LanguageModel, make_prior
+
+FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
+ROWS: dict[str, Law | None] = {
+    "heads": None,
+    "group": "group",
+    "subset": "subset",
+    "selection": "selection",
+    "masked": "selection",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row at one length; times in milliseconds."""
+
+    row: str
+    length: int
+    ms: float
+    low: float
+    high: float
+    gflop: float
+
+
+class Forward(Runner):
+    """A row that runs forward alone."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Forward, without gradients."""
+        half = self.precision == "bf16"
+        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
+            self.loss()
+
+
+def make_rows(size: Size, setting: Setting, precision: str, batch: Batch) -> list[Runner]:
+    """One network for each row."""
+    made = ((name, _forward(name, size, setting, batch)) for name in ROWS)
+    return [Forward(name, *parts, setting, precision) for name, parts in made]
+
+
+def _forward(
+    name: str, size: Size, setting: Setting, batch: Batch
+) -> tuple[Callable[[], Tensor], list[Tensor]]:
+    """A row's network to run, and its parameters."""
+    torch.manual_seed(setting.seed)
+    law = ROWS[name]
+    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    network = replace(size.network, norm="pre")
+    model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
+    model = model.to(setting.device).eval()
+    guide = Tied(model)
+    first = torch.arange(2 * size.heads, device=setting.device) < size.heads
+    wanted = torch.where(first, 1.0, -1.0)
+    values: dict[str, Tensor] = {}
+    for module in model.selecting:
+        family: Any = guide.selections[module.block.key]
+        family.weight.data.copy_(wanted.expand_as(family.weight))
+        values[module.block.site("selection")] = family().mode.detach().requires_grad_()
+
+    def run() -> Tensor:
+        chosen = Held(values) if name == "masked" else Selected(guide)
+        with PlugIn(), chosen:
+            law_of_tokens = model.likelihood(model.states(batch), batch)
+        total: Tensor = law_of_tokens.log_prob(batch.scored).sum()
+        return total
+
+    return run, list(model.parameters())
+
+
+def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
+    """Times all rows against each other at every length."""
+    points = []
+    for size in growth.sizes:
+        batch = replace(make_batch(size, setting), one_task=True)
+        runners = make_rows(size, setting, precision, batch)
+        with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
+            bar.set_description(f"{size.length} tokens a block")
+            race(runners, growth.rounds, growth.warmup, setting.seed, bar)
+        points += [_point(runner, size.length) for runner in runners]
+    return points
+
+
+def _point(runner: Runner, length: int) -> Point:
+    low, _, high = quartiles(runner.seconds)
+    middle = statistics.median(runner.seconds)
+    return Point(
+        runner.name, length, 1e3 * middle, 1e3 * low, 1e3 * high, runner.operations() / 1e9
+    )
+
+
+def show(points: Sequence[Point]) -> None:
+    """Prints the table, and how many times as fast as masking each row is."""
+    form = "{:>6}  {:<10} {:>8} {:>15} {:>8} {:>12}"
+    print(form.format("tokens", "row", "ms", "quartiles", "GFLOP", "speed-up"))
+    masked = {point.length: point.ms for point in points if point.row == "masked"}
+    for p in points:
+        cells = (f"{p.ms:.1f}", f"{p.low:.1f}-{p.high:.1f}", f"{p.gflop:.2f}")
+        print(form.format(p.length, p.row, *cells, f"{masked[p.length] / p.ms:.2f}"))
+
+
+def make_parser() -> Parser:
+    """Builds the command line."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser("bench_selection.py", description=__doc__, formatter_class=form)
+    add_options(parser, FULL, figure=False)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the benchmark."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    growth = make_growth(options, FULL)
+    check(parser, options, growth)
+    setting, facts = begin(options, growth)
+    points = measure(growth, setting, options.precision)
+    show(points)
+    if options.json:
+        written = {"metadata": facts, "points": [asdict(point) for point in points]}
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
