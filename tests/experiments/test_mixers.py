@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from latentheads.checkpoints import weights
-from models.mixers import LocalAttention, NGram, SelfAttention
+from latentheads.ngram import NGram
+from models.mixers import LocalAttention, SelfAttention
 from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.experiments.test_loading import train
