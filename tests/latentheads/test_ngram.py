@@ -14,6 +14,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 from torch.distributions import Normal
+from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, checkpoints, importance, terms
 from latentheads.batch import BOS
@@ -671,7 +672,7 @@ def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
     with Recording(model) as heads, PlugIn():
         model.states(batch)
     said = heads["decoder.1.self"].outputs
-    unit = torch.nn.functional.normalize(said, dim=-1)
+    unit = normalize(said, dim=-1)
     each = torch.einsum("bitd,bjtd->bijt", unit, unit) * batch.target_valid[:, None, None]
     expected = each.sum((0, -1)) / batch.target_valid.sum()
     assert torch.allclose(found.cosine["decoder.1.self"], expected, atol=1e-12)
@@ -686,10 +687,8 @@ def test_disagreement_takes_what_ngram_heads_say(batch: Batch) -> None:
     term = Disagreement(("output", "subspace"))
     with term.heard(model) as found, poutine.trace() as traced:
         model.states(batch)
-    said = torch.nn.functional.normalize(
-        traced.trace.nodes["decoder.0.self.outputs"]["value"], dim=-1
-    )
-    each = agreement(said) * batch.target_valid
+    said = traced.trace.nodes["decoder.0.self.outputs"]["value"]
+    each = agreement(normalize(said, dim=-1)) * batch.target_valid
     expected = each.sum(-1) / batch.target_valid.sum(-1)
     assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
     assert Disagreement(("position", "subspace")).blocks(model) == []
