@@ -245,6 +245,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_vocabulary(run, corpus)
         out = _folder(options)
         laws = settle_gates(run.model, run.guide)
+        if run.model.selecting:
+            raise ValueError(
+                f"{run.path} selects its heads for every task: no candidate can be removed"
+            )
         if options.by == "gates" and not laws:
             raise ValueError(
                 f"{run.path} has no gates: train it with --gates, or prune by gradient"
