@@ -129,9 +129,10 @@ class Guide(Reader):
             def family(self, block):
                 return Gaussian(Scores(), HeadScale(block.heads, learned=True))
 
-    More freedom: override :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`.
-    A site that is not a block's logits, such as a gate, keeps its prior. Options are set before
-    ``super().__init__``, which asks for the families.
+    What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
+    :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`. A site of anything else,
+    such as a gate, keeps its prior. Options are set before ``super().__init__``, which asks for the
+    families.
 
     Args:
         model: A model that lists its latent ``blocks``.

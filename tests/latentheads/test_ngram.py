@@ -489,6 +489,21 @@ def test_candidates_fill_the_places_of_every_task(
     assert set(found.shared_kl) == expected
 
 
+@pytest.mark.parametrize("form", ["mean-field", "cascaded"])
+@pytest.mark.parametrize("law", LAWS)
+def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) -> None:
+    selector = Selector(law, HEADS, 2 * HEADS, CHAINS[:2])
+    network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
+    model = Translation(11, 13, make_prior("independent"), network, selector=selector)
+    model = jiggle(model, 0.1).double().eval()
+    found = terms(model, attach(form, model), batch)
+    places = 2 * HEADS if law == "selection" else HEADS
+    for module in ngrams(model):
+        assert module.block.heads == places
+        assert (found.kl[module.site] > 0).all()
+    assert found.elbo.isfinite().all()
+
+
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
     selector = Selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
     network = sizes(**CHOICES["slices"])
