@@ -290,7 +290,7 @@ def distances(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int =
     sentences = 0
     for batch, heads in readings(model, parts, guide, seed):
         sentences += len(batch)
-        for block in heads.blocks:
+        for block in heads.attending:
             site, real = block.site(), sides(batch, block.chain).real_queries
             summed = head_divergence(heads[block.name].weights, real).double().sum(0).cpu()
             totals[site] = totals.get(site, 0) + summed
@@ -310,7 +310,10 @@ def portray(text: Text, options: Namespace) -> Portrait:
         line, parts = f"{text.name}, {stage}", list(batches(part, TOKENS))
         return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True)
 
-    blocks = tuple(Recording(model).blocks)
+    recorded = Recording(model)
+    blocks = tuple(recorded.attending)
+    if not blocks:
+        raise ValueError(f"{text.run.path} has no heads that attend: there are no weights to read")
     positions, rare = Positions(options.positional), {}
     for chain in (name for name in CHAINS if name in {block.chain for block in blocks}):
         rarity = Rarity(text.ranks(chain), options.top, options.rare)
@@ -319,6 +322,7 @@ def portray(text: Text, options: Namespace) -> Portrait:
     return Portrait(
         name=text.name,
         blocks=blocks,
+        ngrams=tuple(block for block in recorded.blocks if block not in blocks),
         divergence=distances(model, watched("divergence"), guide, seed),
         measures=measure(model, watched("measures"), guide, seed, options.exclude),
         importance=gradient_importance(model, watched("importance"), guide, seed),
@@ -410,6 +414,7 @@ def record(text: Text, portrait: Portrait) -> dict[str, Any]:
         },
         "summary": summary(text, portrait),
         "blocks": [_block(portrait, block) for block in portrait.blocks],
+        "ngrams": [_ngram(portrait, block) for block in portrait.ngrams],
         "relevance": found
         and {"logit": found.logit, "inputs": found.inputs, "predictions": found.predictions},
         "syntactic": syntactic
@@ -449,6 +454,21 @@ def _block(portrait: Portrait, block: Block) -> dict[str, Any]:
         **{key: values.tolist() for key, values in _figures(portrait, block).items()},
         "rare_chance": rare.chance[name],
         "rare_queries": rare.count[name],
+    }
+
+
+def _ngram(portrait: Portrait, block: Block) -> dict[str, Any]:
+    """What there is of n-gram heads, which have no weights; lists are by head."""
+    cosine, found = portrait.measures.cosine[block.name], portrait.relevance
+    return {
+        "block": block.name,
+        "chain": block.chain,
+        "layer": block.layer,
+        "heads": block.heads,
+        "cosine": cosine.tolist(),
+        "cosine_average": _pair_mean(cosine),
+        "importance": portrait.importance[block.name].tolist(),
+        **({} if found is None else {"relevance": found.shares[block.name].tolist()}),
     }
 
 

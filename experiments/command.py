@@ -319,7 +319,8 @@ def _parser(prog: str, description: str) -> Parser:
         type=str,
         default="none",
         help="reward heads for differing while training, as Li et al. 2018: none, or some of "
-        f"{','.join(KINDS)}; never part of a reported figure",
+        f"{','.join(KINDS)}, of which n-gram heads have output alone; never part of a reported "
+        "figure",
     )
     parser.add_argument(
         "--disagreement_weight",

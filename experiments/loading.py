@@ -86,16 +86,32 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         model = Translation(len(source), types, prior, network, latent, **more)
-    if settings.selecting.select != "none" and not model.selecting:
-        raise ValueError(
-            f"--select {settings.selecting.select}: this network has no attention in "
-            f"select_chains {settings.selecting.select_chains}"
-        )
+    _check_heads(settings, model)
     if settings.train == "adapters":
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(".adapters." in name)
     model.disagreement = settings.disagreement
     return model
+
+
+def _check_heads(settings: Settings, model: HeadModel) -> None:
+    """Refuses what would act on no head of the network."""
+    selecting, gates = settings.selecting, settings.gates.gates
+    if selecting.select != "none" and not model.selecting:
+        raise ValueError(
+            f"--select {selecting.select}: this network has no heads in "
+            f"select_chains {selecting.select_chains}"
+        )
+    if gates != "none" and not model.selecting:
+        raise ValueError(f"--gates {gates}: this network has no heads in these chains")
+    if settings.network.ngram_noise and not model.drawn_outputs:
+        raise ValueError("ngram_noise: no chain of --latent has an ngram layer in this network")
+    term = settings.disagreement
+    if term is not None and not term.blocks(model):
+        raise ValueError(
+            f"--disagreement {','.join(term.kinds)}: no block of its chains has two heads with "
+            "that; n-gram heads have an output alone"
+        )
 
 
 def begin_with(path: Path, corpus: Corpus, model: HeadModel, guide: Any) -> None:

@@ -54,7 +54,7 @@ class Portrait:
 
     Attributes:
         name: What the run is called.
-        blocks: Its blocks, latent or not.
+        blocks: Its blocks that attend, latent or not.
         divergence: Between the heads of every block, by site.
         measures: Entropy, confidence and cosine.
         importance: By the gradient of the loss, by block.
@@ -62,6 +62,7 @@ class Portrait:
         positional: Relative positions that heads point to.
         rare: Rare words that they point to, by chain.
         syntactic: Dependencies that they follow; None where no sentence is parsed.
+        ngrams: Its n-gram blocks, whose heads have outputs and no weights.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Portrait:
     positional: Positional
     rare: dict[str, RareWord]
     syntactic: Syntactic | None
+    ngrams: tuple[Block, ...] = ()
 
     @property
     def chains(self) -> list[str]:

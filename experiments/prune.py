@@ -1,4 +1,4 @@
-"""Prunes the attention heads of a finished run and measures what is left.
+"""Prunes the heads of a finished run and measures what is left.
 
 python experiments/prune.py runs/transformer-seed0 --heads 32,16,8 --out runs/pruned
 """
@@ -30,13 +30,13 @@ from latentheads.pruning import every_head, most_important, settle_gates
 from latentheads.reading import gradient_importance
 
 DESCRIPTION = (
-    "Removes attention heads from a finished run, the least important first, and measures what is "
-    "left at every step: the plug-in likelihood and the bound on validation, BLEU on test, and the "
-    "speed. Removal is real: a pruned network has smaller matrices, and the same outputs as one "
-    "whose heads are silent. Where a prior or a posterior mixes heads, as a cascade does, the "
-    "logits of removed heads are still drawn, and less time is won. Writes curve.json, curve.png "
-    "and, for every number of heads, a run folder that translate.py, generate.py, score.py and "
-    "analyse.py accept. The run itself is not changed."
+    "Removes heads of attention and n-grams from a finished run, the least important first, and "
+    "measures what is left at every step: the plug-in likelihood and the bound on validation, BLEU "
+    "on test, and the speed. Removal is real: a pruned network has smaller matrices, and the same "
+    "outputs as one whose heads are silent. Where a prior or a posterior mixes heads, as a cascade "
+    "does, the logits of removed heads are still drawn, and less time is won. Writes curve.json, "
+    "curve.png and, for every number of heads, a run folder that translate.py, generate.py, "
+    "score.py and analyse.py accept. The run itself is not changed."
 )
 Laws = Mapping[str, HardConcrete]
 By = Literal["gradient", "gates", "random"]
@@ -245,6 +245,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_vocabulary(run, corpus)
         out = _folder(options)
         laws = settle_gates(run.model, run.guide)
+        if run.model.selecting:
+            raise ValueError(
+                f"{run.path} selects its heads for every task: no candidate can be removed"
+            )
         if options.by == "gates" and not laws:
             raise ValueError(
                 f"{run.path} has no gates: train it with --gates, or prune by gradient"

@@ -10,8 +10,9 @@ from pyro.poutine.guide import GuideMessenger
 from torch import Tensor, nn
 
 from guides.selection import SelectionFamily
+from latentheads.blocks import HeadBlock
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
-from latentheads.families import Dependence, Family
+from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
 
@@ -52,7 +53,7 @@ class Reader(GuideMessenger, nn.Module):
         for module in getattr(model, "selecting", []):
             if module.selector.law == "static":
                 continue
-            block, like = module.block, module.attention.in_weight
+            block, like = module.block, module.projection.weight
             self.selections[block.key] = SelectionFamily(module.selector, block.chain, like)
             self._selecting[block.site("selection")] = block.key
 
@@ -128,9 +129,10 @@ class Guide(Reader):
             def family(self, block):
                 return Gaussian(Scores(), HeadScale(block.heads, learned=True))
 
-    More freedom: override :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`.
-    A site that is not a block's logits, such as a gate, keeps its prior. Options are set before
-    ``super().__init__``, which asks for the families.
+    What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
+    :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`. A site of anything else,
+    such as a gate, keeps its prior. Options are set before ``super().__init__``, which asks for the
+    families.
 
     Args:
         model: A model that lists its latent ``blocks``.
@@ -140,10 +142,23 @@ class Guide(Reader):
         super().__init__(model)
         self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
         self._keys = {block.site(): block.key for block in model.blocks}
+        for module in getattr(model, "drawn_outputs", []):
+            self.families[module.block.key] = self.outputs(module)
+            self._keys[module.site] = module.block.key
 
     @abstractmethod
     def family(self, block: Block) -> Family:
         """Makes the posterior family of a block."""
+
+    def outputs(self, module: HeadBlock) -> Family:
+        """Makes the posterior family of the outputs of n-gram heads, which starts at the prior.
+
+        They are independent given what they compute; every coordinate is moved on its own, and
+        every head has its scale.
+        """
+        scale = getattr(getattr(module.prior, "scale", None), "value", 1.0)
+        heads = module.block.heads
+        return Gaussian(Moved(heads, module.size), HeadScale(heads, scale, learned=True))
 
     def posterior(self, block: str, context: HeadContext) -> HeadLogits:
         """Builds the posterior of a block's logits from what the block knows.
@@ -164,7 +179,7 @@ class Guide(Reader):
             cast(Family, self.families[block.key]).keep(heads)
         else:
             del self.families[block.key]
-            del self._keys[block.site()]
+            self._keys = {site: key for site, key in self._keys.items() if key != block.key}
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Answers with the family of the block, and with the prior elsewhere."""

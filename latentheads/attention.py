@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pyro
 import torch
-from jaxtyping import Float, Int, Shaped
-from pyro.distributions import Distribution
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.band import Band
+from latentheads.blocks import GatePrior, HeadBlock, Kept, aligned, last_of, pick, taken
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Point, Scores
 from latentheads.mask import Mask
@@ -20,14 +19,7 @@ from latentheads.names import Block
 from latentheads.numeric import dropout, full_precision, weighted_sum
 from latentheads.selecting import Choice, Selector
 
-__all__ = ["Cache", "GatePrior", "LatentAttention", "MultiHeadAttention", "last_of", "pick"]
-
-GatePrior = Callable[[HeadContext], Distribution]
-"""The second kind of latent: the law of a block's gates, event ``head``."""
-
-
-Watch = Callable[[Tensor, Tensor, Mask], None]
-"""What somebody does with the logits, values and mask of a pass."""
+__all__ = ["Cache", "LatentAttention", "MultiHeadAttention"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -144,11 +136,7 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Tells the heads apart; of candidates, takes the sentence's own."""
         heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
-        if choice is None or choice.index is None or choice.common:
-            return heads
-        index = aligned(choice.index, heads)
-        heads = heads[(None,) * (index.ndim - heads.ndim)]
-        return torch.take_along_dim(heads, index, -3)
+        return taken(heads, choice)
 
     def scores(
         self,
@@ -214,28 +202,20 @@ class MultiHeadAttention(nn.Module):
         return silence.index_copy(-3, choice.index, heads)
 
 
-def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
-    """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
-    between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
-    return x[(..., *[None] * between, slice(None), None, None)]
-
-
 @dataclass
-class Cache:
-    """What a block keeps while decoding token by token: keys, values and gates.
+class Cache(Kept):
+    """What attention keeps while decoding token by token: keys, values and gates.
 
     Attributes:
         keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
             hypotheses: all of a sentence read one memory.
         values: The same.
-        gate: The gates of a sentence, which its hypotheses share.
         of_memory: Whether keys and values are those of a memory.
         last: So many last positions are kept; None: all.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
-    gate: Tensor | None = None
     of_memory: bool = False
     last: int | None = None
 
@@ -257,47 +237,18 @@ class Cache:
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each.
-
-        Args:
-            sentences: The sentences to keep; None for all as they are.
-            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
-                all as they are.
-        """
-        if self.gate is not None and sentences is not None:
-            self.gate = self.gate.index_select(0, sentences)
+        """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
+        super().select(sentences, hypotheses)
         if self.keys is None or self.values is None:
             return
         own = None if self.of_memory else hypotheses
         self.keys, self.values = (pick(held, sentences, own) for held in (self.keys, self.values))
 
 
-def last_of(
-    held: Float[Tensor, "*batch position dim"], number: int | None
-) -> Float[Tensor, "*batch kept dim"]:
-    """The last positions, so many or fewer; None for all."""
-    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
-
-
-def pick(
-    held: Shaped[Tensor, "sentence ..."],
-    sentences: Int[Tensor, " kept"] | None,
-    hypotheses: Int[Tensor, "kept hypothesis"] | None,
-) -> Shaped[Tensor, "kept ..."]:
-    """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
-    if hypotheses is None:
-        return held if sentences is None else held.index_select(0, sentences)
-    if sentences is None:
-        sentences = torch.arange(len(hypotheses), device=hypotheses.device)
-    rows = sentences[:, None] * held.shape[1] + hypotheses
-    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
-
-
-class LatentAttention(nn.Module):
+class LatentAttention(HeadBlock):
     """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
 
-    Attributes:
-        watch: Called with the logits, values and mask of every pass, where somebody listens.
+    Whoever watches is given the logits, values and mask of every pass.
 
     Args:
         block: Its address.
@@ -309,6 +260,8 @@ class LatentAttention(nn.Module):
             no candidates but its heads.
     """
 
+    latent = "logits"
+
     def __init__(
         self,
         block: Block,
@@ -318,15 +271,33 @@ class LatentAttention(nn.Module):
         dropout: float = 0.0,
         selector: Selector | None = None,
     ) -> None:
-        super().__init__()
-        self.block = block
-        self.selector = selector
+        super().__init__(block, gate, selector)
         size = width // selector.heads if selector else None
         candidates = selector.candidates_of(block.chain) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
-        self.gate = gate
-        self.watch: Watch | None = None
+
+    @property
+    def projection(self) -> nn.Linear:
+        """The output projection."""
+        return self.attention.out
+
+    @property
+    def size(self) -> int:
+        """Width of a head."""
+        return self.attention.size
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the heads that are read out among those whose logits are computed."""
+        speaking = self.attention.speaking
+        return list(range(self.attention.heads)) if speaking is None else speaking.tolist()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its logits are its scores, which no other block looks at."""
+        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Scores)
+        return self.prior is None or point
 
     def forward(
         self,
@@ -355,7 +326,7 @@ class LatentAttention(nn.Module):
         q, k, v = self._project(query, memory, cache, choice)
         below = None if choice is not None and choice.silent else below
         context = HeadContext(self.attention.scores(q, k), below, mask)
-        logits = self._draw_logits(context)
+        logits = self._draw(context)
         spoken = self.attention.spoken(logits)
         if self.watch is not None:
             every, over = mask.over_keys(spoken)
@@ -365,73 +336,12 @@ class LatentAttention(nn.Module):
         update = self.attention.read_out(spoken, v, mask, gate, choice)
         return update, logits if choice is None else self.attention.placed(logits, choice)
 
-    def choose(
-        self, task: Int[Tensor, " sentence"] | None, common: bool, drawn: Tensor | None = None
-    ) -> Choice:
-        """Draws which candidates fill the places, of every task, and takes the sentences' own.
-
-        Stands in the plate of the tasks, before any sentence is looked at.
-
-        Args:
-            task: The task of every sentence; None: all have the first.
-            common: Whether all sentences have one task.
-            drawn: What was drawn before; None draws it.
-        """
-        assert self.selector is not None
-        if self.selector.law == "static":
-            like = self.attention.in_weight
-            return self.selector.assigned(self.block.chain, task, common, like)
-        value = drawn
-        if value is None:
-            law = self.selector.prior(self.block.chain, self.attention.in_weight)
-            value = pyro.sample(self.block.site("selection"), law)
-        draws = value.shape[-2] // self.selector.tasks(self.block.chain)
-        choice = self.selector.choose(value, task, common, draws)
-        own_places = choice.index is None and choice.common
-        if self.training or not own_places or value.requires_grad or not self.plain:
-            return choice
-        return choice.speaking()
-
-    @property
-    def plain(self) -> bool:
-        """Whether its logits are its scores, which no other block looks at."""
-        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Scores)
-        return self.prior is None or point
-
     def cache(self) -> Cache:
         """An empty cache for decoding token by token."""
         return Cache()
 
-    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
-        """Removes all other heads for good; a block without heads has no site.
-
-        Args:
-            drawn: Places of the heads whose logits are still drawn; fewer than there are only
-                where the prior does not mix heads.
-            speaking: Those of them that are read out.
-        """
-        if self.prior is not None and len(drawn) < self.block.heads:
-            self.prior.keep(drawn)
-        if not drawn:
-            self.prior = self.gate = None
+    def _keep_weights(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
         self.attention.keep(drawn, speaking)
-        self.block = replace(self.block, heads=len(drawn))
-
-    def _draw_logits(self, context: HeadContext) -> Tensor:
-        if self.prior is None:
-            return context.scores
-        return pyro.sample(self.block.site("logits"), self.prior(context))
-
-    def _draw_gate(self, context: HeadContext, cache: Cache | None) -> Tensor | None:
-        """Draws the gates of a sentence, once: further tokens keep them."""
-        if self.gate is None:
-            return None
-        if cache is None or cache.gate is None:
-            gate = pyro.sample(self.block.site("gate"), self.gate(context))
-            if cache is None:
-                return gate
-            cache.gate = gate
-        return cache.gate
 
     def _project(
         self, query: Tensor, memory: Tensor | None, cache: Cache | None, choice: Choice | None

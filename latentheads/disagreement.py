@@ -5,9 +5,9 @@ For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the a
 .. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
 
 with x the unit vector of the head's values (``subspace``), of its output (``output``), or its
-attention weights as they are (``position``). The model is multiplied by
-:math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a term to train with, absent
-in evaluation, so that every reported bound stays one on the tokens alone.
+attention weights as they are (``position``); n-gram heads have outputs alone. The model is
+multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a term to
+train with, absent in evaluation, so that every reported bound stays one on the tokens alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.attention import LatentAttention
+from latentheads.blocks import HeadBlock
 from latentheads.mask import Mask
 from latentheads.names import CHAINS
 from latentheads.numeric import full_precision
@@ -96,6 +97,14 @@ class Disagreement:
                 total = total + _mean(agreement(weights, self.diagonal), queries)
         return total
 
+    def of_outputs(
+        self,
+        heads: Float[Tensor, "*batch head query dim"],
+        queries: Bool[Tensor, "*mask query"],
+    ) -> Float[Tensor, "*batch"]:
+        """The agreement of the outputs of a block that has no weights, its mean over queries."""
+        return _mean(self._unit(heads), queries.to(heads.dtype))
+
     def _unit(self, x: Float[Tensor, "*batch head token dim"]) -> Float[Tensor, "*batch token"]:
         return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal)
 
@@ -103,23 +112,34 @@ class Disagreement:
     def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
         found: dict[str, Tensor] = {}
-        blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
-        chosen = [b for b in blocks if self.chains is None or b.block.chain in self.chains]
+        blocks = self.blocks(model)
 
-        def listen(block: LatentAttention) -> None:
-            def watch(logits: Tensor, values: Tensor, mask: Mask) -> None:
-                found[block.block.name] = self.of_block(logits, values, mask)
+        def listen(block: HeadBlock) -> None:
+            agree = self.of_block if block.latent == "logits" else self.of_outputs
+
+            def watch(*heads: Any) -> None:
+                found[block.block.name] = agree(*heads)
 
             block.watch = watch
 
-        for block in chosen:
-            if block.attention.speakers > 1:
-                listen(block)
+        for block in blocks:
+            listen(block)
         try:
             yield found
         finally:
-            for block in chosen:
+            for block in blocks:
                 block.watch = None
+
+    def blocks(self, model: nn.Module) -> list[HeadBlock]:
+        """The blocks whose heads are compared: those with two heads or more, and what it takes."""
+        return [
+            module
+            for module in model.modules()
+            if isinstance(module, HeadBlock)
+            and module.speakers > 1
+            and (self.chains is None or module.block.chain in self.chains)
+            and (module.latent == "logits" or "output" in self.kinds)
+        ]
 
 
 def _mean(

@@ -24,7 +24,7 @@ from latentheads.bound import traces
 from latentheads.distributions import HeadLogits
 from latentheads.evaluation import evaluating, fixed_noise
 from latentheads.handlers import PlugIn, unseen
-from latentheads.names import chain_of
+from latentheads.names import chain_of, latent_of
 
 __all__ = ["Divergence", "divergence", "head_divergence", "head_weights"]
 
@@ -96,8 +96,8 @@ def divergence(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int 
             here = batch.to(device)
             sentences += len(here)
             for site, node in _traced(model, guide, here).items():
-                logits = node["type"] == "sample" and isinstance(node["fn"], HeadLogits)
-                if logits and node["value"].shape[-3] > 1:
+                drawn = node["type"] == "sample" and isinstance(node["fn"], HeadLogits)
+                if drawn and latent_of(site) == "logits" and node["value"].shape[-3] > 1:
                     real = here.source_valid if site.startswith("encoder") else here.target_valid
                     summed = head_divergence(head_weights(node), real).double().sum(0).cpu()
                     totals[site] = totals.get(site, 0) + summed

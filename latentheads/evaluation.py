@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
+from latentheads.blocks import HeadBlock
 from latentheads.bound import Importance, Terms, terms
 from latentheads.families import Point
 from latentheads.handlers import Held, PlugIn, Selected, evaluation_mode
@@ -189,8 +189,8 @@ def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Ten
 
 def _fixed(model: nn.Module, draw: Terms) -> bool:
     """Whether nothing is drawn but logits without noise, by the model as by the guide."""
-    blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
-    points = {block.block.site() for block in blocks if isinstance(block.prior, Point)}
+    blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
+    points = {block.site for block in blocks if isinstance(block.prior, Point)}
     noise = any(b.gate or not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
     return bool(blocks) and not (noise or draw.shared_kl) and points.issuperset(draw.kl)
 

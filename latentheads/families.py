@@ -33,6 +33,7 @@ __all__ = [
     "Gaussian",
     "HeadScale",
     "Location",
+    "Moved",
     "Point",
     "Released",
     "Scores",
@@ -76,6 +77,9 @@ class Location(nn.Module, ABC):
 
     dependence = Dependence()
 
+    def keep(self, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads; asked only of a location that does not mix them."""
+
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
         """Computes what is added to the scores; None for nothing."""
@@ -91,7 +95,7 @@ class Location(nn.Module, ABC):
 
 
 class Scores(Location):
-    """``mu = c``: what a plain Transformer computes."""
+    """``mu = c``: what the network computes without noise."""
 
     dependence = Dependence(mixes=False, climbs=False)
 
@@ -180,6 +184,31 @@ class Corrected(Location):
         return self.fusion.measured(context.scores)
 
 
+class Moved(Location):
+    r""":math:`\mu = c + a \odot c + b`: what n-gram heads say, each coordinate moved; starts at c.
+
+    Args:
+        heads: Number of heads H.
+        size: Width of what a head says.
+    """
+
+    dependence = Dependence(mixes=False, climbs=False)
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(heads, 1, size))
+        self.bias = nn.Parameter(torch.zeros(heads, 1, size))
+
+    def shift(self, context: HeadContext) -> Tensor:
+        """Stretches and shifts every coordinate."""
+        return context.scores * self.gain + self.bias
+
+    @torch.no_grad()
+    def keep(self, heads: Sequence[int]) -> None:
+        """Forgets the numbers of other heads."""
+        self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))
+
+
 class HeadScale(nn.Module):
     """The standard deviation of a block's logits: a constant, or one learned number a head.
 
@@ -225,7 +254,8 @@ class Gaussian(Family):
         return self.location.dependence
 
     def keep(self, heads: Sequence[int]) -> None:
-        """Forgets the scales of other heads."""
+        """Forgets the scales of other heads, and what the location has of them."""
+        self.location.keep(heads)
         self.scale.keep(heads)
 
     def forward(self, context: HeadContext) -> NormalHeads:

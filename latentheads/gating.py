@@ -13,7 +13,7 @@ computed. A reported bound counts the KL from the prior :math:`\pi` itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -81,6 +81,10 @@ class Gating(Selector):
             raise ValueError(f"gate_temperature must be positive, got {self.temperature}")
         if not math.isfinite(self.location):
             raise ValueError(f"gate_start must be finite, got {self.location}")
+
+    def fitting(self, heads: int) -> Gating:
+        """The same gates for a block of so many heads, under the same pressure."""
+        return self if heads == self.heads else replace(self, heads=heads, candidates=heads)
 
     def tasks(self, chain: str) -> int:
         """All tasks share the gates."""

@@ -78,6 +78,18 @@ class Reach:
         shape = (*self.drawn.shape, readable.shape[-1])
         return Mask.build(readable.expand(shape), self.drawn, self.dtype)
 
+    def outputs(self, size: int) -> Mask:
+        """The mask of what heads say: every coordinate at a real query carries a latent.
+
+        Its columns are coordinates instead of keys; nothing is hidden from anybody.
+
+        Args:
+            size: Width of what a head says.
+        """
+        latent = self.drawn.to(self.dtype).unsqueeze(-1).expand(*self.drawn.shape, size)
+        bias = latent.new_zeros(()).expand(latent.shape).unsqueeze(-3)
+        return Mask(bias, latent, latent.sum((-1, -2)))
+
 
 def causal(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
     """True where key s is not later than query t."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of"]
+__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of", "latent_of"]
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -17,9 +17,14 @@ def chain_of(site: str) -> str:
     return f"{stack}-{kind}"
 
 
+def latent_of(site: str) -> str:
+    """``encoder.2.self.logits`` is of ``logits``."""
+    return site.rpartition(".")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The address of one attention module.
+    """The address of one module whose heads stand side by side.
 
     Args:
         chain: One of ``CHAINS``; a cascade runs along a chain, bottom to top.

@@ -10,6 +10,8 @@ logits may go too where nothing else depends on them, as the
 * they mix heads within a block: all of them are drawn where one speaks;
 * they mix heads below, as a cascade does: all are drawn, up to the last block that speaks.
 
+N-gram heads have no logits: each goes whole, with the noise around what it says.
+
 So the network is equal in every case, under noise too, and always smaller. What is no longer drawn
 has no KL either: the bound is that of the smaller model.
 """
@@ -24,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
+from latentheads.blocks import HeadBlock
 from latentheads.distributions.hard_concrete import HardConcrete
 from latentheads.families import Dependence
 from latentheads.gating import Gating
@@ -37,7 +39,7 @@ ALONE = Dependence(mixes=False, climbs=False)
 
 def every_head(model: nn.Module) -> dict[str, list[int]]:
     """The heads that speak in every block, by their places 0, 1, ..."""
-    return {m.block.name: list(range(m.attention.speakers)) for m in _blocks(model)}
+    return {m.block.name: list(range(m.speakers)) for m in _blocks(model)}
 
 
 def most_important(
@@ -86,9 +88,9 @@ def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any
     """
     blocks = _blocks(model)
     speaking = _speaking(blocks, kept)
-    chains: dict[str, list[LatentAttention]] = defaultdict(list)
+    chains: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
     for module in blocks:
-        chains[module.block.chain].append(module)
+        chains[module.block.chain, module.latent].append(module)
     for chain in chains.values():
         for module, drawn in zip(chain, _drawn(chain, speaking, guide), strict=True):
             block = module.block
@@ -113,8 +115,7 @@ def settle_gates(model: Any, guide: Any) -> dict[str, HardConcrete]:
         if not isinstance(module.selector, Gating):
             continue
         law = guide.selections[module.block.key]()
-        size = module.attention.size
-        module.attention.out.weight *= law.mode[0].repeat_interleave(size)
+        module.projection.weight *= law.mode[0].repeat_interleave(module.size)
         found[module.block.name] = law
         guide.settle(module.block)
         module.selector = None
@@ -123,15 +124,15 @@ def settle_gates(model: Any, guide: Any) -> dict[str, HardConcrete]:
     return found
 
 
-def _blocks(model: nn.Module) -> list[LatentAttention]:
-    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+def _blocks(model: nn.Module) -> list[HeadBlock]:
+    return [module for module in model.modules() if isinstance(module, HeadBlock)]
 
 
 def _speaking(
-    blocks: Sequence[LatentAttention], kept: Mapping[str, Sequence[int]]
+    blocks: Sequence[HeadBlock], kept: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
     """The heads that are to speak in every block, by their places among those that are drawn."""
-    there = {module.block.name: _now(module) for module in blocks}
+    there = {module.block.name: module.places for module in blocks}
     for name, places in kept.items():
         if name not in there:
             raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
@@ -150,16 +151,10 @@ def _speaking(
     }
 
 
-def _now(module: LatentAttention) -> list[int]:
-    """The places of the heads that speak now."""
-    speaking = module.attention.speaking
-    return list(range(module.attention.heads)) if speaking is None else speaking.tolist()
-
-
 def _drawn(
-    chain: Sequence[LatentAttention], speaking: Mapping[str, Sequence[int]], guide: Any
+    chain: Sequence[HeadBlock], speaking: Mapping[str, Sequence[int]], guide: Any
 ) -> list[list[int]]:
-    """The heads of every block of a chain whose logits something reads."""
+    """The heads of every block of a chain that something reads."""
     dependence = [_dependence(module, guide) for module in chain]
     mixes, climbs = any(r.mixes for r in dependence), any(r.climbs for r in dependence)
     own = [set(speaking[module.block.name]) for module in chain]
@@ -172,9 +167,9 @@ def _drawn(
     return [sorted(heads) for heads in own]
 
 
-def _dependence(module: LatentAttention, guide: Any) -> Dependence:
-    """What one head of a block depends on, in its prior or its posterior."""
-    if module.prior is None:
+def _dependence(module: HeadBlock, guide: Any) -> Dependence:
+    """What the logits of one head depend on, in their prior or their posterior."""
+    if module.prior is None or module.latent != "logits":
         return ALONE
     laws = [module.prior.dependence] + (
         [guide.dependence(module.block)] if guide is not None else []

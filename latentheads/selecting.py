@@ -115,6 +115,19 @@ class Selector:
             if sets and (len(sets) != tasks or min(sets) < 0):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
+    def fitting(self, heads: int) -> Selector:
+        """The selector of a block of so many heads.
+
+        Raises:
+            ValueError: It is not H.
+        """
+        if heads != self.heads:
+            raise ValueError(
+                f"heads are selected for {self.heads} places in every block: "
+                f"ngram_heads must be {self.heads} too, got {heads}"
+            )
+        return self
+
     @property
     def places(self) -> int:
         """Heads that a block computes and that its output projection reads."""

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.attention import GatePrior, LatentAttention
+from latentheads.attention import LatentAttention
 from latentheads.batch import PAD, Batch
+from latentheads.blocks import GatePrior, HeadBlock
 from latentheads.disagreement import Disagreement
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.gating import Gating
@@ -24,7 +25,7 @@ from latentheads.selecting import Choice, Selector
 from models.network import Network
 from models.priors import Prior
 
-__all__ = ["HeadModel", "attention"]
+__all__ = ["HeadModel", "attention", "filled"]
 
 A = TypeVar("A", bound=LatentAttention)
 
@@ -39,12 +40,16 @@ def attention(
     kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
 ) -> A:
     """Makes a block, latent where its chain is and with candidates where its chain selects."""
-    if selector is not None and block.chain not in selector.chains:
-        selector = None
-    if selector is not None:
-        block = replace(block, heads=selector.places)
+    block, selector = filled(block, selector)
     family = prior(block) if block.chain in latent else None
     return kind(block, network.width, family, gate, network.attention_dropout, selector)
+
+
+def filled(block: Block, selector: Selector | None) -> tuple[Block, Selector | None]:
+    """A block with the places that its selector fills, and the selector if its chain selects."""
+    if selector is None or block.chain not in selector.chains:
+        return block, None
+    return replace(block, heads=selector.places), selector
 
 
 class HeadModel(nn.Module, ABC):
@@ -84,14 +89,22 @@ class HeadModel(nn.Module, ABC):
 
     @property
     def blocks(self) -> list[Block]:
-        """The latent blocks, in the order in which they are drawn."""
-        modules = (m for m in self.modules() if isinstance(m, LatentAttention))
-        return [module.block for module in modules if module.prior is not None]
+        """The blocks whose logits are drawn, in the order in which they are."""
+        return [module.block for module in self._drawn("logits")]
 
     @property
-    def selecting(self) -> list[LatentAttention]:
+    def drawn_outputs(self) -> list[HeadBlock]:
+        """The n-gram blocks, of which what their heads say is drawn."""
+        return self._drawn("outputs")
+
+    def _drawn(self, latent: str) -> list[HeadBlock]:
+        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
+        return [m for m in modules if m.prior is not None and m.latent == latent]
+
+    @property
+    def selecting(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
-        modules = (m for m in self.modules() if isinstance(m, LatentAttention))
+        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
         return [module for module in modules if module.selector is not None]
 
     def choose(self, batch: Batch, drawn: Mapping[str, Tensor] | None = None) -> dict[str, Choice]:

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.adaptive import AdaptiveOutput, AdaptiveTable
-from latentheads.attention import GatePrior
 from latentheads.batch import Batch
+from latentheads.blocks import GatePrior
 from latentheads.names import CHAINS
 from latentheads.output import Output, TableOutput
 from latentheads.selecting import Choice, Selector

@@ -10,11 +10,12 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import Cache, LatentAttention
+from latentheads.attention import LatentAttention
+from latentheads.blocks import Kept
 from latentheads.mask import Mask, Reach
 from latentheads.selecting import Choice
 from models.adapters import Task
-from models.mixers import Mixer, Recent
+from models.mixers import Mixer
 from models.network import FeedForward, Network, Residual
 
 __all__ = ["DecodingState", "Layer", "Stack"]
@@ -30,7 +31,7 @@ class DecodingState:
     drawn once, at the beginning.
     """
 
-    caches: dict[str, Cache | Recent] = field(default_factory=dict)
+    caches: dict[str, Kept] = field(default_factory=dict)
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: Task | None = None

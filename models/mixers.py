@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from jaxtyping import Float
+from torch import Tensor
 
-from latentheads.attention import (
-    Cache,
-    GatePrior,
-    LatentAttention,
-    last_of,
-    pick,
-)
+from latentheads.attention import Cache, LatentAttention
 from latentheads.band import Band
+from latentheads.blocks import GatePrior
 from latentheads.mask import Reach
 from latentheads.names import Block
-from latentheads.numeric import dropout
+from latentheads.ngram import NGram, Recent
 from latentheads.selecting import Choice, Selector
-from models.base import attention
+from models.base import attention, filled
 from models.mixing import heads_below
 from models.network import Network
 from models.priors import Prior
 
-__all__ = ["LocalAttention", "Mixer", "NGram", "Recent", "SelfAttention", "mixer"]
+__all__ = ["LocalAttention", "Mixer", "SelfAttention", "mixer"]
 
 
 @runtime_checkable
@@ -125,139 +116,6 @@ class LocalAttention(LatentAttention):
         return Cache(last=self.band.before)
 
 
-@dataclass
-class Recent:
-    """What an n-gram layer keeps while decoding: its last n - 1 inputs.
-
-    Attributes:
-        last: n - 1.
-        inputs: ``sentence *hypothesis position dim``, so many or fewer.
-    """
-
-    last: int
-    inputs: Tensor | None = None
-
-    def extend(self, x: Tensor) -> Tensor:
-        """Appends new inputs and returns them with all that was kept."""
-        if self.inputs is not None:
-            x = torch.cat([self.inputs, x], -2)
-        self.inputs = last_of(x, self.last)
-        return x
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        if self.inputs is not None:
-            self.inputs = pick(self.inputs, sentences, hypotheses)
-
-
-class NGram(nn.Module):
-    r"""The multi-head neural n-gram of Loem et al. 2022, eq. 3 and 4.
-
-    .. math:: h_{tk} = \mathrm{ReLU}([x_{t-n+1}; \dots; x_t] W_k + b_k), \quad
-        z_t = [h_{t1}; \dots; h_{tK}] W + b
-
-    An encoder concatenates :math:`x_{t-n+1}, \dots, x_{t+n-1}` and, with a context, the maximum
-    over the whole sentence. Positions beyond the ends, and padding, are zero. No logits are drawn:
-    a chain passes by.
-
-    As the equations stand, K heads of width w compute what one head of width K w does (the n-gram
-    of Sun and Iyyer 2021 with as many hidden units); they differ where the reading of the paper is
-    that head k sees only the k-th of K slices of each input (``slices``).
-
-    Args:
-        block: Its address, and the number of heads K.
-        width: Model width d.
-        head_width: Width of a head; 0: so that there are about :math:`4 d^2` weights, as in
-            attention.
-        band: The window.
-        slices: Whether a head reads its own slice of every input.
-        context: Whether the maximum over the sentence is concatenated.
-        dropout: Of the heads.
-    """
-
-    def __init__(
-        self,
-        block: Block,
-        width: int,
-        head_width: int,
-        band: Band,
-        slices: bool = False,
-        context: bool = False,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.block, self.band, self.slices = block, band, slices
-        self.dropout = dropout
-        heads, inputs = block.heads, band.width + context
-        read = width // heads if slices else width
-        head_width = head_width or max(1, round(4 * width**2 / heads / (inputs * read + width)))
-        self.weight = nn.Parameter(torch.empty(heads, head_width, band.width * read))
-        self.context = nn.Parameter(torch.empty(heads, head_width, read)) if context else None
-        self.bias = nn.Parameter(torch.zeros(heads, head_width))
-        self.out = nn.Linear(heads * head_width, width)
-        fans = inputs * read + head_width * (1 if slices else heads)
-        for weight in (self.weight, self.context):
-            if weight is not None:
-                nn.init.uniform_(weight, -math.sqrt(6 / fans), math.sqrt(6 / fans))
-        nn.init.xavier_uniform_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(
-        self,
-        x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
-        cache: Recent | None = None,
-    ) -> Float[Tensor, "*batch query dim"]:
-        """Reads the window around every position."""
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
-        known = x if cache is None else cache.extend(x)
-        windows = self.band.windows(known, x.shape[-2])
-        hidden = self._read(windows, self.weight, self.bias)
-        if self.context is not None:
-            hidden = hidden + self._read(self._whole(x, reach), self.context)
-        return self.out(dropout(F.relu(hidden), self.dropout, self.training))
-
-    def _read(
-        self,
-        x: Float[Tensor, "*batch query offset dim"],
-        weight: Float[Tensor, "head hidden input"],
-        bias: Float[Tensor, "head hidden"] | None = None,
-    ) -> Float[Tensor, "*batch query heads"]:
-        """One product for all heads and all positions of the window."""
-        every = None if bias is None else bias.flatten()
-        if not self.slices:
-            return F.linear(x.flatten(-2), weight.flatten(0, 1), every)
-        slices = x.unflatten(-1, (self.block.heads, -1)).movedim(-2, -4).flatten(-2)
-        hidden = torch.matmul(slices, weight.mT).transpose(-2, -3).flatten(-2)
-        return hidden if every is None else hidden + every
-
-    def _whole(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
-        """The maximum over all positions but padding."""
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
-        return x.amax(-2, keepdim=True).unsqueeze(-2)
-
-    def mix(
-        self,
-        x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
-        below: Tensor | None,
-        cache: Recent | None = None,
-        choice: Choice | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Reads the windows; the logits below go on to the next block that attends."""
-        return self(x, reach, cache), below
-
-    def cache(self) -> Recent:
-        """Keeps the last n - 1 inputs."""
-        return Recent(self.band.before)
-
-
 def mixer(
     chain: str,
     layer: int,
@@ -273,25 +131,18 @@ def mixer(
         chain: encoder-self or decoder-self.
         layer: Layer of the stack.
         network: Sizes, and what is chosen for each layer.
-        prior: Makes the prior of a block that attends.
+        prior: Makes the prior of the block.
         latent: The chains whose heads are drawn.
-        gate: The law of the gates of a block that attends.
-        selector: How a block that attends selects its heads.
+        gate: The law of the gates of the block.
+        selector: How the block selects its heads.
     """
     stack = chain.split("-")[0]
     chosen, causal = network.stack(stack), stack == "decoder"
     mixing = chosen[layer]
     band = Band(mixing.window, causal)
     if mixing.kind == "ngram":
-        return NGram(
-            Block(chain, layer, network.ngram_heads or network.heads),
-            network.width,
-            mixing.head_width,
-            band,
-            network.ngram_slices,
-            network.ngram_context and not causal,
-            network.activation_dropout,
-        )
+        block = Block(chain, layer, network.ngram_heads or network.heads)
+        return _ngram(block, mixing.head_width, band, network, prior, latent, gate, selector)
     under = heads_below(chosen, layer)
     window = 0 if under is None else chosen[under].window
     below = Band(window, causal) if window else None
@@ -302,3 +153,31 @@ def mixer(
         return attention(block, network, prior, latent, gate, selector, local)
     whole = partial(SelfAttention, below=below)
     return attention(block, network, prior, latent, gate, selector, whole)
+
+
+def _ngram(
+    block: Block,
+    head_width: int,
+    band: Band,
+    network: Network,
+    prior: Prior,
+    latent: Collection[str],
+    gate: GatePrior | None,
+    selector: Selector | None,
+) -> NGram:
+    """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
+    fitting = None if selector is None else selector.fitting(block.heads)
+    block, selector = filled(block, fitting)
+    noise = network.ngram_noise if block.chain in latent else 0.0
+    return NGram(
+        block,
+        network.width,
+        head_width,
+        band,
+        network.ngram_slices,
+        network.ngram_context and not band.causal,
+        network.activation_dropout,
+        prior.outputs(block, noise) if noise else None,
+        gate,
+        selector,
+    )

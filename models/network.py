@@ -20,6 +20,10 @@ from models.mixing import STACKS, Mixing, mixings
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
 
 
+NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
+"""What is said of n-gram layers alone."""
+
+
 @dataclass(frozen=True)
 class Network:
     """The size of a network.
@@ -51,6 +55,8 @@ class Network:
             has about as many parameters as attention.
         ngram_slices: Each n-gram head reads its own slice of every state, not all of it.
         ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
+        ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
+            drawn, each sentence its own; 0: they are not.
     """
 
     width: int = 64
@@ -72,6 +78,7 @@ class Network:
     ngram_width: str = ""
     ngram_slices: bool = False
     ngram_context: bool = False
+    ngram_noise: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("width", "feed_forward", "heads", "layers"):
@@ -92,9 +99,11 @@ class Network:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
             raise ValueError("windows are for local and ngram layers: mixers has none")
-        for name in ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context"):
+        for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
                 raise ValueError(f"{name} is for ngram layers: mixers has none")
+        if not 0 <= self.ngram_noise < math.inf:
+            raise ValueError(f"ngram_noise must be at least 0, got {self.ngram_noise}")
         if self.ngram_heads < 0:
             raise ValueError(f"ngram_heads must be at least 0, got {self.ngram_heads}")
         if self.ngram_slices and self.width % (self.ngram_heads or self.heads):

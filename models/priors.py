@@ -41,6 +41,10 @@ class Prior(ABC):
     def __call__(self, block: Block) -> Family:
         """Makes the family of a block."""
 
+    def outputs(self, block: Block, scale: float) -> Family:
+        """Makes the family of the outputs of n-gram heads: noise around what they compute."""
+        return Gaussian(Scores(), HeadScale(block.heads, scale))
+
 
 class Delta(Prior):
     """Scores without noise: the plain Transformer."""
@@ -78,6 +82,10 @@ class Independent(Prior):
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at the scores."""
         return Gaussian(Scores(), self.noise(block))
+
+    def outputs(self, block: Block, scale: float) -> Family:
+        """Makes the same for the outputs of n-gram heads, at a scale of their own."""
+        return Gaussian(Scores(), HeadScale(block.heads, scale, self.learned_scale))
 
     def noise(self, block: Block) -> HeadScale:
         """The scale of a block's noise."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import GatePrior, LatentAttention
+from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
+from latentheads.blocks import GatePrior
 from latentheads.mask import Mask, Reach
 from latentheads.names import CHAINS, Block
 from latentheads.output import TableOutput

@@ -23,8 +23,12 @@ __all__ = ["HeadContext", "HeadLogits", "over_heads", "per_pair", "standard_norm
 class HeadContext:
     """Everything a block knows when its heads are drawn: what a family conditions on.
 
+    Where the outputs of n-gram heads are drawn instead of logits, their coordinates stand in the
+    place of the keys.
+
     Attributes:
-        scores: ``Q K^T / sqrt(d_head)``, finite everywhere, float32 or wider.
+        scores: ``Q K^T / sqrt(d_head)``, or what n-gram heads compute; finite everywhere, float32
+            or wider.
         below: The logits drawn one block further down the chain; None in the first. A law
             that does not read them may meet another number of heads here, where some were removed.
         mask: Which pairs may be read and which carry a latent.
@@ -66,8 +70,10 @@ def over_heads(
 class HeadLogits(TorchDistribution):
     """Logits of all heads of a block, one random variable a sentence; abstract.
 
-    The event is ``head query key``. Logits are finite everywhere: the mask says which pairs count
-    in a density and which are read by the softmax, and it touches neither location nor sample.
+    The event is ``head query key``; of n-gram heads, whose outputs are drawn, ``head query dim``:
+    all that holds of pairs then holds of the coordinates at a query. Logits are finite everywhere:
+    the mask says which pairs count in a density and which are read by the softmax, and it touches
+    neither location nor sample.
 
     A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is

@@ -39,7 +39,7 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
 
     tree = DataTree()
     for chain in CHAINS:
-        found = [(block, heads.passes(block.name)) for block in heads.blocks]
+        found = [(block, heads.passes(block.name)) for block in heads.attending]
         once = [_only(block, each) for block, each in found if block.chain == chain and each]
         if once:
             arrays = {name: each.numpy() for name, each in _stacked(once, chain, batch).items()}

@@ -6,7 +6,8 @@ For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
           \mathrm{confidence}(h) = \frac1T \sum_t \max_s a_{ts}, \qquad
           \mathrm{cosine}(h, h') = \frac1T \sum_t \frac{o_t \cdot o'_t}{\|o_t\| \|o'_t\|}
 
-over all T queries of all sentences that are no padding. Confidence is that of Voita et al. (2019),
+over all T queries of all sentences that are no padding; n-gram heads, which have no weights, have a
+cosine alone. Confidence is that of Voita et al. (2019),
 who exclude the end of the sentence as "not a real token". Whether as what asks or as what is asked
 they do not say: here, by default, as both. Nothing is normalised again after the exclusion.
 """
@@ -98,23 +99,29 @@ def measure(
             for name, value in _sums(heads[block.name], known, exclude).items():
                 total = value.double().cpu()
                 sums[block.name][name] = sums[block.name].get(name, 0) + total
-    queries = {block: found["queries"] for block, found in sums.items()}
-    asked = {block: found["asked"] for block, found in sums.items()}
     return Measures(
-        entropy={block: found["entropy"] / queries[block] for block, found in sums.items()},
-        confidence={block: found["confidence"] / asked[block] for block, found in sums.items()},
-        cosine={block: found["cosine"] / queries[block] for block, found in sums.items()},
+        entropy=_divided(sums, "entropy", "queries"),
+        confidence=_divided(sums, "confidence", "asked"),
+        cosine=_divided(sums, "cosine", "queries"),
     )
+
+
+def _divided(
+    sums: dict[str, dict[str, Tensor]], name: str, number: str
+) -> dict[str, Float[Tensor, ...]]:
+    """The averages of one quantity, by block; of the blocks that have it."""
+    return {b: found[name] / found[number] for b, found in sums.items() if name in found}
 
 
 def _sums(heads: Heads, known: Sides, exclude: str) -> dict[str, Tensor]:
     """What adds up over batches."""
-    weights, real = heads.weights, known.real_queries
-    asking, answering = known.asking(exclude), known.answering(exclude)
-    return {
-        "queries": real.sum(),
+    real = known.real_queries
+    found = {"queries": real.sum(), "cosine": head_cosine(heads.outputs, real).sum(0)}
+    if not heads.attends:
+        return found
+    weights, asking, answering = heads.weights, known.asking(exclude), known.answering(exclude)
+    return found | {
         "asked": asking.sum(),
         "entropy": head_entropy(weights, real).sum(0),
         "confidence": head_confidence(weights, asking, answering).sum(0),
-        "cosine": head_cosine(heads.outputs, real).sum(0),
     }

@@ -1,4 +1,4 @@
-"""Every head on request: weights, logits and outputs of each block, in any pass of a model.
+"""Every head on request: logits, weights and outputs of each block, in any pass of a model.
 
 Hooks stand on the blocks only while a recording is open, so nothing is kept or computed for
 somebody who does not ask.
@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
+from latentheads.blocks import HeadBlock
 from latentheads.bound import traces
 from latentheads.evaluation import evaluating, fixed_noise
 from latentheads.handlers import PlugIn, unseen
@@ -34,17 +35,39 @@ class Heads:
 
     Attributes:
         block: The block.
-        logits: What was drawn, or the scores of a block without a latent; finite everywhere.
-        bias: What is added before the softmax: 0 where a key may be read, else -inf. One row may
-            stand for all queries.
         joined: The outputs of all heads side by side, as the output projection reads them: weights
-            times values, times the gate where there is one, under dropout while training.
+            times values, or what an n-gram says, times the gate where there is one, under dropout
+            while training.
+        scored: The logits and the bias of a block that attends; None of n-grams.
     """
 
     block: Block
-    logits: Float[Tensor, "*batch head query key"]
-    bias: Float[Tensor, "*mask 1 asking key"]
     joined: Float[Tensor, "*batch query width"]
+    scored: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def attends(self) -> bool:
+        """Whether its heads have weights."""
+        return self.scored is not None
+
+    @property
+    def logits(self) -> Float[Tensor, "*batch head query key"]:
+        """What was drawn, or the scores of a block without a latent; finite everywhere."""
+        return self._scored[0]
+
+    @property
+    def bias(self) -> Float[Tensor, "*mask 1 asking key"]:
+        """What is added before the softmax: 0 where a key may be read, else -inf.
+
+        One row may stand for all queries.
+        """
+        return self._scored[1]
+
+    @property
+    def _scored(self) -> tuple[Tensor, Tensor]:
+        if self.scored is None:
+            raise ValueError(f"block {self.block.name!r} has no weights: its heads are n-grams")
+        return self.scored
 
     @property
     def weights(self) -> Float[Tensor, "*batch head query key"]:
@@ -90,8 +113,8 @@ class Recording:
     def __init__(
         self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
     ) -> None:
-        modules = [m for m in model.modules() if isinstance(m, LatentAttention)]
-        self._modules = {m.block.name: m for m in modules if m.attention.speakers}
+        modules = [m for m in model.modules() if isinstance(m, HeadBlock)]
+        self._modules = {m.block.name: m for m in modules if m.speakers}
         if blocks is not None:
             self._modules = {name: self._modules[self._known(name)] for name in map(_own, blocks)}
         self.keep_gradients = keep_gradients
@@ -110,6 +133,12 @@ class Recording:
         """The blocks that are recorded, in the order in which the model holds them."""
         return [_spoken(module) for module in self._modules.values()]
 
+    @property
+    def attending(self) -> list[Block]:
+        """Those of them whose heads have weights."""
+        modules = self._modules.values()
+        return [_spoken(module) for module in modules if isinstance(module, LatentAttention)]
+
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; none if it did not run."""
         return self._passes[self._known(_own(block))]
@@ -125,7 +154,7 @@ class Recording:
         """Puts hooks on the blocks."""
         for module in self._modules.values():
             self._handles += [
-                module.attention.out.register_forward_pre_hook(self._joins(module.block)),
+                module.projection.register_forward_pre_hook(self._joins(module.block)),
                 module.register_forward_hook(self._keep, with_kwargs=True),
             ]
         return self
@@ -154,22 +183,26 @@ class Recording:
     def _keep(
         self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], found: Any
     ) -> None:
-        assert isinstance(module, LatentAttention)
-        mask: Mask = named["mask"] if "mask" in named else inputs[2]
-        logits, mask = mask.over_keys(module.attention.spoken(found[1]))
-        tensors = logits, mask.bias, self._joined.pop(module.block.name)
-        kept = tensors if self.keep_gradients else tuple(tensor.detach() for tensor in tensors)
-        self._passes[module.block.name].append(Heads(_spoken(module), *kept))
+        assert isinstance(module, HeadBlock)
+        joined, scored = self._kept(self._joined.pop(module.block.name)), None
+        if isinstance(module, LatentAttention):
+            mask: Mask = named["mask"] if "mask" in named else inputs[2]
+            logits, mask = mask.over_keys(module.attention.spoken(found[1]))
+            scored = self._kept(logits), self._kept(mask.bias)
+        self._passes[module.block.name].append(Heads(_spoken(module), joined, scored))
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        return tensor if self.keep_gradients else tensor.detach()
 
 
-def _spoken(module: LatentAttention) -> Block:
+def _spoken(module: HeadBlock) -> Block:
     """A block with those of its heads that are read out."""
-    return replace(module.block, heads=module.attention.speakers)
+    return replace(module.block, heads=module.speakers)
 
 
 def _own(block: str) -> str:
     """The name of a block, from itself or from its site's."""
-    return block.removesuffix(".logits")
+    return block.removesuffix(".logits").removesuffix(".outputs")
 
 
 def readings(

@@ -15,7 +15,7 @@ were:
 
 - Residual sums and ReLU are.
 - Attention weights are constants, the W in :math:`o_t = \sum_s a_{ts} v_s`, and so are gates:
-  queries and keys get no relevance.
+  queries and keys get no relevance. What is drawn of an n-gram is its output, and hands it on.
 - Layer norm is :math:`\frac\gamma\sigma (x - \bar x) + \beta` with a constant :math:`\sigma`.
 - The logit of a type in an adaptive softmax is that of its band, if any, plus its own there.
 - A bias gets no share. The rule speaks of none; with :math:`v = z_v + b_v` there are two ways:
@@ -56,6 +56,7 @@ from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
 from latentheads.handlers import PlugIn, evaluation_mode, unseen
+from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
 from latentheads.reading.record import Recording
 
@@ -231,10 +232,11 @@ def _inputs(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 class _Constants(Messenger):
-    """Takes the values of all sites as constants."""
+    """Takes the values of all sites as constants, but for what heads say."""
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        msg["value"] = msg["value"].detach()
+        if latent_of(msg["name"]) != "outputs":
+            msg["value"] = msg["value"].detach()
 
 
 class _Ratios(TorchFunctionMode):

@@ -150,11 +150,13 @@ def detect(
         seed: Of the guide's noise.
     """
     for batch, heads in readings(model, parts, guide, seed):
-        chains = {block.chain for block in heads.blocks}
+        chains = {block.chain for block in heads.attending}
+        if not chains:
+            raise ValueError("roles are of heads with weights: this model has no attention")
         shown = chain or next(name for name in CHAINS if name in chains)
         if shown not in chains:
             raise ValueError(f"chain must be one of {', '.join(sorted(chains))}; got {shown!r}")
-        for block in heads.blocks:
+        for block in heads.attending:
             if block.chain == shown:
                 view = View.of(heads[block.name], batch)
                 for detector in detectors:

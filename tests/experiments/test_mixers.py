@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from latentheads.checkpoints import weights
-from models.mixers import LocalAttention, NGram, SelfAttention
+from latentheads.ngram import NGram
+from models.mixers import LocalAttention, SelfAttention
 from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.experiments.test_loading import train
@@ -66,12 +67,94 @@ def test_a_language_model_of_ngrams_goes_on_with_a_text(
     assert capsys.readouterr().out.startswith("the")
 
 
+NOISY = ["--mixers=ngram", "--windows=2", "--ngram_noise=0.3", "--ngram_heads=3"]
+
+
+def test_heads_of_ngrams_are_drawn_gated_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+    import prune
+
+    out, words = tmp_path / "run", ["--task=language-model", "--sentences=40", "--held_out=5"]
+    train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--layers=2").finish()
+    results = json.loads((out / "results.json").read_text())
+    sites = [
+        f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in ("selection", "outputs")
+    ]
+    assert set(results["kl_by_site"]) == set(sites)
+    assert set(results["kl_how"].values()) == {"analytic"}
+    small = tmp_path / "small"
+    given = [str(out), "--heads=4,0", "--timed=2", "--rounds=1", "--out", str(small)]
+    assert prune.main(given) == 0
+    whole, less, none = json.loads((small / "curve.json").read_text())["curve"]
+    assert (whole["heads"], less["heads"], none["heads"]) == (6, 4, 0)
+    assert whole["parameters"] > less["parameters"] > none["parameters"]
+    assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
+    capsys.readouterr()
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draw"]
+    assert generate.main(drawn) == 0
+    assert capsys.readouterr().out.startswith("the")
+
+
+def test_ngram_heads_are_read_beside_those_that_attend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import analyse
+
+    out, words = tmp_path / "run", ["--sentences=40", "--held_out=5", "--layers=1", "--windows=2"]
+    train(
+        out, *words, "--mixers=encoder=ngram", "--ngram_noise=0.3", "--recipe=mean-field"
+    ).finish()
+    told = tmp_path / "told"
+    assert analyse.main([str(out), "--sentences=4", "--draws", "--out", str(told)]) == 0
+    (run,) = json.loads((told / "analysis.json").read_text())["runs"]
+    assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
+    (block,) = run["ngrams"]
+    heads = block["heads"]
+    assert block["block"] == "encoder.0.self"
+    assert torch.tensor(block["cosine"]).shape == (heads, heads)
+    assert len(block["importance"]) == len(block["relevance"]) == heads
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--mixers=ngram --ngram_noise=.3 --latent=none",
+            "no chain of --latent has an ngram layer",
+        ),
+        ("--mixers=ngram --select=group --ngram_heads=1", "ngram_heads must be 2 too, got 1"),
+        (
+            "--task=language-model --mixers=ngram --disagreement=position",
+            "n-gram heads have an output alone",
+        ),
+        ("--task=language-model --gates=encoder-self", "--gates encoder-self: this network has no"),
+    ],
+)
+def test_what_would_act_on_no_head_is_refused_in_one_line(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run
+
+    try:
+        status: object = run.main([*SMALL, *BRIEF, *words.split(), f"--out={tmp_path / 'run'}"])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
         (["--mixers", "encoder=cnn"], "unknown mixer 'cnn': choose from attention, local, ngram"),
         (["--mixers=ngram", "--mixers=local"], "say it once for each stack, or once for both"),
+        (["--ngram_noise=.3"], "ngram_noise is for ngram layers: mixers has none"),
+        (["--mixers=ngram", "--ngram_noise=-1"], "ngram_noise must be at least 0, got -1.0"),
         (["--windows=3"], "windows are for local and ngram layers: mixers has none"),
     ],
 )

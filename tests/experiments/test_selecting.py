@@ -96,7 +96,10 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         ("--guide group --select_chains self", "unknown chain 'self': choose from all, none"),
         ("--guide group --select_chains none", "select_chains must name a chain"),
         ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
-        ("--guide group --mixers ngram", "this network has no attention in select_chains"),
+        (
+            "--guide group --task language-model --select_chains encoder-self",
+            "this network has no heads in select_chains encoder-self",
+        ),
         ("--recipe coda --temperature 2", "temperature is of a selection of heads"),
         (
             "--recipe coda+static --tasks velu,tamir --families velu|velu,tamir",

@@ -19,10 +19,11 @@ from latentheads.disagreement import Disagreement
 from latentheads.divergence import divergence
 from latentheads.mask import Reach
 from latentheads.names import Block
+from latentheads.ngram import NGram
 from latentheads.reading import Recording
 from latentheads.selecting import LAWS, Law, Selector
 from models import PRIORS, Translation, make_prior
-from models.mixers import LocalAttention, NGram, SelfAttention
+from models.mixers import LocalAttention, SelfAttention
 from tests.tiny import (
     FORMS,
     HEADS,

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from guides import GUIDES
-from latentheads import Batch, Block
+from latentheads import Batch, Block, HeadContext
 from latentheads.bound import traces
+from latentheads.mask import Reach
 from models import PRIORS, LanguageModel, Network, Translation, make_prior
 from tests.tiny import build
 
@@ -52,6 +53,18 @@ def test_priors_without_parameters_have_none(prior: str) -> None:
 
 def test_learned_scale_is_one_number_a_head() -> None:
     assert parameters(make_prior("independent", learned_scale=True)(BLOCKS[0])) == 3
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_outputs_of_ngrams_have_noise_of_their_own_under_every_prior(prior: str) -> None:
+    family = make_prior(prior).outputs(BLOCKS[0], 0.3)
+    assert parameters(family) == 0
+    known = HeadContext(torch.randn(2, 3, 5, 7), None, Reach(torch.ones(2, 5).bool()).outputs(7))
+    law = family(known)
+    assert law.location is known.scores
+    assert law.scale == 0.3
+    if not PRIORS[prior].deterministic:
+        assert parameters(make_prior(prior, learned_scale=True).outputs(BLOCKS[0], 0.3)) == 3
 
 
 def test_the_first_block_of_a_chain_has_no_fusion() -> None:

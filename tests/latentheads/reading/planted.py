@@ -44,7 +44,7 @@ def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) ->
     if block.chain == "decoder-self":
         readable = readable & causal(queries)
     bias = torch.zeros(readable.shape).masked_fill(~readable, -torch.inf)[:, None]
-    return Heads(block, logits, bias, torch.zeros(size, queries, len(aims)))
+    return Heads(block, torch.zeros(size, queries, len(aims)), (logits, bias))
 
 
 def view_of(batch: Batch, aims: Sequence[Aim], chain: str = "encoder-self", noise: int = 0) -> View:

@@ -213,8 +213,8 @@ def test_layers_keep_their_depth_and_particles_are_draws() -> None:
     assert tree["encoder-self"]["weights"].coords["layer"].values.tolist() == [1]
     several = Recording(model, ["encoder.1.self"])
     found = heads["encoder.1.self"]
-    drawn = [torch.stack([t, t + 1]) for t in (found.logits, found.bias, found.joined)]
-    several.passes("encoder.1.self").append(type(found)(found.block, *drawn))
+    joined, *scored = (torch.stack([t, t + 1]) for t in (found.joined, found.logits, found.bias))
+    several.passes("encoder.1.self").append(type(found)(found.block, joined, tuple(scored)))
     assert labelled(several)["encoder-self"]["logits"].dims[0] == "draw"
 
 

@@ -116,7 +116,7 @@ def test_batches_add_up() -> None:
         length = few.target.shape[1]
         cut = Batch(few.target, few.source, torch.tensor(places))
         logits, bias = (t[places, :, :length, :length] for t in (heads.logits, heads.bias))
-        return View.of(Heads(heads.block, logits, bias, heads.joined[places, :length]), cut)
+        return View.of(Heads(heads.block, heads.joined[places, :length], (logits, bias)), cut)
 
     def results(groups: list[list[int]]) -> tuple[Any, Any, Any]:
         positions, relations, rarity = Positions(), Relations(arcs), Rarity(ranks, TOP)
@@ -239,9 +239,8 @@ def test_weights_of_pieces_are_summed_over_keys_and_averaged_over_queries() -> N
     )
     heads = Heads(
         Block("encoder-self", 0, 1),
-        weights.clamp_min(1e-9).log()[None, None],
-        torch.zeros(1, 1, 5, 5),
         torch.zeros(1, 5, 2),
+        (weights.clamp_min(1e-9).log()[None, None], torch.zeros(1, 1, 5, 5)),
     )
     arcs = [(Arc("nsubj", 1, 0), Arc("dobj", 1, 2))]
     detector = Relations(arcs, words=[[0, 1, 1, 2]])
