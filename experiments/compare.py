@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from command import Parser, Settings, read_settings
+from command import Parser, read_settings
 from data import make_corpus
 from experiment import Run
 from folder import Folder
 from pictures import draw_elbos
 from scipy import stats
 from score import compare, read_run
+from settings import Settings
 from words import split_law, without
 
 from latentheads.selecting import LAWS

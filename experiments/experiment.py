@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import Decoding, Settings
 from data import make_corpus
+from decoding import translate
 from folder import Folder
 from loading import begin_with, make_model, vocabularies_to_json
 from pictures import (
@@ -27,24 +27,23 @@ from pictures import (
     draw_selection,
     draw_selection_history,
 )
+from settings import Settings
 from tqdm import tqdm
 
 from latentheads import checkpoints
 from latentheads.batch import Batch
 from latentheads.checkpoints import weights
-from latentheads.corpora import Corpus, Part, Vocabulary, batches, windows
-from latentheads.decoding import beam_search
+from latentheads.corpora import Corpus, Part, batches, windows
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
-from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.evaluation import Report, evaluate, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
 from latentheads.rouge import lead, rouge
 from latentheads.scores import Protocol, Scores, score
-from models import HeadModel
 
-__all__ = ["Run", "average", "make_accelerator", "translate"]
+__all__ = ["Run", "average", "make_accelerator"]
 
 EVALUATION_TOKENS = 4096
 DECODING_TOKENS = 2048
@@ -63,25 +62,6 @@ AVERAGED = (
     "chrf",
     "paper_bleu",
 )
-
-
-def translate(
-    model: HeadModel, guide: Any, target: Vocabulary, batch: Batch, decoding: Decoding
-) -> list[str]:
-    """Translates a batch into lines of text, with the heads that the guide selects."""
-    with evaluating(model), Selected(guide):
-        found = beam_search(
-            model,
-            batch.to(model.device),
-            decoding.beam,
-            decoding.length_penalty,
-            decoding.draws,
-            decoding.max_tokens or None,
-            decoding.min_tokens,
-            decoding.no_repeat,
-        )
-    lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
-    return [line.replace("\n", " ") for line in lines]
 
 
 def make_accelerator(settings: Settings) -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command import Settings, read_settings
+from command import read_settings
+from settings import Settings
 
 from latentheads import checkpoints
 from latentheads.corpora import Corpus, Vocabulary, Words

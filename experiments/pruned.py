@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiment import EVALUATION_TOKENS, translate
+from decoding import translate
+from experiment import EVALUATION_TOKENS
 from folder import Folder
 from loading import HEADS, Loaded
 

@@ -14,8 +14,8 @@ from typing import IO
 
 import numpy as np
 import torch
-from command import Decoding, Parser, streamed
-from experiment import translate
+from command import Parser, streamed
+from decoding import Decoding, translate
 from jsonargparse import Namespace
 from loading import Loaded, load_run
 

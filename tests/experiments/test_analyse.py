@@ -72,7 +72,7 @@ def said(*words: Any) -> Any:
 
 
 def text_of(*words: Any) -> Any:
-    from analyse import texts
+    from analysis.texts import texts
 
     return texts(said(*words))[0]
 
@@ -186,7 +186,8 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from analyse import portray, texts
+    from analysis.portraits import portray
+    from analysis.texts import texts
 
     options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
@@ -241,7 +242,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from analyse import portray
+    from analysis.portraits import portray
 
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     (tmp_path / "results.json").write_text("{}")
@@ -257,7 +258,7 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
 
 
 def test_blocks_without_a_latent_are_measured_too() -> None:
-    from analyse import distances
+    from analysis.portraits import distances
 
     from tests.tiny import build, small_batch
 
@@ -281,26 +282,26 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    from analyse import _of_file
+    from analysis.texts import parsed_part
 
     sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True)
     run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
-    found = _of_file(sentences, run, "file")
+    found = parsed_part(sentences, run, "file")
     assert found.part.sources is not None
     assert found.part.sources[0].tolist() == [4, 5, EOS]
     assert found.part.targets[0].tolist() == [EOS]
     run.source, run.target = None, Words(["dogs"])
-    assert _of_file(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
+    assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
     with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
-        _of_file([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
+        parsed_part([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from analyse import _names
+    from analysis.texts import unlike_names
 
-    assert _names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
-    assert _names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+    assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
 
 
 MISTAKES = [
