@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from data import make_corpus
 from decoding import translate
-from folder import Folder
-from loading import begin_with, make_model, vocabularies_to_json
+from folder import HEADS, Folder
+from loading import lose_heads, make_model, read_heads, vocabularies_to_json
 from pictures import (
     draw_bound,
     draw_divergence,
@@ -28,6 +28,7 @@ from pictures import (
     draw_selection_history,
 )
 from settings import Settings
+from start import begin_with, load_start
 from tqdm import tqdm
 
 from latentheads import checkpoints
@@ -42,6 +43,7 @@ from latentheads.names import CHAINS
 from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
 from latentheads.rouge import lead, rouge
 from latentheads.scores import Protocol, Scores, score
+from models import HeadModel
 
 __all__ = ["Run", "average", "make_accelerator"]
 
@@ -97,14 +99,16 @@ class Run:
     ) -> None:
         self.settings = settings
         self.folder = Folder(settings.out, settings.text, settings.overwrite)
+        begun = None if self.folder.resumable else load_start(settings)
         self.corpus = corpus or make_corpus(settings.data, tell=print)
         self.accelerator = accelerator
         self.device = settings.device if accelerator is None else accelerator.device
         torch.manual_seed(settings.seed)
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
-        if settings.train == "adapters":
-            self.guide.requires_grad_(False)
+        self.heads = begun.heads if begun else self._heads()
+        lose_heads(settings.start or settings.out, self.heads, self.model, self.guide)
+        choose_trained(settings, self.model, self.guide)
         training, train = settings.training, self.corpus.train
         self.engine = Engine(
             self.model,
@@ -119,8 +123,8 @@ class Run:
         self.line: Any = None
         self.reported, self.averaged = 0, 0
         self.digest = self._digest()
-        if settings.start and not self.folder.resumable:
-            begin_with(settings.start, self.corpus, self.model, self.guide)
+        if begun:
+            begin_with(begun, settings, self.corpus, self.model, self.guide)
         self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         if self.folder.resumable:
             self._resume()
@@ -155,6 +159,8 @@ class Run:
         if self.main:
             self.folder.begin(self.engine.step)
             self.folder.write("vocabulary.json", self._vocabularies())
+            if self.heads is not None:
+                self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
         if self.accelerator is not None and self.settings.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         with tqdm(
@@ -233,6 +239,10 @@ class Run:
         self.engine.restore(tensors, facts)
         self.best = -float("inf") if facts["best"] is None else facts["best"]
         self.stale = facts["stale"]
+
+    def _heads(self) -> dict[str, list[int]] | None:
+        """The heads that this run has, where it goes on and began with a pruned network."""
+        return read_heads(self.folder.path) if self.folder.resumable else None
 
     def _digest(self) -> str:
         """Tells the training text and its vocabularies from others."""
@@ -429,6 +439,13 @@ class Run:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
         self.folder.release()
         return results
+
+
+def choose_trained(settings: Settings, model: HeadModel, guide: Any) -> None:
+    """Leaves everything as it is but what ``--train`` names; a block without heads has nothing."""
+    for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
+        trained = settings.train == "all" or ".adapters." in name
+        parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
 
 
 def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:

@@ -128,14 +128,17 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
         ("--gates=all --gate_open=1", "gate_open must lie between 0 and 1, got 1"),
         ("--gates=all --gate_heads=6", "gate_heads must lie in 0 ... 5, got 6"),
         ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
-        ("--start={runs}/plain --width=16", "has another network"),
+        ("--start={runs}/plain --width=16", "has another network: width 8 there, 16 here"),
+        ("--start={runs}/plain --norm=pre", "has another network: norm post there, pre here"),
+        ("--start={runs}/plain --mixers=local", "mixers attention there, local here"),
         (
-            "--start={runs}/plain --sentences=50",
-            "was trained with another vocabulary than its corpus gives now",
+            "--start={runs}/plain --language=tamir",
+            "has another vocabulary than this corpus: language velu there, tamir here",
         ),
+        ("--start={runs}/plain --select=group", "(select none there, group here): model.encoder"),
         (
             "--start={runs}/gated",
-            "has another network: model.pressure.value has no place in this one",
+            "has another network: gates encoder-self,decoder-cross there, none here",
         ),
     ],
 )
