@@ -204,8 +204,11 @@ def _add_start(parser: Parser) -> None:
         help="hidden width of two steps of its own for each task in every layer; 0: none",
     )
     parser.add_argument(
-        "--start", type=str, default="", help="run folder whose weights training starts with; of a pruned one, without the heads "
-        "that it has lost"
+        "--start",
+        type=str,
+        default="",
+        help="run folder whose weights training starts with; of a pruned one, without the heads "
+        "that it has lost",
     )
     parser.add_argument(
         "--train",
