@@ -14,10 +14,12 @@ import pandas as pd
 from analysis.figures import draw
 from analysis.portraits import Portrait, portray
 from analysis.record import to_json
-from analysis.tables import caption, head_table, markdown, notes, summary
+from analysis.tables import caption, head_table, notes, summary, table
 from analysis.texts import Text, texts
-from command import Parser
+from command import Parser, add_run_options
+from endings import ending
 from jsonargparse import Namespace
+from limits import check_least, check_seed
 
 from latentheads.reading import EXCLUDE
 
@@ -53,7 +55,6 @@ def make_parser() -> Parser:
         help="draw the heads from the guide, once a sentence; relevance is of the plug-in heads "
         "all the same",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument(
         "--conllu",
         type=str,
@@ -87,23 +88,14 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--top", type=int, default=500, help="so many types are too frequent to be rare"
     )
-    parser.add_argument(
-        "--checkpoint",
-        type=str,
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
-        "are of",
-    )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    add_run_options(parser, "of the draws")
     return parser
 
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    least = {"sentences": 1, "relevance": 0, "seed": 0, "margin": 0, "top": 0}
-    for name, bound in least.items():
-        if options[name] is not None and not bound <= options[name] < 2**63:
-            raise ValueError(f"{name} must be at least {bound}, got {options[name]}")
+    check_least(vars(options), sentences=1, relevance=0, margin=0, top=0)
+    check_seed(options.seed)
     for name in ("positional", "rare"):
         if not 0 < options[name] <= 1:
             raise ValueError(f"{name} must lie in (0, 1], got {options[name]}")
@@ -114,13 +106,13 @@ def write(
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
     rows = [summary(*pair) for pair in zip(texts, portraits, strict=True)]
-    table = markdown(rows, notes(texts, portraits, options))
+    said = table(rows, notes(texts, portraits, options))
     (out / "analysis.json").write_text(to_json(texts, portraits, options), encoding="utf-8")
-    (out / "table.md").write_text(table, encoding="utf-8")
+    (out / "table.md").write_text(said, encoding="utf-8")
     pd.DataFrame(rows).to_csv(out / "table.csv", index=False, float_format=DIGITS)
     head_table(texts, portraits).to_csv(out / "heads.csv", index=False, float_format=DIGITS)
     draw(portraits, caption(texts, options), out)
-    return table
+    return said
 
 
 def _folder(name: str) -> Path:
@@ -136,21 +128,12 @@ def _folder(name: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    parser = make_parser()
-    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    try:
+    options = make_parser().parse_args(arguments)
+    with ending("analyse.py", stopped="nothing was written"):
         _check(options)
         found = texts(options)
         out = _folder(options.out)
         print(write(found, [portray(text, options) for text in found], options, out))
-    except (ValueError, TypeError) as mistake:
-        parser.error(str(mistake))
-    except OSError as trouble:
-        print(f"analyse.py: error: {trouble}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("analyse.py: stopped; nothing was written", file=sys.stderr)
-        return 130
     print(f"written to {out}")
     return 0
 

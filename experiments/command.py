@@ -1,16 +1,15 @@
-"""The command line of the programs: options, one-line errors, how a program ends."""
+"""The command line of the programs: options, and one-line errors."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Literal, NoReturn
 
 import allocation  # noqa: F401
 from data import Data
 from decoding import Decoding
+from endings import leave
 from gates import Gates
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from selection import Selecting
@@ -24,7 +23,7 @@ from latentheads.selecting import LAWS
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
-__all__ = ["Parser", "read_settings", "streamed"]
+__all__ = ["Parser", "add_run_options", "read_settings"]
 
 
 class Parser(ArgumentParser):
@@ -35,8 +34,7 @@ class Parser(ArgumentParser):
         lines = [line.strip(" -") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
-        print(f"{self.prog}: error: {_plain(heart)}", file=sys.stderr)
-        sys.exit(2)
+        leave(self.prog, f"error: {_plain(heart)}")
 
 
 def _plain(message: str) -> str:
@@ -48,29 +46,22 @@ def _plain(message: str) -> str:
     )
 
 
-def streamed(program: str, write: Callable[[], None]) -> int:
-    """Runs what writes to standard output; returns the exit status, an error in one line.
-
-    A reader that goes away ends it in silence, as the shell's own tools do.
+def add_run_options(parser: Parser, seed: str) -> None:
+    """Adds the options of a program that reads finished runs.
 
     Args:
-        program: Its name.
-        write: What writes.
+        parser: The program's.
+        seed: What its seed is of.
     """
-    try:
-        write()
-    except ValueError as mistake:
-        print(f"{program}: error: {mistake}", file=sys.stderr)
-        return 1
-    except OSError as trouble:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(trouble, BrokenPipeError):
-            return 141
-        print(f"{program}: error: {trouble.strerror}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    parser.add_argument("--seed", type=int, default=0, help=seed)
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
 
 
 def read_settings(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
+
+from limits import check_least
 
 from latentheads.batch import Batch
 from latentheads.corpora import Vocabulary
@@ -42,10 +43,8 @@ class Decoding:
     no_repeat: int = 0
 
     def __post_init__(self) -> None:
-        counts = (("beam", 1), ("min_tokens", 1), ("max_tokens", 0), ("no_repeat", 0))
-        for name, least in (*counts, ("length_penalty", 0), ("draws", 0)):
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
+        check_least(vars(self), length_penalty=0, draws=0)
         if 0 < self.max_tokens < self.min_tokens:
             raise ValueError(
                 f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"

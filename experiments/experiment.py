@@ -76,9 +76,12 @@ def make_accelerator(settings: Settings) -> Any:
         return None
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
-    from accelerate import Accelerator
+    from accelerate import Accelerator, DistributedDataParallelKwargs
 
+    folders = [settings.out, *([settings.start] if settings.start else [])]
+    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
     return Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
         cpu=settings.device.type == "cpu",
         log_with="tensorboard" if settings.tensorboard else None,
         project_dir=settings.out,

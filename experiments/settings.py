@@ -15,6 +15,7 @@ from data import TASK_OPTIONS, Data
 from decoding import Decoding
 from gates import Gates
 from jsonargparse import ArgumentParser, Namespace
+from limits import check_least, check_seed
 from selection import Selecting
 from words import DEFAULTS, Tied, chains_of, class_path, name_of
 
@@ -162,10 +163,8 @@ def _pair(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str,
 
 def _check(configuration: Namespace) -> None:
     """Refuses figures out of range, and options of a selection where nothing is selected."""
-    if not 0 <= configuration.seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2^63, got {configuration.seed}")
-    if configuration.samples < 1:
-        raise ValueError(f"samples must be at least 1, got {configuration.samples}")
+    check_seed(configuration.seed)
+    check_least(vars(configuration), samples=1, adapters=0)
     drawn = configuration.select not in ("none", "static")
     if not drawn and (configuration.temperature != 1.0 or configuration.least_temperature):
         raise ValueError("temperature is of a selection of heads: it needs --select")
@@ -214,8 +213,6 @@ def _group(kind: type[T], configuration: Namespace) -> T:
 
 
 def _train(configuration: Namespace) -> Literal["all", "adapters"]:
-    if configuration.adapters < 0:
-        raise ValueError(f"adapters must be at least 0, got {configuration.adapters}")
     if configuration.train == "adapters" and not (configuration.adapters and configuration.start):
         raise ValueError("--train adapters needs --adapters WIDTH and --start RUN")
     found: Literal["all", "adapters"] = configuration.train

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jsonargparse import Namespace
+from tables import markdown
 from torch import Tensor
 
 from analysis.portraits import Portrait, others, pair_mean
@@ -16,7 +17,7 @@ from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
 
-__all__ = ["caption", "gaps", "head_figures", "head_table", "markdown", "notes", "summary"]
+__all__ = ["caption", "gaps", "head_figures", "head_table", "notes", "summary", "table"]
 
 
 def summary(text: Text, portrait: Portrait) -> dict[str, Any]:
@@ -133,15 +134,14 @@ TITLES = {
 }
 
 
-def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
+def table(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
     """The rows of all runs as a Markdown table, and notes below it."""
     shown = {name: title for name, title in TITLES.items() if any(name in row for row in rows)}
-    lines = [f"| run | recipe | {' | '.join(shown.values())} |"]
-    lines.append("|---|---|" + "---:|" * len(shown))
+    lines = [["run", "recipe", *shown.values()]]
     for row in rows:
-        cells = " | ".join(_cell(name, row.get(name)) for name in shown)
-        lines.append(f"| `{row['run']}` | `{row['recipe']}` | {cells} |")
-    return "\n".join([*lines, "", *(f"{note}\n" for note in notes)])
+        cells = [_cell(name, row.get(name)) for name in shown]
+        lines.append([f"`{row['run']}`", f"`{row['recipe']}`", *cells])
+    return "\n".join([markdown(lines, left=2), *(f"{note}\n" for note in notes)])
 
 
 def _cell(name: str, value: Any) -> str:

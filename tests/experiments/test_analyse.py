@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,18 +28,14 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from tests.experiments.programs import ROOT, SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, inside, program
 from tests.experiments.test_data import LANGUAGES, write_corpus
 from tests.experiments.test_loading import train
 
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
 NAMES = ("transformer-seed0", "cascaded-seed0")
 SENTENCES, TOP = 9, 30
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +43,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two finished runs on the grammar."""
     out = tmp_path_factory.mktemp("runs")
     words = ["--recipes=transformer,cascaded", "--seeds=0", *TINY, *SHORT, "--out", str(out)]
-    done = program("compare.py", *words)
+    done = inside("compare.py", *words)
     assert done.returncode == 0, done.stderr
     return [str(out / name) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a folder of text beside it, taken for a finished one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        top = tmp_path_factory.mktemp("text")
-        data = write_corpus(top / "corpus")
-        train(top / "run", "--data", str(data), *LANGUAGES, "--recipe=coda")
-        (top / "run" / "results.json").write_text("{}")
-        yield top / "run"
+    top = tmp_path_factory.mktemp("text")
+    data = write_corpus(top / "corpus")
+    train(top / "run", "--data", str(data), *LANGUAGES, "--recipe=coda")
+    (top / "run" / "results.json").write_text("{}")
+    return top / "run"
 
 
 def said(*words: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,27 @@ import pytest
 import torch
 
 from latentheads.checkpoints import weights
-from tests.experiments.programs import ROOT, TINY
+from tests.experiments.programs import TINY, status_of
 from tests.experiments.test_loading import load
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--recipe=transformer", *TINY, "--layers=1", "--held_out=3", "--samples=1", "--tokens=128"]
 PRESSED = ["--gates=encoder-self,decoder-cross", "--gate_penalty=5", "--steps=60"]
 PRESSED += ["--report_every=60", "--warmup_steps=1", "--learning_rate=0.01"]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain run, and one with gates that begins with its weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        torch.set_default_dtype(torch.float32)
-        import run
+    import run
 
-        top = tmp_path_factory.mktemp("gates")
-        short = ["--steps=3", "--report_every=3"]
-        assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
-        gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
-        assert run.main(gated) == 0
-        yield top
+    top = tmp_path_factory.mktemp("gates")
+    short = ["--steps=3", "--report_every=3"]
+    assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
+    gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
+    assert run.main(gated) == 0
+    return top
 
 
 def settings(*words: str) -> Any:
@@ -47,9 +39,7 @@ def settings(*words: str) -> Any:
     return read_settings([*FEW, *words], "run.py", "", lambda parser: None)[0]
 
 
-def test_what_the_penalty_has_closed_is_removed_with_equal_figures(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
     import prune
 
     gated = load(runs / "gated")
@@ -148,11 +138,7 @@ def test_a_mistake_costs_one_line_and_status_two(
     import run
 
     given = [*FEW, *words.format(runs=runs).split(), f"--out={tmp_path / 'out'}"]
-    try:
-        status: object = run.main(given)
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
+    assert status_of(run.main, *given) == 2
     error = capsys.readouterr().err
     assert message.format(runs=runs) in error
     assert len(error.strip().splitlines()) == 1

@@ -6,47 +6,39 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from latentheads.checkpoints import weights
-from tests.experiments.programs import ROOT, SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, program, status_of
 from tests.experiments.test_loading import load, refused
 from tests.experiments.test_resume import assert_same_ends, killed
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--layers=2", "--held_out=3", "--samples=1"]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: one of each kind, and the first one pruned."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        torch.set_default_dtype(torch.float32)
-        import prune
-        import run
+    import prune
+    import run
 
-        top = tmp_path_factory.mktemp("prune")
-        for recipe in ("transformer", "cascaded"):
-            words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
-            assert run.main(words) == 0
-        words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
-        assert run.main([*words, "--out", str(top / "language-model")]) == 0
-        words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
-        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
-        assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
-        yield top
+    top = tmp_path_factory.mktemp("prune")
+    for recipe in ("transformer", "cascaded"):
+        words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
+        assert run.main(words) == 0
+    words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
+    assert run.main([*words, "--out", str(top / "language-model")]) == 0
+    words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
+    assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+    assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
+    return top
 
 
 def going_on(start: Path) -> list[str]:
@@ -57,10 +49,7 @@ def going_on(start: Path) -> list[str]:
 def call(*words: str) -> int:
     import prune
 
-    try:
-        return prune.main([*words, "--timed=2", "--rounds=1"])
-    except SystemExit as left:
-        return int(str(left.code))
+    return int(status_of(prune.main, *words, "--timed=2", "--rounds=1"))
 
 
 def curve(path: Path) -> Any:
@@ -257,7 +246,8 @@ def test_what_a_pruned_network_cannot_become_costs_one_line(
     import run
 
     start = runs / "pruned" / "heads-7"
-    assert run.main([*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]) == 2
+    given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]
+    assert status_of(run.main, *given) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"run.py: error: {start} has ")
     assert message in error

@@ -14,14 +14,8 @@ from torch import Tensor
 from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
-from tests.experiments.programs import ROOT
 
 CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
 
 
 @pytest.fixture
