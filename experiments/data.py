@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from limits import check_least
+
 from latentheads.corpora import Corpus, Mixture, Task, pydoc
 from latentheads.corpora.cache import cached
 from latentheads.corpora.cleaning import Cleaning
@@ -122,15 +124,8 @@ class Data:
             raise ValueError(
                 f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
             )
-        positive = ("sentences", "held_out", "types", "minimum")
-        for name, least in (
-            *((name, 1) for name in positive),
-            ("first", 0),
-            ("block", 0),
-            ("max_source", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        check_least(vars(self), sentences=1, held_out=1, types=1, minimum=1)
+        check_least(vars(self), first=0, block=0, max_source=0)
         for name in ("max_source", "references"):
             if getattr(self, name) and (self.made or self.running or self.tasks):
                 raise ValueError(f"{name} is for pairs of texts: a corpus of the hub or a folder")

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import Decoding, Settings
 from data import make_corpus
-from folder import Folder
-from loading import begin_with, make_model, vocabularies_to_json
+from decoding import translate
+from folder import HEADS, Folder
+from loading import lose_heads, make_model, read_heads, vocabularies_to_json
 from pictures import (
     draw_bound,
     draw_divergence,
@@ -27,16 +27,17 @@ from pictures import (
     draw_selection,
     draw_selection_history,
 )
+from settings import Settings
+from start import begin_with, load_start
 from tqdm import tqdm
 
 from latentheads import checkpoints
 from latentheads.batch import Batch
 from latentheads.checkpoints import weights
-from latentheads.corpora import Corpus, Part, Vocabulary, batches, windows
-from latentheads.decoding import beam_search
+from latentheads.corpora import Corpus, Part, batches, windows
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
-from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.evaluation import Report, evaluate, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
@@ -44,7 +45,7 @@ from latentheads.rouge import lead, rouge
 from latentheads.scores import Protocol, Scores, score
 from models import HeadModel
 
-__all__ = ["Run", "average", "make_accelerator", "translate"]
+__all__ = ["Run", "average", "make_accelerator"]
 
 EVALUATION_TOKENS = 4096
 DECODING_TOKENS = 2048
@@ -65,25 +66,6 @@ AVERAGED = (
 )
 
 
-def translate(
-    model: HeadModel, guide: Any, target: Vocabulary, batch: Batch, decoding: Decoding
-) -> list[str]:
-    """Translates a batch into lines of text, with the heads that the guide selects or draws."""
-    with evaluating(model), Selected(guide, decoding.draws):
-        found = beam_search(
-            model,
-            batch.to(model.device),
-            decoding.beam,
-            decoding.length_penalty,
-            decoding.draws,
-            decoding.max_tokens or None,
-            decoding.min_tokens,
-            decoding.no_repeat,
-        )
-    lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
-    return [line.replace("\n", " ") for line in lines]
-
-
 def make_accelerator(settings: Settings) -> Any:
     """Makes an Accelerator where there is something to do for it, else None.
 
@@ -94,9 +76,12 @@ def make_accelerator(settings: Settings) -> Any:
         return None
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
-    from accelerate import Accelerator
+    from accelerate import Accelerator, DistributedDataParallelKwargs
 
+    folders = [settings.out, *([settings.start] if settings.start else [])]
+    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
     return Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
         cpu=settings.device.type == "cpu",
         log_with="tensorboard" if settings.tensorboard else None,
         project_dir=settings.out,
@@ -117,14 +102,16 @@ class Run:
     ) -> None:
         self.settings = settings
         self.folder = Folder(settings.out, settings.text, settings.overwrite)
+        begun = None if self.folder.resumable else load_start(settings)
         self.corpus = corpus or make_corpus(settings.data, tell=print)
         self.accelerator = accelerator
         self.device = settings.device if accelerator is None else accelerator.device
         torch.manual_seed(settings.seed)
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
-        if settings.train == "adapters":
-            self.guide.requires_grad_(False)
+        self.heads = begun.heads if begun else self._heads()
+        lose_heads(settings.start or settings.out, self.heads, self.model, self.guide)
+        choose_trained(settings, self.model, self.guide)
         training, train = settings.training, self.corpus.train
         self.engine = Engine(
             self.model,
@@ -139,8 +126,8 @@ class Run:
         self.line: Any = None
         self.reported, self.averaged = 0, 0
         self.digest = self._digest()
-        if settings.start and not self.folder.resumable:
-            begin_with(settings.start, self.corpus, self.model, self.guide)
+        if begun:
+            begin_with(begun, settings, self.corpus, self.model, self.guide)
         self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         if self.folder.resumable:
             self._resume()
@@ -175,6 +162,8 @@ class Run:
         if self.main:
             self.folder.begin(self.engine.step)
             self.folder.write("vocabulary.json", self._vocabularies())
+            if self.heads is not None:
+                self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
         if self.accelerator is not None and self.settings.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         with tqdm(
@@ -253,6 +242,10 @@ class Run:
         self.engine.restore(tensors, facts)
         self.best = -float("inf") if facts["best"] is None else facts["best"]
         self.stale = facts["stale"]
+
+    def _heads(self) -> dict[str, list[int]] | None:
+        """The heads that this run has, where it goes on and began with a pruned network."""
+        return read_heads(self.folder.path) if self.folder.resumable else None
 
     def _digest(self) -> str:
         """Tells the training text and its vocabularies from others."""
@@ -449,6 +442,13 @@ class Run:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
         self.folder.release()
         return results
+
+
+def choose_trained(settings: Settings, model: HeadModel, guide: Any) -> None:
+    """Leaves everything as it is but what ``--train`` names; a block without heads has nothing."""
+    for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
+        trained = settings.train == "all" or ".adapters." in name
+        parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
 
 
 def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:

@@ -13,7 +13,10 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Folder"]
+__all__ = ["HEADS", "Folder"]
+
+HEADS = "heads.json"
+"""What the folder of a pruned network says of the heads that stayed."""
 
 
 class Folder:
@@ -144,6 +147,7 @@ class Folder:
         if keep_until == 0:
             for old in (self.path / "checkpoints").glob("*.safetensors"):
                 old.unlink()
+            (self.path / HEADS).unlink(missing_ok=True)
         lines = [r for r in self.metrics() if r["step"] <= keep_until]
         self.write("config.yaml", self.configuration)
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))

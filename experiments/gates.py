@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from limits import check_least
 from words import chains_of
 
 from latentheads.gating import Closing, Gating
@@ -41,9 +41,7 @@ class Gates:
 
     def __post_init__(self) -> None:
         chains = chains_of(self.gates)
-        for name, least in (("gate_penalty", 0), ("gate_heads", 0), ("gate_rate", 0)):
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        check_least(vars(self), gate_penalty=0, gate_heads=0, gate_rate=0)
         if chains == () and (self.gate_penalty or self.gate_heads):
             raise ValueError("gate_penalty and gate_heads need --gates all, or some chains")
 

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from command import Parser, streamed
+from command import Parser, add_run_options
+from endings import ending, streaming
 from jsonargparse import Namespace
+from limits import check_least, check_seed
 from loading import Loaded, load_run
 from translate import chunks
 
@@ -75,15 +77,7 @@ def make_parser() -> Parser:
         action="store_true",
         help="draw the heads from their prior too; else they are at its location",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
-    parser.add_argument(
-        "--checkpoint",
-        type=str,
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
-        "are of",
-    )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    add_run_options(parser, "of the draws")
     return parser
 
 
@@ -94,10 +88,8 @@ def block_of(run: Loaded) -> int:
 
 def load(options: Namespace) -> tuple[Loaded, Sampler]:
     """Loads the run and puts together how it is drawn from."""
-    if options.number < 1:
-        raise ValueError(f"number must be at least 1, got {options.number}")
-    if not 0 <= options.seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2^63, got {options.seed}")
+    check_least(vars(options), number=1)
+    check_seed(options.seed)
     for prompt in options.prompt or ():
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise ValueError("prompt is no UTF-8")
@@ -189,22 +181,17 @@ def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterat
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    parser = make_parser()
-    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    try:
+    options = make_parser().parse_args(arguments)
+    with ending("generate.py"):
         run, sampler = load(options)
-    except (ValueError, TypeError) as mistake:
-        parser.error(str(mistake))
     torch.manual_seed(options.seed)
     end = "\n\n" if block_of(run) else "\n"
-
-    def write() -> None:
+    with streaming("generate.py"):
         for prompt in prompts(options):
             for text in continued(run, sampler, prompt, options.number):
                 sys.stdout.buffer.write(f"{text}{end}".encode())
                 sys.stdout.buffer.flush()
-
-    return streamed("generate.py", write)
+    return 0
 
 
 if __name__ == "__main__":

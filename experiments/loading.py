@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from command import Settings, read_settings
+from command import read_settings
+from folder import HEADS
+from settings import Settings
 
 from latentheads import checkpoints
 from latentheads.corpora import Corpus, Vocabulary, Words
@@ -21,18 +22,16 @@ from models import HeadModel, LanguageModel, Translation
 from models.adapters import Adapters
 
 __all__ = [
-    "HEADS",
     "Loaded",
-    "begin_with",
     "check_vocabulary",
     "load_finished",
     "load_run",
+    "lose_heads",
     "make_model",
+    "read_heads",
+    "same_vocabulary",
     "vocabularies_to_json",
 ]
-
-HEADS = "heads.json"
-"""What a pruned run's folder says of the heads that stayed."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,6 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         model = Translation(len(source), types, prior, network, latent, **more)
     _check_heads(settings, model)
-    if settings.train == "adapters":
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(".adapters." in name)
     model.disagreement = settings.disagreement
     return model
 
@@ -112,33 +108,6 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
             f"--disagreement {','.join(term.kinds)}: no block of its chains has two heads with "
             "that; n-gram heads have an output alone"
         )
-
-
-def begin_with(path: Path, corpus: Corpus, model: HeadModel, guide: Any) -> None:
-    """Copies the weights of a finished run; what that run does not have starts anew.
-
-    Args:
-        path: Its folder.
-        corpus: What the model is trained on.
-        model: The model.
-        guide: Its guide.
-
-    Raises:
-        ValueError: It is no run, has another vocabulary, or a network of another shape.
-    """
-    begun = load_finished(path, "reported", "cpu")
-    check_vocabulary(begun, corpus)
-    given = checkpoints.weights(model=begun.model, guide=begun.guide)
-    wanted = checkpoints.weights(model=model, guide=guide)
-    for name, tensor in given.items():
-        if name.startswith("model.") and name not in wanted:
-            raise ValueError(f"{path} has another network: {name} has no place in this one")
-        if name in wanted and wanted[name].shape != tensor.shape:
-            shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"
-            raise ValueError(f"{path} has another network: {name} has shape {shapes}")
-    with torch.no_grad():
-        for name in given.keys() & wanted.keys():
-            wanted[name].copy_(given[name])
 
 
 def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:
@@ -172,18 +141,37 @@ def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
         raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {reason}") from reason
 
 
-def _prune(path: Path, model: HeadModel, guide: Any) -> dict[str, list[int]] | None:
-    """Gives a model the shape of a pruned run's; says which heads of every block stayed."""
+def read_heads(path: Path) -> dict[str, list[int]] | None:
+    """The heads of every block that stayed in a pruned network; None of a run that has them all.
+
+    Args:
+        path: The run folder.
+    """
     if not (path / HEADS).exists():
         return None
     try:
         said = json.loads((path / HEADS).read_text(encoding="utf-8"))
-        heads = {str(name): [int(place) for place in places] for name, places in said.items()}
-        settle_gates(model, guide)
-        remove_heads(model, heads, guide)
+        return {str(name): [int(place) for place in places] for name, places in said.items()}
     except (OSError, AttributeError, TypeError, ValueError) as reason:
         raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
-    return heads
+
+
+def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: Any, guide: Any) -> None:
+    """Gives a new model and its guide the shape of a pruned run's.
+
+    Args:
+        path: The run folder.
+        heads: Those that stay, as :func:`read_heads` gives them; None leaves all.
+        model: The model; changed in place.
+        guide: Its guide; changed in place.
+    """
+    if heads is None:
+        return
+    try:
+        settle_gates(model, guide)
+        remove_heads(model, heads, guide)
+    except ValueError as reason:
+        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
 
 
 def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
@@ -212,7 +200,8 @@ def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> 
         raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {there}")
     model = make_model(settings, target, source).to(settings.device)
     guide = settings.make_guide(model).to(settings.device)
-    heads = _prune(path, model, guide)
+    heads = read_heads(path)
+    lose_heads(path, heads, model, guide)
     tensors, facts = checkpoints.load(weights)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     return Loaded(path, settings, target, source, model.eval(), guide.eval(), facts["step"], heads)
@@ -227,11 +216,16 @@ def load_finished(path: Path, checkpoint: str = "reported", device: str = "auto"
     return load_run(path, checkpoint, device)
 
 
+def same_vocabulary(run: Loaded, corpus: Corpus) -> bool:
+    """Whether a corpus has the tokens that a run was trained on."""
+    sides = ((run.target, corpus.target), (run.source, corpus.source))
+    return all((mine and mine.to_json()) == (its and its.to_json()) for mine, its in sides)
+
+
 def check_vocabulary(run: Loaded, corpus: Corpus) -> None:
     """Refuses a corpus whose text has changed since the run was trained on it."""
-    for mine, its in ((run.target, corpus.target), (run.source, corpus.source)):
-        if (mine and mine.to_json()) != (its and its.to_json()):
-            raise ValueError(
-                f"{run.path} was trained with another vocabulary than its corpus gives now: "
-                "the text has changed since"
-            )
+    if not same_vocabulary(run, corpus):
+        raise ValueError(
+            f"{run.path} was trained with another vocabulary than its corpus gives now: "
+            "the text has changed since"
+        )

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from command import Parser
+from command import Parser, add_run_options
 from data import make_corpus
+from endings import ending
 from jsonargparse import Namespace
+from limits import check_least, check_seed, whole_numbers
 from loading import Loaded, check_vocabulary, load_finished
 from pictures import draw_pruning
 from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
@@ -92,19 +94,11 @@ def make_parser() -> Parser:
         default=3,
         help="times that it is measured, all networks in turns; the median counts",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of chance, and of the bound's noise")
-    parser.add_argument(
-        "--checkpoint",
-        type=str,
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
-        "are of",
-    )
     parser.add_argument("--out", type=str, help="where everything goes (default: RUN-pruned)")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace a curve that is there already"
     )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    add_run_options(parser, "of chance, and of the bound's noise")
     return parser
 
 
@@ -127,10 +121,7 @@ def numbers(text: str, total: int, fixed: int) -> list[int]:
     if not text:
         steps = range(9, -1, -1)
         return sorted({total, *(fixed + (total - fixed) * step // 10 for step in steps)})[::-1]
-    try:
-        given = {int(word) for word in text.split(",")}
-    except ValueError:
-        raise ValueError(f"heads must be whole numbers with commas between, got {text!r}") from None
+    given = whole_numbers("heads", text)
     for number in given:
         if not fixed <= number <= total:
             raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
@@ -213,9 +204,8 @@ def write(
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    for name, least in (("sentences", 0), ("timed", 1), ("rounds", 1), ("seed", 0)):
-        if not least <= options[name] < 2**63:
-            raise ValueError(f"{name} must be at least {least}, got {options[name]}")
+    check_least(vars(options), sentences=0, timed=1, rounds=1)
+    check_seed(options.seed)
 
 
 def _folder(options: Namespace) -> Path:
@@ -236,9 +226,8 @@ def _folder(options: Namespace) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    parser = make_parser()
-    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    try:
+    options = make_parser().parse_args(arguments)
+    with ending("prune.py", stopped="the run is as it was"):
         _check(options)
         run = load_finished(Path(options.run), options.checkpoint, options.device)
         corpus = make_corpus(run.settings.data, tell=print)
@@ -254,14 +243,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{run.path} has no gates: train it with --gates, or prune by gradient"
             )
         points = write(run, corpus, curve(run, corpus, options, laws), options, out)
-    except (ValueError, TypeError) as mistake:
-        parser.error(str(mistake))
-    except OSError as trouble:
-        print(f"prune.py: error: {trouble}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("prune.py: stopped; the run is as it was", file=sys.stderr)
-        return 130
     print(
         "Nats per target token on validation; BLEU and decoding on test, speed by the first row's."
     )

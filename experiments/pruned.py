@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiment import EVALUATION_TOKENS, translate
-from folder import Folder
-from loading import HEADS, Loaded
+import yaml
+from decoding import translate
+from experiment import EVALUATION_TOKENS
+from folder import HEADS, Folder
+from gates import Gates
+from loading import Loaded
 
 from latentheads import checkpoints
 from latentheads.batch import Batch
@@ -142,7 +145,7 @@ def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
 
 def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], by: str) -> None:
     """Writes a pruned network as a run folder; what was there is replaced."""
-    folder = Folder(out, (run.path / "config.yaml").read_text(encoding="utf-8"), overwrite=True)
+    folder = Folder(out, _without_gates(run.path / "config.yaml"), overwrite=True)
     folder.begin()
     words = (run.path / "vocabulary.json").read_text(encoding="utf-8")
     folder.write("vocabulary.json", words)
@@ -157,6 +160,12 @@ def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], 
     results["pruned"] = {"run": str(run.path), "by": by, "heads": found.heads}
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
     folder.release()
+
+
+def _without_gates(configuration: Path) -> str:
+    """A run's configuration after its gates have gone into its weights."""
+    known = yaml.safe_load(configuration.read_text(encoding="utf-8"))
+    return yaml.safe_dump({**known, **asdict(Gates())}, sort_keys=False, allow_unicode=True)
 
 
 def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> dict[str, Any]:

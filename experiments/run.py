@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from command import read_settings
+from endings import ending
 from experiment import Run, make_accelerator
 from folder import Folder
 from tables import result_table, site_table, task_table
@@ -25,13 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
-    try:
+    with ending("run.py", mistakes=(ValueError,)):
         results = Folder(settings.out, settings.text, settings.overwrite).results
         run = Run(settings, accelerator=make_accelerator(settings)) if results is None else None
-    except ValueError as mistake:
-        print(f"run.py: error: {mistake}", file=sys.stderr)
-        return 2
-    try:
+    with ending(
+        "run.py",
+        trouble=f"what is finished is in {settings.out}",
+        stopped="the same command goes on from the last checkpoint",
+        mistakes=(),
+    ):
         if run is None:
             if os.environ.get("RANK", "0") != "0":
                 return 0
@@ -44,12 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not run.main:
                 return 0
             results = run.finish()
-    except (FloatingPointError, OSError) as trouble:
-        print(f"run.py: error: {trouble}; what is finished is in {settings.out}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("run.py: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
     assert results is not None
     print(result_table(results))
     if results.get("tasks"):

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import compare
 import pandas as pd
 from command import Parser, read_settings
+from comparison import COLUMNS, cell, check_words, run_all, summarise, write_tables
+from comparison import extend as extend_comparison
+from endings import ending
+from limits import distinct, whole_numbers
 from pictures import draw_sweep
+from tables import markdown
 from words import without
 
 DESCRIPTION = (
@@ -29,7 +33,7 @@ NUMBERS = "4,8,16,32"
 
 def extend(parser: Parser) -> None:
     """Adds the options of a sweep."""
-    compare.extend(parser)
+    extend_comparison(parser)
     parser.set_defaults(recipes="transformer,coda", seeds="0")
     parser.add_argument(
         "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma between"
@@ -43,41 +47,34 @@ def sweep(
     runs, rows = [], []
     for number in heads:
         own = [*words, "--heads", str(number)]
-        found = compare.run_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
+        found = run_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
         runs.append(found.assign(heads=number))
-        rows += [{**row, "heads": number} for row in compare.summarise(found, recipes)]
+        rows += [{**row, "heads": number} for row in summarise(found, recipes)]
     order = [(recipe, number) for recipe in recipes for number in heads]
     rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
     return pd.concat(runs), rows
 
 
-COLUMNS = ("elbo", "plug_in", "bleu", "perplexity_plug_in", "perplexity_elbo", "head_divergence")
+FIGURES = ("elbo", "plug_in", "bleu", "perplexity_plug_in", "perplexity_elbo", "head_divergence")
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def table(rows: Sequence[dict[str, Any]]) -> str:
     """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
-    shown = [name for name in COLUMNS if any(name in row for row in rows)]
-    titles = " | ".join(compare.COLUMNS[name] for name in shown)
-    lines = [f"| recipe | heads | parameters | {titles} |", "|---|" + "---:|" * (len(shown) + 2)]
+    shown = [name for name in FIGURES if any(name in row for row in rows)]
+    lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
-        cells = " | ".join(compare.cell(row, name) for name in shown)
-        lines.append(f"| `{row['recipe']}` | {row['heads']} | {row['parameters']:,} | {cells} |")
-    return "\n".join(lines) + "\n"
+        sizes = [str(row["heads"]), f"{row['parameters']:,}"]
+        lines.append([f"`{row['recipe']}`", *sizes, *(cell(row, name) for name in shown)])
+    return markdown(lines)
 
 
 def numbers(text: str, width: int) -> list[int]:
     """The numbers of heads."""
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"head_numbers must be whole numbers with commas between, got {text!r}"
-        ) from None
+    found = whole_numbers("head_numbers", text)
     for number in found:
         if number < 1 or width % number:
             raise ValueError(f"head_numbers must divide the width {width}, got {number}")
-    if len(set(found)) < len(found):
-        raise ValueError(f"head_numbers must differ from each other, got {text}")
+    distinct("head_numbers", found)
     return found
 
 
@@ -87,28 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, options = read_settings(words, "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
-    try:
-        compare.check_words(words, recipes, options.seeds, ("--heads",), "sweep.py")
+    kept = f"finished runs are in {out}"
+    with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
+        check_words(words, recipes, options.seeds, "sweep.py", ("--heads",))
         heads = numbers(options.head_numbers, settings.network.width)
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
-        seeds = compare.seed_numbers(options.seeds)
-        runs, rows = sweep(plain, recipes, heads, seeds, out)
-    except ValueError as mistake:
-        print(f"sweep.py: error: {mistake}", file=sys.stderr)
-        return 2
-    except (FloatingPointError, OSError) as trouble:
-        print(f"sweep.py: error: {trouble}; finished runs are in {out}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"sweep.py: stopped; finished runs are in {out}", file=sys.stderr)
-        return 130
-    runs.to_csv(out / "runs.csv", index=False)
-    pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
-    (out / "table.md").write_text(markdown(rows), encoding="utf-8")
+        runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     draw_sweep(rows, out / "heads.png")
-    print("Test part, nats per target token; mean over seeds [95 % interval].")
-    print(markdown(rows), end="")
-    print(f"written to {out}")
+    write_tables(runs, rows, table(rows), out)
     return 0
 
 

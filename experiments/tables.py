@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from pictures import layer_of
 
 from latentheads.names import chain_of
 
-__all__ = ["aligned", "result_table", "site_table", "task_table"]
+__all__ = ["aligned", "markdown", "result_table", "site_table", "task_table"]
 
 Row = tuple[str, ...]
 
@@ -22,6 +23,13 @@ def aligned(rows: list[Row]) -> str:
         cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Rows as a Markdown table, their titles first; so many columns to the left."""
+    titles, *others = ["| " + " | ".join(row) + " |" for row in rows]
+    sides = "|" + "---|" * left + "---:|" * (len(rows[0]) - left)
+    return "\n".join([titles, sides, *others]) + "\n"
 
 
 def result_table(results: dict[str, Any]) -> str:

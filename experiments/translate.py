@@ -14,9 +14,11 @@ from typing import IO
 
 import numpy as np
 import torch
-from command import Decoding, Parser, streamed
-from experiment import translate
+from command import Parser, add_run_options
+from decoding import Decoding, translate
+from endings import ending, streaming
 from jsonargparse import Namespace
+from limits import check_least, check_seed
 from loading import Loaded, load_run
 
 from latentheads.corpora import Part, batches
@@ -34,13 +36,6 @@ def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser(prog="translate.py", description=DESCRIPTION)
     parser.add_argument("run", type=str, help="folder that run.py wrote")
-    parser.add_argument(
-        "--checkpoint",
-        type=str,
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
-        "are of",
-    )
     parser.add_argument(
         "--task",
         type=str,
@@ -71,14 +66,13 @@ def make_parser() -> Parser:
         type=int,
         help="no n-gram of so many tokens comes twice; 0: any may (default: the run's)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument(
         "--buffer",
         type=int,
         default=512,
         help="lines read before they are translated together; 1 answers each line at once",
     )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    add_run_options(parser, "of the draws")
     return parser
 
 
@@ -153,11 +147,8 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
 
 def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
-    for name, least in (("buffer", 1), ("samples", 0)):
-        if (options[name] or 0) < least:
-            raise ValueError(f"{name} must be at least {least}, got {options[name]}")
-    if not 0 <= options.seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2^63, got {options.seed}")
+    check_least(vars(options), buffer=1, samples=0)
+    check_seed(options.seed)
     run = load_run(Path(options.run), options.checkpoint, options.device)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
@@ -169,21 +160,16 @@ def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    parser = make_parser()
-    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    try:
+    options = make_parser().parse_args(arguments)
+    with ending("translate.py"):
         run, decoding, task = load(options)
-    except (ValueError, TypeError) as mistake:
-        parser.error(str(mistake))
     torch.manual_seed(options.seed)
-
-    def write() -> None:
+    with streaming("translate.py"):
         for lines in chunks(sys.stdin.buffer, options.buffer):
             for line in translate_lines(run, lines, decoding, task):
                 sys.stdout.buffer.write(f"{line}\n".encode())
             sys.stdout.buffer.flush()
-
-    return streamed("translate.py", write)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,16 +1,29 @@
-"""The programs as a user starts them: real processes."""
+"""The programs as a user starts them: real processes, or quicker in this one."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
 TINY = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
 SHORT = ["--steps", "3", "--report_every", "2", "--tokens", "128", "--samples", "2"]
+CUDA = pytest.param(
+    ["--device", "cuda"],
+    marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
+)
+"""Words that are a mistake on a machine without a GPU."""
 
 
 def command(name: str, *words: str) -> list[str]:
@@ -29,3 +42,36 @@ def program(
         env={**os.environ, **ENVIRONMENT},
         check=False,
     )
+
+
+def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
+    """The status that a program ends with in this process."""
+    try:
+        return main(list(words))
+    except SystemExit as left:
+        return left.code
+
+
+def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Runs a program in this process, in float32 as a user has it."""
+    main = import_module(name.removesuffix(".py")).main
+    given = text.encode() if isinstance(text, str) else text
+    out, error = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+    before, stdin = torch.get_default_dtype(), sys.stdin
+    torch.set_default_dtype(torch.float32)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(given))
+    try:
+        with redirect_stdout(out), redirect_stderr(error):
+            status = status_of(main, *words)
+    finally:
+        torch.set_default_dtype(before)
+        sys.stdin = stdin
+    said = out.buffer.getvalue().decode()
+    return subprocess.CompletedProcess([*words], status, said, error.getvalue())
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], program: str, status: int = 2) -> None:
+    """A mistake costs one line on standard error, and nothing on standard output."""
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"{program}: ")
+    assert done.stderr.count("\n") == 1

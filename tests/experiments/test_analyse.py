@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,18 +28,14 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from tests.experiments.programs import ROOT, SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, inside, program
 from tests.experiments.test_data import LANGUAGES, write_corpus
 from tests.experiments.test_loading import train
 
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
 NAMES = ("transformer-seed0", "cascaded-seed0")
 SENTENCES, TOP = 9, 30
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +43,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two finished runs on the grammar."""
     out = tmp_path_factory.mktemp("runs")
     words = ["--recipes=transformer,cascaded", "--seeds=0", *TINY, *SHORT, "--out", str(out)]
-    done = program("compare.py", *words)
+    done = inside("compare.py", *words)
     assert done.returncode == 0, done.stderr
     return [str(out / name) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a folder of text beside it, taken for a finished one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        top = tmp_path_factory.mktemp("text")
-        data = write_corpus(top / "corpus")
-        train(top / "run", "--data", str(data), *LANGUAGES, "--recipe=coda")
-        (top / "run" / "results.json").write_text("{}")
-        yield top / "run"
+    top = tmp_path_factory.mktemp("text")
+    data = write_corpus(top / "corpus")
+    train(top / "run", "--data", str(data), *LANGUAGES, "--recipe=coda")
+    (top / "run" / "results.json").write_text("{}")
+    return top / "run"
 
 
 def said(*words: Any) -> Any:
@@ -72,7 +65,7 @@ def said(*words: Any) -> Any:
 
 
 def text_of(*words: Any) -> Any:
-    from analyse import texts
+    from analysis.texts import texts
 
     return texts(said(*words))[0]
 
@@ -186,7 +179,8 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from analyse import portray, texts
+    from analysis.portraits import portray
+    from analysis.texts import texts
 
     options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
@@ -241,7 +235,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from analyse import portray
+    from analysis.portraits import portray
 
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     (tmp_path / "results.json").write_text("{}")
@@ -257,7 +251,7 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
 
 
 def test_blocks_without_a_latent_are_measured_too() -> None:
-    from analyse import distances
+    from analysis.portraits import distances
 
     from tests.tiny import build, small_batch
 
@@ -281,26 +275,26 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    from analyse import _of_file
+    from analysis.texts import parsed_part
 
     sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True)
     run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
-    found = _of_file(sentences, run, "file")
+    found = parsed_part(sentences, run, "file")
     assert found.part.sources is not None
     assert found.part.sources[0].tolist() == [4, 5, EOS]
     assert found.part.targets[0].tolist() == [EOS]
     run.source, run.target = None, Words(["dogs"])
-    assert _of_file(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
+    assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
     with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
-        _of_file([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
+        parsed_part([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from analyse import _names
+    from analysis.texts import unlike_names
 
-    assert _names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
-    assert _names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+    assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
 
 
 MISTAKES = [

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO
 from models import Network, Translation, make_prior
-from tests.experiments.programs import ROOT, program
+from tests.experiments.programs import CUDA, assert_one_line, inside, program
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
 PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -25,8 +25,7 @@ PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 @pytest.fixture
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+def by_hand() -> ModuleType:
     return import_module("by_hand")
 
 
@@ -107,26 +106,13 @@ def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
         ["--rounds", "none"],
         ["--heads", "3"],
         ["--json", "no/such/folder/rows.json"],
-        pytest.param(
-            ["--device", "cuda"],
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
-        ),
+        CUDA,
     ],
 )
-def test_a_wrong_argument_is_one_line(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    with pytest.raises(SystemExit) as left:
-        import_module("bench").main(words)
-    out, err = capsys.readouterr()
-    assert left.value.code == 2
-    assert not out
-    assert err.startswith("bench.py: ")
-    assert err.count("\n") == 1
+def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
+    assert_one_line(inside("bench.py", *words), "bench.py")
 
 
 def test_a_wrong_argument_leaves_the_process_with_status_2() -> None:
     done = program("bench.py", "--layers", "0")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert_one_line(done, "bench.py")

@@ -13,7 +13,7 @@ from latentheads import Batch, PlugIn
 from latentheads.batch import BOS, EOS
 from latentheads.decoding import beam_search
 from models import PRIORS
-from tests.experiments.programs import ROOT, program
+from tests.experiments.programs import CUDA, assert_one_line, inside, program
 from tests.tiny import TARGET_TYPES, build
 
 LIMIT = 5
@@ -22,8 +22,7 @@ QUICK = ["--quick", "--rounds", "2", "--limit", "4", *SMALL.split()]
 
 
 @pytest.fixture
-def bench_decoding(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+def bench_decoding() -> ModuleType:
     return import_module("bench_decoding")
 
 
@@ -141,25 +140,13 @@ def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
         ["--heads", "3"],
         ["--vocabulary", "4"],
         ["--json", "no/such/folder/rows.json"],
-        pytest.param(
-            ["--device", "cuda"],
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
-        ),
+        CUDA,
     ],
 )
-def test_a_wrong_argument_is_one_line(
-    words: list[str], bench_decoding: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        bench_decoding.main(words)
-    out, err = capsys.readouterr()
-    assert left.value.code == 2
-    assert not out
-    assert err.startswith("bench_decoding.py: ")
-    assert err.count("\n") == 1
+def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
+    assert_one_line(inside("bench_decoding.py", *words), "bench_decoding.py")
 
 
 def test_a_wrong_argument_leaves_the_process_with_status_2() -> None:
     done = program("bench_decoding.py", "--beam", "none")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert_one_line(done, "bench_decoding.py")

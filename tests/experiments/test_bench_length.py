@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from latentheads import fusion
-from tests.experiments.programs import ROOT, program
+from tests.experiments.programs import CUDA, assert_one_line, inside, program
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
 SHORT = [*SMALL.split(), "--length", "16", "--length", "8"]
@@ -45,10 +45,7 @@ def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     assert plain <= group < every
 
 
-def test_only_a_fusion_can_be_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_default_dtype(torch.float32)
     with pyro.validation_enabled(False):
         words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
@@ -70,20 +67,8 @@ def test_only_a_fusion_can_be_kept(
         ["--heads", "3"],
         ["--rounds", "0"],
         ["--figure", "no/such/folder/length.png"],
-        pytest.param(
-            ["--device", "cuda"],
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
-        ),
+        CUDA,
     ],
 )
-def test_a_wrong_argument_is_one_line(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    with pytest.raises(SystemExit) as left:
-        import_module("bench_length").main(words)
-    out, err = capsys.readouterr()
-    assert left.value.code == 2
-    assert not out
-    assert err.startswith("bench_length.py: ")
-    assert err.count("\n") == 1
+def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
+    assert_one_line(inside("bench_length.py", *words), "bench_length.py")

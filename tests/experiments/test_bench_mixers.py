@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pyro
 import pytest
-import torch
 
-from tests.experiments.programs import ROOT
+from tests.experiments.programs import assert_one_line, inside
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 4 --vocabulary 9 --tokens 512 --rounds 1"
 SHORT = [*SMALL.split(), "--length", "512", "--length", "64", "--window", "3", "--threads", "1"]
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alone(
@@ -40,10 +35,5 @@ def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alon
 
 
 @pytest.mark.parametrize("words", [["--window", "0"], ["--length", "4096"], ["--heads", "3"]])
-def test_a_wrong_argument_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        import_module("bench_mixers").main(words)
-    out, err = capsys.readouterr()
-    assert (left.value.code, out) == (2, "")
-    assert err.startswith("bench_mixers.py: ")
-    assert err.count("\n") == 1
+def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
+    assert_one_line(inside("bench_mixers.py", *words), "bench_mixers.py")

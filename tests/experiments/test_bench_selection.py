@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pyro
 import pytest
-import torch
 
-from tests.experiments.programs import ROOT
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 4 --vocabulary 9 --tokens 64 --rounds 1"
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 def test_only_the_chosen_are_multiplied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

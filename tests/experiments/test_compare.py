@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from tests.experiments.programs import SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, inside, program
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
@@ -24,10 +24,10 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path
         base, cascaded = csv.DictReader(file)
     check_difference(runs, cascaded)
     assert float(base["difference"]) == 0
-    again = program("compare.py", *words, "--out", str(tmp_path))
+    again = inside("compare.py", *words, "--out", str(tmp_path))
     assert again.returncode == 0, again.stderr
     assert "parameters; corpus" not in again.stdout
-    other = program("compare.py", *words, "--out", str(tmp_path), "--steps", "2")
+    other = inside("compare.py", *words, "--out", str(tmp_path), "--steps", "2")
     assert other.returncode == 2
     assert "holds a run with other options" in other.stderr
 
@@ -43,10 +43,10 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
 
 def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
     words = [*TINY, *SHORT, "--out", str(tmp_path)]
-    first = program("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
+    first = inside("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
     assert first.returncode == 0, first.stderr
     pair = "independent+guides.cascaded:Cascaded"
-    grown = program("compare.py", "--recipes", f"coda-cs,{pair}", "--seeds", "0", *words)
+    grown = inside("compare.py", "--recipes", f"coda-cs,{pair}", "--seeds", "0", *words)
     assert grown.returncode == 0, grown.stderr
     assert grown.stdout.count("parameters; corpus") == 1
     assert f"| `{pair}` | 1 |" in grown.stdout
@@ -54,7 +54,7 @@ def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--out", str(tmp_path)]
-    assert program("compare.py", *words).returncode == 0
+    assert inside("compare.py", *words).returncode == 0
     with (tmp_path / "table.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
@@ -72,7 +72,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
-    done = program("compare.py", *words.split())
+    done = inside("compare.py", *words.split())
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

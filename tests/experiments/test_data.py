@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Corpus
-from tests.experiments.programs import ROOT, program
+from tests.experiments.programs import program
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
@@ -54,11 +54,6 @@ def write_text(folder: Path, compress: bool = False) -> Path:
         name = f"{part}.txt.gz" if compress else f"{part}.txt"
         (folder / name).write_bytes(gzip.compress(data) if compress else data)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
 
 
 @pytest.fixture
@@ -333,10 +328,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch.chdir(folder.parent)
     act(folder)
     given = ["--data", "corpus", *LANGUAGES, *SMALL, *BRIEF, "--out", "run", *words.split()]
-    try:
-        status: object = run.main(given)
-    except SystemExit as left:
-        status = left.code
+    status = status_of(run.main, *given)
     error = capsys.readouterr().err
     assert status == 2
     assert error.startswith("run.py: error: ")
@@ -661,7 +653,7 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "_checkpoint", stop)
-        assert run.main([*words, "--steps=9", "--out", str(halted)]) == 130
+        assert status_of(run.main, *words, "--steps=9", "--out", str(halted)) == 130
     assert seen == [5]
     assert run.main([*words, "--steps=9", "--out", str(halted)]) == 0
     one, two = (
@@ -681,4 +673,4 @@ def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) 
     (tmp_path / "run" / "results.json").unlink()
     with (texts / "train.txt").open("a", encoding="utf-8") as file:
         file.write("and so on\n")
-    assert run.main(words) == 2
+    assert status_of(run.main, *words) == 2

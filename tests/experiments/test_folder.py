@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.programs import ROOT
-
 OPTIONS = "width: 8\nguide:\n  class_path: guides.cascaded.Cascaded\n"
-
-
-@pytest.fixture(autouse=True)
-def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
 
 
 def folder(path: Path, configuration: str = OPTIONS, overwrite: bool = False) -> Any:

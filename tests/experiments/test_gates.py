@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,27 @@ import pytest
 import torch
 
 from latentheads.checkpoints import weights
-from tests.experiments.programs import ROOT, TINY
+from tests.experiments.programs import TINY, status_of
 from tests.experiments.test_loading import load
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--recipe=transformer", *TINY, "--layers=1", "--held_out=3", "--samples=1", "--tokens=128"]
 PRESSED = ["--gates=encoder-self,decoder-cross", "--gate_penalty=5", "--steps=60"]
 PRESSED += ["--report_every=60", "--warmup_steps=1", "--learning_rate=0.01"]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain run, and one with gates that begins with its weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        torch.set_default_dtype(torch.float32)
-        import run
+    import run
 
-        top = tmp_path_factory.mktemp("gates")
-        short = ["--steps=3", "--report_every=3"]
-        assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
-        gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
-        assert run.main(gated) == 0
-        yield top
+    top = tmp_path_factory.mktemp("gates")
+    short = ["--steps=3", "--report_every=3"]
+    assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
+    gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
+    assert run.main(gated) == 0
+    return top
 
 
 def settings(*words: str) -> Any:
@@ -47,9 +39,7 @@ def settings(*words: str) -> Any:
     return read_settings([*FEW, *words], "run.py", "", lambda parser: None)[0]
 
 
-def test_what_the_penalty_has_closed_is_removed_with_equal_figures(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
     import prune
 
     gated = load(runs / "gated")
@@ -128,14 +118,17 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
         ("--gates=all --gate_open=1", "gate_open must lie between 0 and 1, got 1"),
         ("--gates=all --gate_heads=6", "gate_heads must lie in 0 ... 5, got 6"),
         ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
-        ("--start={runs}/plain --width=16", "has another network"),
+        ("--start={runs}/plain --width=16", "has another network: width 8 there, 16 here"),
+        ("--start={runs}/plain --norm=pre", "has another network: norm post there, pre here"),
+        ("--start={runs}/plain --mixers=local", "mixers attention there, local here"),
         (
-            "--start={runs}/plain --sentences=50",
-            "was trained with another vocabulary than its corpus gives now",
+            "--start={runs}/plain --language=tamir",
+            "has another vocabulary than this corpus: language velu there, tamir here",
         ),
+        ("--start={runs}/plain --select=group", "(select none there, group here): model.encoder"),
         (
             "--start={runs}/gated",
-            "has another network: model.pressure.value has no place in this one",
+            "has another network: gates encoder-self,decoder-cross there, none here",
         ),
     ],
 )
@@ -145,11 +138,7 @@ def test_a_mistake_costs_one_line_and_status_two(
     import run
 
     given = [*FEW, *words.format(runs=runs).split(), f"--out={tmp_path / 'out'}"]
-    try:
-        status: object = run.main(given)
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
+    assert status_of(run.main, *given) == 2
     error = capsys.readouterr().err
     assert message.format(runs=runs) in error
     assert len(error.strip().splitlines()) == 1

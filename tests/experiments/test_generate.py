@@ -14,51 +14,35 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
-from tests.experiments.programs import ENVIRONMENT, ROOT, SHORT, TINY, command, program
+from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside, program, status_of
 from tests.experiments.test_loading import train
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 Say = Callable[..., tuple[int, list[str], str]]
 LM = ["--data=grammar", "--task=language-model"]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generate") / "run"
-    done = program("run.py", *LM, *TINY, *SHORT, "--recipe=coda", "--out", str(out))
+    done = inside("run.py", *LM, *TINY, *SHORT, "--recipe=coda", "--out", str(out))
     assert done.returncode == 0, done.stderr
     return out
 
 
 @pytest.fixture
-def say(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Say:
+def say(run: Path) -> Say:
     """Generates in this process; gives the status, the lines and what was said on stderr."""
 
     def call(data: bytes | str, *words: str) -> tuple[int, list[str], str]:
-        import generate
-
-        given = data.encode() if isinstance(data, str) else data
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-        try:
-            status: Any = generate.main([str(run), *words])
-        except SystemExit as left:
-            status = left.code
-        out, error = capsysbinary.readouterr()
-        text = out.decode()
-        assert text == "" or text.endswith("\n")
-        return status, text.split("\n")[:-1], error.decode()
+        done = inside("generate.py", str(run), *words, text=data)
+        assert done.stdout == "" or done.stdout.endswith("\n")
+        return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
     return call
 
@@ -341,6 +325,6 @@ def test_a_full_disk_costs_one_line(
 
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        assert generate.main([str(run), "--prompt=the"]) == 1
+        assert status_of(generate.main, str(run), "--prompt=the") == 1
     error = capsys.readouterr().err
     assert error == "generate.py: error: No space left on device\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,19 @@ from latentheads.evaluation import evaluate
 from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
 
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        import run
+    import run
 
-        top = tmp_path_factory.mktemp("loading")
-        data, out = write_corpus(top / "corpus"), top / "run"
-        words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--average=2"]
-        assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
-        yield out
+    top = tmp_path_factory.mktemp("loading")
+    data, out = write_corpus(top / "corpus"), top / "run"
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--average=2"]
+    assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
+    return out
 
 
 def train(out: Path, *words: str) -> Any:

@@ -13,18 +13,13 @@ import yaml
 from latentheads.checkpoints import weights
 from latentheads.ngram import NGram
 from models.mixers import LocalAttention, SelfAttention
-from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.experiments.test_loading import train
 
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
 HYBRID = ["--mixers", "encoder=ngram,local,attention", "--mixers=decoder=ngram*2,attention"]
 SIZES = ["--layers=3", "--windows", "encoder=2,3,5", "--windows=decoder=3"]
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 def kinds(stack: Any) -> list[tuple[type, int]]:

@@ -15,8 +15,7 @@ FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+def settings() -> Any:
     read = import_module("command").read_settings
 
     def made(*words: str) -> Any:

@@ -6,53 +6,50 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.experiments.programs import ROOT, SHORT, TINY
+from latentheads.checkpoints import weights
+from tests.experiments.programs import SHORT, TINY, program, status_of
 from tests.experiments.test_loading import load, refused
+from tests.experiments.test_resume import assert_same_ends, killed
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--layers=2", "--held_out=3", "--samples=1"]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: one of each kind, and the first one pruned."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        torch.set_default_dtype(torch.float32)
-        import prune
-        import run
+    import prune
+    import run
 
-        top = tmp_path_factory.mktemp("prune")
-        for recipe in ("transformer", "cascaded"):
-            words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
-            assert run.main(words) == 0
-        words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
-        assert run.main([*words, "--out", str(top / "language-model")]) == 0
-        words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
-        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
-        yield top
+    top = tmp_path_factory.mktemp("prune")
+    for recipe in ("transformer", "cascaded"):
+        words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
+        assert run.main(words) == 0
+    words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
+    assert run.main([*words, "--out", str(top / "language-model")]) == 0
+    words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
+    assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+    assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
+    return top
+
+
+def going_on(start: Path) -> list[str]:
+    """Words that train a pruned network further."""
+    return ["--config", str(start / "config.yaml"), "--start", str(start), "--learning_rate=.01"]
 
 
 def call(*words: str) -> int:
     import prune
 
-    try:
-        return prune.main([*words, "--timed=2", "--rounds=1"])
-    except SystemExit as left:
-        return int(str(left.code))
+    return int(status_of(prune.main, *words, "--timed=2", "--rounds=1"))
 
 
 def curve(path: Path) -> Any:
@@ -93,15 +90,20 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     assert results["pruned"]["heads"] == 3
 
 
+@pytest.mark.parametrize("name", ["pruned/heads-7", "tuned"])
 def test_other_programs_take_a_pruned_run(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str,
+    runs: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     import analyse
     import run
     import score
     import translate
 
-    folder = runs / "pruned" / "heads-7"
+    folder = runs / name
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe dog\n")))
     assert translate.main([str(folder)]) == 0
     assert capsys.readouterr().out.count("\n") == 3
@@ -119,6 +121,54 @@ def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
     assert sum(map(len, after.values())) == 4
 
 
+def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
+    from latentheads.pruning import every_head
+
+    before, after = load(runs / "pruned" / "heads-7"), load(runs / "tuned")
+    assert after.heads == before.heads
+    assert {n: len(heads) for n, heads in before.heads.items()} == {
+        name: len(heads) for name, heads in every_head(after.model).items()
+    }
+    mine, theirs = (weights(model=r.model, guide=r.guide) for r in (before, after))
+    assert {n: t.shape for n, t in mine.items()} == {n: t.shape for n, t in theirs.items()}
+    results = json.loads((runs / "tuned" / "results.json").read_text())
+    small = json.loads((runs / "pruned" / "heads-7" / "results.json").read_text())
+    assert results["parameters"] == small["parameters"]
+    assert results["valid"]["elbo"] > small["valid"]["elbo"]
+    assert call(str(runs / "tuned"), "--heads=4", f"--out={tmp_path}") == 0
+    least = load(tmp_path / "heads-4").heads
+    assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
+
+
+def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
+    runs: Path, tmp_path: Path
+) -> None:
+    assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=30", "--checkpoint_every=1"]
+    words += ["--dropout=0.2", "--report_every=15"]
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    assert program("run.py", *words, "--out", str(whole)).returncode == 0
+    killed(words, other, 4)
+    shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
+    done = program("run.py", *words, "--out", str(other))
+    assert done.returncode == 0, done.stderr
+    assert "resumed at step" in done.stdout
+    assert_same_ends(whole, other)
+    assert sum(map(len, load(other).heads.values())) == 5
+
+
+def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
+    runs: Path, tmp_path: Path
+) -> None:
+    import run
+
+    assert run.main([*going_on(runs / "pruned" / "heads-0"), f"--out={tmp_path}"]) == 0
+    assert not any(load(tmp_path).heads.values())
+    configuration = str(runs / "transformer" / "config.yaml")
+    assert run.main(["--config", configuration, f"--out={tmp_path}", "--overwrite"]) == 0
+    assert load(tmp_path).heads is None
+
+
 def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     runs: Path, tmp_path: Path
 ) -> None:
@@ -132,12 +182,22 @@ def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     assert load(tmp_path / "heads-5").guide.families.keys() >= {"decoder_0_self"}
 
 
-def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: Path) -> None:
+def test_a_language_model_is_pruned_by_default_to_nothing(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+    import run
+
     assert call(str(runs / "language-model"), f"--out={tmp_path}") == 0
     points = curve(tmp_path)
     assert [point["heads"] for point in points] == [4, 3, 2, 1, 0]
     assert all(point["test"]["bleu"] is None for point in points)
     assert load(tmp_path / "heads-1").source is None
+    words = [*going_on(tmp_path / "heads-1"), f"--out={tmp_path / 'tuned'}"]
+    assert run.main(words) == 0
+    capsys.readouterr()
+    assert generate.main([str(tmp_path / "tuned"), "--prompt=the", "--length=4"]) == 0
+    assert capsys.readouterr().out.startswith("the")
     assert not (tmp_path / "heads-1" / "test.translations.txt").exists()
 
 
@@ -167,6 +227,32 @@ def test_a_mistake_costs_one_line_and_status_two(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gates=all", "has lost heads: those left are neither selected nor gated, got gates all"),
+        ("--select=group", "has lost heads: those left are neither selected nor gated, got select"),
+        ("--heads=4", "has another network: heads 2 there, 4 here"),
+        ("--layers=1", "has another network: layers 2 there, 1 here"),
+        ("--recipe=realformer --norm=pre", "has another network: norm post there, pre here"),
+        ("--sentences=50", "another vocabulary than this corpus: sentences 60 there, 50 here"),
+    ],
+)
+def test_what_a_pruned_network_cannot_become_costs_one_line(
+    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run
+
+    start = runs / "pruned" / "heads-7"
+    given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]
+    assert status_of(run.main, *given) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"run.py: error: {start} has ")
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 SPOILS: list[Callable[[Path], object]] = [

@@ -66,6 +66,11 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(tmp_path: Path) ->
     done = program("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
+    assert_same_ends(whole, other)
+
+
+def assert_same_ends(whole: Path, other: Path) -> None:
+    """Two folders have the same checkpoints, bit for bit, and tell the same."""
     for name in ("last", "best"):
         one, facts = checkpoints.load(whole / "checkpoints" / f"{name}.safetensors")
         two, others = checkpoints.load(other / "checkpoints" / f"{name}.safetensors")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from tests.experiments.programs import SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, inside, program
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
     with safe_open(out / "checkpoints" / "best.safetensors", "pt") as file:
         assert "model.source_embedding.table.weight" in file.keys()  # noqa: SIM118
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    again = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out))
+    again = inside("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out))
     assert again.returncode == 0
     assert "is finished; --overwrite trains it anew" in again.stdout
     assert "bound (ELBO)" in again.stdout
@@ -56,9 +56,9 @@ def check_results(results: dict) -> None:
 
 def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
     found = []
-    for name in ("one", "two"):
+    for name, start in (("one", program), ("two", inside)):
         words = ["--recipe", "coda", *TINY, *SHORT, "--out", str(tmp_path / name)]
-        assert program("run.py", *words).returncode == 0
+        assert start("run.py", *words).returncode == 0
         results = json.loads((tmp_path / name / "results.json").read_text())
         del results["tokens_per_second"], results["test"]["sentences_per_second"]
         found.append(results)
@@ -67,7 +67,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
 
 def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
     words = ["--preset", "pydoc", *SHORT, "--width", "8", "--feed_forward", "8", "--layers", "1"]
-    done = program("run.py", *words, "--recipe", "coda-cs", "--out", str(tmp_path / "lm"))
+    done = inside("run.py", *words, "--recipe", "coda-cs", "--out", str(tmp_path / "lm"))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "lm" / "results.json").read_text())
     assert "bleu" not in results["test"]
@@ -112,10 +112,10 @@ def test_a_guide_of_ones_own_is_found_by_import_path(tmp_path: Path) -> None:
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
     words = ["--guide", "autoregressive", "--guide.form", "inverse", *TINY, *SHORT]
-    printed = program("run.py", *words, "--print_config")
+    printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "c.yaml").write_text(printed.stdout)
-    done = program("run.py", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run"))
+    done = inside("run.py", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "guide autoregressive" in done.stdout
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -124,7 +124,7 @@ def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
 
 def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
     words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT]
-    done = program("run.py", *words, "--out", str(tmp_path / "run"))
+    done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["recipe"] == "coda"
@@ -143,7 +143,7 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
 )
 def test_a_wrong_configuration_costs_one_line(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
-    done = program("run.py", "--config", str(tmp_path / "c.yaml"))
+    done = inside("run.py", "--config", str(tmp_path / "c.yaml"))
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -152,7 +152,7 @@ def test_a_wrong_configuration_costs_one_line(text: str, message: str, tmp_path:
 def test_words_change_what_files_say_and_options_go_to_the_guide_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("guide: autoregressive\nwidth: 16\n")
     words = ["--guide.form", "masked", "--config", str(tmp_path / "c.yaml"), "--width", "24"]
-    printed = program("run.py", *words, "--print_config")
+    printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     assert "form: masked" in printed.stdout
     assert "width: 24" in printed.stdout
@@ -162,7 +162,7 @@ def test_a_tied_prior_takes_the_options_it_shares(tmp_path: Path) -> None:
     counts = []
     for hidden in ("2", "4"):
         words = ["--guide", "cascaded", "--guide.hidden", hidden, "--prior", "tied", *TINY, *SHORT]
-        done = program("run.py", *words, "--out", str(tmp_path / hidden))
+        done = inside("run.py", *words, "--out", str(tmp_path / hidden))
         assert done.returncode == 0, done.stderr
         counts.append(json.loads((tmp_path / hidden / "results.json").read_text())["parameters"])
     assert counts[0] < counts[1]
@@ -170,7 +170,7 @@ def test_a_tied_prior_takes_the_options_it_shares(tmp_path: Path) -> None:
 
 def test_a_diverging_run_says_so_in_one_line(tmp_path: Path) -> None:
     words = ["--learning_rate", "1e30", "--report_every", "1", "--steps", "4", *TINY]
-    done = program("run.py", *words, "--out", str(tmp_path / "run"))
+    done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     assert "is not finite" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -180,7 +180,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
     objectives, bounds = [], []
     for kinds in ("none", "output,position"):
         words = ["--recipe", "transformer", "--disagreement", kinds, *TINY, *SHORT]
-        done = program("run.py", *words, "--steps=1", "--out", str(tmp_path / kinds))
+        done = inside("run.py", *words, "--steps=1", "--out", str(tmp_path / kinds))
         assert done.returncode == 0, done.stderr
         first = json.loads((tmp_path / kinds / "metrics.jsonl").read_text().splitlines()[0])
         objectives.append(first["objective"])
@@ -191,7 +191,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
 
 def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     words = ["--latent", "decoder-cross", *TINY, *SHORT, "--out", str(tmp_path / "run")]
-    assert program("run.py", *words).returncode == 0
+    assert inside("run.py", *words).returncode == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results["kl_by_site"]) == ["decoder.0.cross.logits", "decoder.1.cross.logits"]
 
@@ -219,8 +219,11 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--recipe coda --guide tied", "recipe sets both prior and guide"),
     ],
 )
-def test_a_mistake_costs_one_line_and_status_two(words: str, message: str, tmp_path: Path) -> None:
-    done = program("run.py", *TINY, *SHORT, *words.split(), cwd=tmp_path)
+def test_a_mistake_costs_one_line_and_status_two(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = inside("run.py", *TINY, *SHORT, *words.split())
     assert not list(tmp_path.iterdir())
     assert done.returncode == 2
     assert message in done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.scores import paired_bootstrap
-from tests.experiments.programs import ROOT, program
+from tests.experiments.programs import assert_one_line, inside, program
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
 GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
@@ -57,15 +57,15 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
     file = write(tmp_path / "good.txt", GOOD)
     right = write(tmp_path / "right.txt", RIGHT)
-    done = program("score.py", file, "--references", right, "--samples", "50")
+    done = inside("score.py", file, "--references", right, "--samples", "50")
     assert done.returncode == 0, done.stderr
     assert "tok:13a" in done.stdout
     assert "paper" not in done.stdout
     run = make_run(tmp_path / "run", GOOD)
-    both = program("score.py", run, file, "--references", right, "--tokenised", "--samples", "50")
+    both = inside("score.py", run, file, "--references", right, "--tokenised", "--samples", "50")
     assert both.returncode == 0, both.stderr
     assert both.stdout.count("1.0000") == 2
-    mixed = program("score.py", run, file, "--references", right)
+    mixed = inside("score.py", run, file, "--references", right)
     assert mixed.returncode == 2
     assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
 
@@ -112,26 +112,16 @@ def test_a_mistake_costs_one_line_and_status_two(folder: Path) -> None:
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
 def test_every_mistake_is_named_in_one_line(
-    folder: Path,
-    words: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, words: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    import score
-
-    with pytest.raises(SystemExit) as stop:
-        score.main(words.split())
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
+    done = inside("score.py", *words.split())
+    assert_one_line(done, "score.py")
+    assert message in done.stderr
 
 
 def test_help_says_what_it_does() -> None:
-    done = program("score.py", "--help")
+    done = inside("score.py", "--help")
     assert done.returncode == 0
     assert "the first is the baseline" in done.stdout
     assert "%%" not in done.stdout

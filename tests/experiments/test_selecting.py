@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from latentheads import checkpoints
-from tests.experiments.programs import SHORT, TINY, program
+from tests.experiments.programs import SHORT, TINY, inside
 
 
 def results(out: Path) -> dict:
@@ -32,7 +32,7 @@ def results(out: Path) -> dict:
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     words: list[str], recipe: str, latent: str, tmp_path: Path
 ) -> None:
-    done = program("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
+    done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
     assert found["recipe"] == recipe
@@ -43,12 +43,12 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     assert len(selected) == 4
     assert all(found["kl_by_site"][site] > 0 for site in selected)
     assert "encoder.0.self.selection" in done.stdout
-    again = program("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
+    again = inside("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
     assert again.returncode == 0, again.stderr
     assert "is finished" in again.stdout
     words = ["a b", "", "c"]
     text = "".join(f"{line}\n" for line in words)
-    lines = program("translate.py", str(tmp_path), text=text)
+    lines = inside("translate.py", str(tmp_path), text=text)
     assert lines.returncode == 0, lines.stderr
     assert lines.stdout.count("\n") == 3
 
@@ -56,19 +56,19 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
 def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
     words = ["--guide=group", "--select_gradient=enumerate", *TINY, *SHORT, "--layers=1"]
     few = [*words, "--select_chains=decoder-self", "--out", str(tmp_path / "few")]
-    done = program("run.py", *few)
+    done = inside("run.py", *few)
     assert done.returncode == 0, done.stderr
     found = results(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
     assert found["decoder.0.self"][0] != [0.5] * 4
     more = ["--layers=2", "--select_chains=all", "--out", str(tmp_path / "many")]
-    done = program("run.py", *words[:-1], *more)
+    done = inside("run.py", *words[:-1], *more)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("at most 64, not 4096; score takes any number")
 
 
 def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
     words = ["--recipe", "transformer+static", *TINY, *SHORT, "--out", str(tmp_path)]
-    done = program("run.py", *words)
+    done = inside("run.py", *words)
     assert done.returncode == 0, done.stderr
     assert not any(site.endswith("selection") for site in results(tmp_path)["kl_by_site"])
 
@@ -76,7 +76,7 @@ def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
 def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     for text in ("guide: group\n", "recipe: transformer+group\n"):
         (tmp_path / "some.yaml").write_text(text)
-        done = program("run.py", "--config", str(tmp_path / "some.yaml"), "--print_config", *TINY)
+        done = inside("run.py", "--config", str(tmp_path / "some.yaml"), "--print_config", *TINY)
         assert done.returncode == 0, done.stderr
         said = yaml.safe_load(done.stdout)
         assert said["select"] == "group"
@@ -116,7 +116,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
-    done = program("run.py", *words.split(), *SHORT, "--out", str(tmp_path / "run"))
+    done = inside("run.py", *words.split(), *TINY[:2], *SHORT, "--out", str(tmp_path / "run"))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
@@ -127,7 +127,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
     more = ["--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
     recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
-    done = program("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
+    done = inside("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
     assert done.returncode == 0, done.stderr
     found = {path.name: results(path) for path in (tmp_path / "all").glob("*-seed0")}
     assert {name.removesuffix("-seed0"): r["select"] for name, r in found.items()} == {
@@ -141,7 +141,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     words = ["--recipe=transformer", "--gates=all", "--tasks=velu,tamir", *TINY, *SHORT]
-    done = program("run.py", *words, "--out", str(tmp_path))
+    done = inside("run.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert set(results(tmp_path)["tasks"]) == {"en-velu", "en-tamir"}
 
@@ -149,9 +149,9 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
     tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT]
     base, out = tmp_path / "base", tmp_path / "adapted"
-    assert program("run.py", *tasks, "--out", str(base)).returncode == 0
+    assert inside("run.py", *tasks, "--out", str(base)).returncode == 0
     more = ["--adapters=3", "--start", str(base), "--train=adapters", "--out", str(out)]
-    done = program("run.py", *tasks, *more)
+    done = inside("run.py", *tasks, *more)
     assert done.returncode == 0, done.stderr
     shared = checkpoints.load(base / "checkpoints" / "best.safetensors")[0]
     adapted = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
@@ -167,7 +167,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
         f"--start={base} --width=6": "has another network",
     }
     for words, message in refused.items():
-        done = program("run.py", *tasks, *words.split(), "--out", str(tmp_path / "refused"))
+        done = inside("run.py", *tasks, *words.split(), "--out", str(tmp_path / "refused"))
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("\n") == 1
         assert message in done.stderr

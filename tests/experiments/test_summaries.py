@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from latentheads.rouge import lead, rouge
-from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.experiments.test_loading import train
 
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 def with_references(folder: Path) -> Path:

@@ -6,17 +6,12 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.experiments.programs import ROOT, SHORT
+from tests.experiments.programs import SHORT, status_of
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT, "--samples=1"]
-
-
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
 
 
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
@@ -65,11 +60,8 @@ def test_a_mistake_costs_one_line_and_status_two(
 ) -> None:
     import sweep
 
-    try:
-        status: object = sweep.main(["--head_numbers=2", *FEW, f"--out={tmp_path}", *words.split()])
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
+    given = ["--head_numbers=2", *FEW, f"--out={tmp_path}", *words.split()]
+    assert status_of(sweep.main, *given) == 2
     error = capsys.readouterr().err
     assert error.startswith("sweep.py: error: ")
     assert message in error

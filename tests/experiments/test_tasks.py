@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import os
 import random
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,11 @@ import torch
 from latentheads import checkpoints
 from latentheads.corpora import Corpus
 from latentheads.scores import score
-from tests.experiments.programs import ROOT
 from tests.experiments.test_data import BRIEF, SMALL
 from tests.experiments.test_loading import train
 from tests.tiny import jiggle
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SIZES = {"train": 40, "valid": 6, "test": 7}
 WORDS = ["the", "naïve", "gap", "<2de>", "Straße", "of"]
@@ -50,12 +49,6 @@ def write_all(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_all(tmp_path / "corpus")
@@ -70,21 +63,18 @@ def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, with weights so large that every task has its own translations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        torch.set_default_dtype(torch.float32)
-        top = tmp_path_factory.mktemp("tasks")
-        write_all(top / "corpus")
-        words = ["--data", str(top / "corpus"), "--source=en", "--tasks", TASKS, "--recipe=coda"]
-        run = train(top / "run", *words, "--task_temperature=5", "--types=300", "--steps=2")
-        torch.manual_seed(0)
-        jiggle(run.model, 0.7)
-        best = checkpoints.weights(model=run.model, guide=run.guide)
-        checkpoints.save(top / "run" / "checkpoints" / "best.safetensors", best, {"step": 2})
-        run.finish()
-        yield top / "run"
+    top = tmp_path_factory.mktemp("tasks")
+    write_all(top / "corpus")
+    words = ["--data", str(top / "corpus"), "--source=en", "--tasks", TASKS, "--recipe=coda"]
+    run = train(top / "run", *words, "--task_temperature=5", "--types=300", "--steps=2")
+    torch.manual_seed(0)
+    jiggle(run.model, 0.7)
+    best = checkpoints.weights(model=run.model, guide=run.guide)
+    checkpoints.save(top / "run" / "checkpoints" / "best.safetensors", best, {"step": 2})
+    run.finish()
+    return top / "run"
 
 
 def lines_of(path: Path) -> list[str]:
@@ -141,30 +131,15 @@ def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> N
     assert task_table({"tasks": {}, "average": {}}) == task_table({}) == ""
 
 
-def translated(
-    run: Path,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    *words: str,
-) -> tuple[object, list[str], str]:
-    import translate
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    try:
-        status: object = translate.main([str(run), *words])
-    except SystemExit as left:
-        status = left.code
-    out, error = capsysbinary.readouterr()
-    return status, out.decode().split("\n")[:-1], error.decode()
+def translated(run: Path, text: str, *words: str) -> tuple[object, list[str], str]:
+    done = inside("translate.py", str(run), *words, text=text)
+    return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_of_a_task_is_translated_as_the_test_part_was(
     finished: Path,
     name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     folder = finished.parent / "corpus"
     place = folder / "bible" / "en-de" if name.startswith("bible") else folder
@@ -172,9 +147,9 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
     tasks = lines_of(finished / "test.tasks.txt")
     written = zip(lines_of(finished / "test.translations.txt"), tasks, strict=True)
     words = "--task", name.replace("en-", "")
-    found = translated(finished, text, monkeypatch, capsysbinary, *words)
+    found = translated(finished, text, *words)
     assert found == (0, [line for line, task in written if task == name], "")
-    assert translated(finished, "\n\n", monkeypatch, capsysbinary, *words) == (0, ["", ""], "")
+    assert translated(finished, "\n\n", *words) == (0, ["", ""], "")
 
 
 @pytest.mark.parametrize(
@@ -189,10 +164,8 @@ def test_a_task_that_is_not_the_runs_costs_one_line(
     finished: Path,
     words: list[str],
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    status, found, error = translated(finished, "a\n", monkeypatch, capsysbinary, *words)
+    status, found, error = translated(finished, "a\n", *words)
     assert (status, found) == (2, [])
     assert message in error
     assert error.count("\n") == 1
@@ -201,13 +174,11 @@ def test_a_task_that_is_not_the_runs_costs_one_line(
 def test_a_run_of_one_direction_has_no_task(
     folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     words = ["--data", str(folder), "--source=en", "--target=de", "--steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
-    one = translated(tmp_path / "run", "a\n", monkeypatch, capsysbinary, "--task=de")
+    one = translated(tmp_path / "run", "a\n", "--task=de")
     assert one[0] == 2
     assert one[2].endswith("has one direction alone: drop --task\n")
 
@@ -392,10 +363,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch.chdir(folder.parent)
     act(folder)
     given = ["--data", "corpus", "--source", "en", *SMALL, *BRIEF, "--out", "run", *words.split()]
-    try:
-        status: object = run.main(given)
-    except SystemExit as left:
-        status = left.code
+    status = status_of(run.main, *given)
     error = capsys.readouterr().err
     assert status == 2
     assert message in error
@@ -424,7 +392,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "_checkpoint", stop)
-        assert run.main([*words, "--out", str(halted)]) == 130
+        assert status_of(run.main, *words, "--out", str(halted)) == 130
     assert run.main([*words, "--out", str(halted)]) == 0
     one, two = (
         checkpoints.load(out / "checkpoints" / "last.safetensors")[0] for out in (whole, halted)
@@ -432,7 +400,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert results_of(whole)["average"] == results_of(halted)["average"]
     other = [*words, "--task_temperature=2", "--out", str(whole)]
-    assert run.main(other) == 2
+    assert status_of(run.main, *other) == 2
 
 
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(
@@ -466,16 +434,16 @@ def test_what_a_language_model_writes_is_no_translation(
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:
-    import analyse
+    from analysis.texts import _of_grammar
 
     options = {"data": "grammar", "held_out": 9}
     corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
     part = corpus.test.first(6)
     assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
-    parses = analyse._of_grammar(corpus.train, corpus)
+    parses = _of_grammar(corpus.train, corpus)
     assert set(parses.part.task.tolist()) == {0}
     plain, _ = corpus_of(**options, tasks="velu", task_sizes=(60,))
-    alone = analyse._of_grammar(plain.train, plain)
+    alone = _of_grammar(plain.train, plain)
     for mine, other in zip(parses.arcs, alone.arcs, strict=True):
         assert [(a.head - 1, a.dependent - 1) for a in mine] == [
             (a.head, a.dependent) for a in other

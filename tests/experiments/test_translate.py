@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import pytest
 import torch
 
 from latentheads import checkpoints
-from tests.experiments.programs import ENVIRONMENT, ROOT, command
+from tests.experiments.programs import ENVIRONMENT, command, inside, status_of
 from tests.experiments.test_data import LANGUAGES, write_corpus
 from tests.experiments.test_loading import train
 from tests.tiny import jiggle
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 LINES = [
     "the gap",
@@ -32,47 +34,28 @@ LINES = [
 Say = Callable[..., tuple[int, list[str], str]]
 
 
-@pytest.fixture(autouse=True)
-def as_the_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose corpus is gone, with weights so large that every line has its own translation."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        top = tmp_path_factory.mktemp("translate")
-        data, out = write_corpus(top / "corpus"), top / "run"
-        words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--steps=3", "--beam=2"]
-        found = train(out, *words)
-        shutil.rmtree(data)
-        torch.manual_seed(0)
-        best = checkpoints.weights(model=jiggle(found.model, 0.7), guide=found.guide)
-        checkpoints.save(out / "checkpoints" / "best.safetensors", best, {"step": 3})
-        yield out
+    top = tmp_path_factory.mktemp("translate")
+    data, out = write_corpus(top / "corpus"), top / "run"
+    words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--steps=3", "--beam=2"]
+    found = train(out, *words)
+    shutil.rmtree(data)
+    torch.manual_seed(0)
+    best = checkpoints.weights(model=jiggle(found.model, 0.7), guide=found.guide)
+    checkpoints.save(out / "checkpoints" / "best.safetensors", best, {"step": 3})
+    return out
 
 
 @pytest.fixture
-def say(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Say:
+def say(run: Path) -> Say:
     """Translates in this process; gives the status, the lines and what was said on stderr."""
 
     def call(data: bytes | str, *words: str) -> tuple[int, list[str], str]:
-        import translate
-
-        given = data.encode() if isinstance(data, str) else data
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-        try:
-            status: Any = translate.main([str(run), *words])
-        except SystemExit as left:
-            status = left.code
-        out, error = capsysbinary.readouterr()
-        text = out.decode()
-        assert text == "" or text.endswith("\n")
-        return status, text.split("\n")[:-1], error.decode()
+        done = inside("translate.py", str(run), *words, text=data)
+        assert done.stdout == "" or done.stdout.endswith("\n")
+        return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
     return call
 
@@ -84,14 +67,12 @@ def text(lines: list[str], end: str = "\n") -> str:
 @pytest.fixture(scope="module")
 def expected(run: Path) -> list[str]:
     """The translations of `LINES`, each asked for alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        from loading import load_run
-        from translate import translate_lines
+    from loading import load_run
+    from translate import translate_lines
 
-        loaded = load_run(run)
-        alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
-        return [line for lines in alone for line in lines]
+    loaded = load_run(run)
+    alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
+    return [line for lines in alone for line in lines]
 
 
 def test_lines_keep_their_order_and_their_count(say: Say, expected: list[str]) -> None:
@@ -272,7 +253,7 @@ def test_a_full_disk_costs_one_line(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the gap\n")))
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        assert translate.main([str(run)]) == 1
+        assert status_of(translate.main, str(run)) == 1
     error = capsys.readouterr().err
     assert error == "translate.py: error: No space left on device\n"
 

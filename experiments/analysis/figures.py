@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,13 @@ import torch
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from analysis.portraits import Portrait, pair_mean
+from analysis.tables import gaps
 from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, Block
-from latentheads.reading import (
-    Measures,
-    Positional,
-    RareWord,
-    Relevance,
-    Role,
-    Syntactic,
-    role_map,
-)
+from latentheads.reading import Role, role_map
 
-__all__ = ["Portrait", "draw_averages", "draw_maps", "draw_pairs", "draw_roles", "others"]
+__all__ = ["draw", "draw_averages", "draw_maps", "draw_pairs", "draw_roles"]
 
 WIDTH = 7.5
 PANELS = 6
@@ -48,74 +41,15 @@ QUANTITIES = {
 KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
 
 
-@dataclass(frozen=True)
-class Portrait:
-    """What the heads of a run are like.
-
-    Attributes:
-        name: What the run is called.
-        blocks: Its blocks that attend, latent or not.
-        divergence: Between the heads of every block, by site.
-        measures: Entropy, confidence and cosine.
-        importance: By the gradient of the loss, by block.
-        relevance: Propagated from predictions; None where it was left out.
-        positional: Relative positions that heads point to.
-        rare: Rare words that they point to, by chain.
-        syntactic: Dependencies that they follow; None where no sentence is parsed.
-        ngrams: Its n-gram blocks, whose heads have outputs and no weights.
-    """
-
-    name: str
-    blocks: tuple[Block, ...]
-    divergence: Divergence
-    measures: Measures
-    importance: dict[str, Tensor]
-    relevance: Relevance | None
-    positional: Positional
-    rare: dict[str, RareWord]
-    syntactic: Syntactic | None
-    ngrams: tuple[Block, ...] = ()
-
-    @property
-    def chains(self) -> list[str]:
-        """Its chains."""
-        own = {block.chain for block in self.blocks}
-        return [chain for chain in CHAINS if chain in own]
-
-    def chain(self, name: str) -> list[Block]:
-        """The blocks of a chain, bottom to top."""
-        found = [block for block in self.blocks if block.chain == name]
-        return sorted(found, key=lambda block: block.layer)
-
-    @property
-    def roles(self) -> list[Role]:
-        """All roles that its heads play."""
-        syntactic = [] if self.syntactic is None else self.syntactic.roles
-        rare = [role for found in self.rare.values() for role in found.roles]
-        return [*self.positional.roles, *syntactic, *rare]
-
-    @property
-    def normalised(self) -> Divergence:
-        """Divergence a query, whose average is the one number without the length."""
-        return replace(self.divergence, summed=self.divergence.normalised)
-
-    @property
-    def maps(self) -> dict[str, dict[str, Tensor]]:
-        """Every quantity that has one figure a head, by block."""
-        found = {
-            "confidence": self.measures.confidence,
-            "entropy": self.measures.entropy,
-            "importance": self.importance,
-            "cosine": {name: others(each) for name, each in self.measures.cosine.items()},
-        }
-        if self.relevance is not None:
-            found["relevance"] = self.relevance.shares
-        return found
-
-
-def others(matrix: Tensor) -> Tensor:
-    """The mean of every row of a symmetric matrix, its diagonal left out; NaN of a lone head."""
-    return (matrix.sum(-1) - matrix.diagonal()) / (len(matrix) - 1)
+def draw(portraits: Sequence[Portrait], title: str, out: Path) -> None:
+    """Draws every figure."""
+    top = max(float(m.max()) for each in portraits for m in each.divergence.summed.values())
+    for portrait in portraits:
+        name = portrait.name.strip("/").replace("/", "-")
+        draw_pairs(portrait, max(top, 1e-9), title, out / f"divergence-{name}.png")
+    draw_averages(portraits, title, out / "divergence.png")
+    draw_maps(portraits, title, out / "heads.png")
+    draw_roles(portraits, "\n".join([title, *gaps(portraits)]), out / "roles.png")
 
 
 def draw_pairs(portrait: Portrait, top: float, title: str, path: Path) -> None:
@@ -160,7 +94,7 @@ def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
     axis.set_axis_on()
     matrix = divergence.summed[block.site()]
     image = axis.imshow(matrix.numpy(), vmin=0, vmax=top, cmap="YlGnBu")
-    axis.set_title(f"layer {block.layer}: {_number(_mean(matrix))}", fontsize=8)
+    axis.set_title(f"layer {block.layer}: {_number(pair_mean(matrix))}", fontsize=8)
     ticks = range(0, block.heads, math.ceil(block.heads / 4))
     axis.set_xticks(ticks)
     axis.set_yticks(ticks)
@@ -172,10 +106,6 @@ def _averages(portrait: Portrait) -> str:
     """The one number, and the same a query."""
     summed, each = portrait.divergence.average(), portrait.normalised.average()
     return f"average JSD {_number(summed)} nats a sentence, {_number(each, 3)} a query"
-
-
-def _mean(matrix: Tensor) -> float | None:
-    return float(others(matrix).mean()) if len(matrix) > 1 else None
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -226,7 +156,7 @@ def draw_averages(portraits: Sequence[Portrait], title: str, path: Path) -> None
 
 
 def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
-    heights = [_mean(found.summed[block.site()]) for block in blocks]
+    heights = [pair_mean(found.summed[block.site()]) for block in blocks]
     values = [np.nan if height is None else height for height in heights]
     layers = [block.layer for block in blocks]
     marker = "os^Dv<>PX*"[place % 10]

@@ -1,0 +1,198 @@
+"""What the heads of a run are like, read in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jsonargparse import Namespace
+from torch import Tensor
+from tqdm import tqdm
+
+from analysis.texts import Text
+from latentheads.batch import Batch
+from latentheads.corpora import Part, batches
+from latentheads.divergence import Divergence, head_divergence
+from latentheads.handlers import Selected
+from latentheads.names import CHAINS, Block
+from latentheads.reading import (
+    Measures,
+    Positional,
+    Positions,
+    RareWord,
+    Rarity,
+    Recording,
+    Relations,
+    Relevance,
+    Role,
+    Syntactic,
+    detect,
+    gradient_importance,
+    measure,
+    readings,
+    relevance,
+    sides,
+)
+
+__all__ = ["Portrait", "distances", "others", "pair_mean", "portray"]
+
+TOKENS = 512
+"""Of a batch; memory grows with the square of the heads."""
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What the heads of a run are like.
+
+    Attributes:
+        name: What the run is called.
+        blocks: Its blocks that attend, latent or not.
+        divergence: Between the heads of every block, by site.
+        measures: Entropy, confidence and cosine.
+        importance: By the gradient of the loss, by block.
+        relevance: Propagated from predictions; None where it was left out.
+        positional: Relative positions that heads point to.
+        rare: Rare words that they point to, by chain.
+        syntactic: Dependencies that they follow; None where no sentence is parsed.
+        ngrams: Its n-gram blocks, whose heads have outputs and no weights.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    divergence: Divergence
+    measures: Measures
+    importance: dict[str, Tensor]
+    relevance: Relevance | None
+    positional: Positional
+    rare: dict[str, RareWord]
+    syntactic: Syntactic | None
+    ngrams: tuple[Block, ...] = ()
+
+    @property
+    def chains(self) -> list[str]:
+        """Its chains."""
+        own = {block.chain for block in self.blocks}
+        return [chain for chain in CHAINS if chain in own]
+
+    def chain(self, name: str) -> list[Block]:
+        """The blocks of a chain, bottom to top."""
+        found = [block for block in self.blocks if block.chain == name]
+        return sorted(found, key=lambda block: block.layer)
+
+    @property
+    def roles(self) -> list[Role]:
+        """All roles that its heads play."""
+        syntactic = [] if self.syntactic is None else self.syntactic.roles
+        rare = [role for found in self.rare.values() for role in found.roles]
+        return [*self.positional.roles, *syntactic, *rare]
+
+    @property
+    def normalised(self) -> Divergence:
+        """Divergence a query, whose average is the one number without the length."""
+        return replace(self.divergence, summed=self.divergence.normalised)
+
+    @property
+    def maps(self) -> dict[str, dict[str, Tensor]]:
+        """Every quantity that has one figure a head, by block."""
+        found = {
+            "confidence": self.measures.confidence,
+            "entropy": self.measures.entropy,
+            "importance": self.importance,
+            "cosine": {name: others(each) for name, each in self.measures.cosine.items()},
+        }
+        if self.relevance is not None:
+            found["relevance"] = self.relevance.shares
+        return found
+
+
+def others(matrix: Tensor) -> Tensor:
+    """The mean of every row of a symmetric matrix, its diagonal left out; NaN of a lone head."""
+    return (matrix.sum(-1) - matrix.diagonal()) / (len(matrix) - 1)
+
+
+def pair_mean(matrix: Tensor) -> float | None:
+    """The mean over all pairs of heads; None of a lone head."""
+    return float(others(matrix).mean()) if len(matrix) > 1 else None
+
+
+def distances(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0) -> Divergence:
+    """Measures divergence as the library does, but of blocks without a latent too.
+
+    Args:
+        model: The model.
+        parts: Batches, each sentence once.
+        guide: Draws the heads from this guide; without one they stand at their plug-in value.
+        seed: Of the guide's noise; the draws are those that the other measures see.
+    """
+    totals: dict[str, Any] = {}
+    queries: dict[str, Any] = {}
+    sentences = 0
+    for batch, heads in readings(model, parts, guide, seed):
+        sentences += len(batch)
+        for block in heads.attending:
+            site, real = block.site(), sides(batch, block.chain).real_queries
+            summed = head_divergence(heads[block.name].weights, real).double().sum(0).cpu()
+            totals[site] = totals.get(site, 0) + summed
+            queries[site] = queries.get(site, 0) + real.sum().cpu()
+    return Divergence(
+        {site: total / sentences for site, total in totals.items()},
+        {site: total / queries[site] for site, total in totals.items()},
+    )
+
+
+def portray(text: Text, options: Namespace) -> Portrait:
+    """Reads the heads of a run in every way, with the heads that its guide selects."""
+    with Selected(text.run.guide):
+        return _portray(text, options)
+
+
+def _portray(text: Text, options: Namespace) -> Portrait:
+    model, seed = text.run.model, options.seed
+    guide = text.run.guide if options.draws else None
+
+    def watched(stage: str, part: Part = text.part) -> Iterable[Batch]:
+        line, parts = f"{text.name}, {stage}", list(batches(part, TOKENS))
+        return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True)
+
+    recorded = Recording(model)
+    blocks = tuple(recorded.attending)
+    if not blocks:
+        raise ValueError(f"{text.run.path} has no heads that attend: there are no weights to read")
+    positions, rare = Positions(options.positional), {}
+    for chain in (name for name in CHAINS if name in {block.chain for block in blocks}):
+        rarity = Rarity(text.ranks(chain), options.top, options.rare)
+        detect(model, watched(f"roles of {chain}"), [positions, rarity], chain, guide, seed)
+        rare[chain] = rarity.result()
+    return Portrait(
+        name=text.name,
+        blocks=blocks,
+        ngrams=tuple(block for block in recorded.blocks if block not in blocks),
+        divergence=distances(model, watched("divergence"), guide, seed),
+        measures=measure(model, watched("measures"), guide, seed, options.exclude),
+        importance=gradient_importance(model, watched("importance"), guide, seed),
+        relevance=_relevance(text, options, watched),
+        positional=positions.result(),
+        rare=rare,
+        syntactic=_syntactic(text, options, watched),
+    )
+
+
+Watched = Callable[[str, Part], Iterable[Batch]]
+
+
+def _relevance(text: Text, options: Namespace, watched: Watched) -> Relevance | None:
+    number = options.sentences if options.relevance is None else options.relevance
+    if not number:
+        return None
+    return relevance(text.run.model, watched("relevance", text.part.first(number)))
+
+
+def _syntactic(text: Text, options: Namespace, watched: Watched) -> Syntactic | None:
+    if text.parses is None:
+        return None
+    relations = Relations(text.parses.arcs, text.parses.words, margin=options.margin)
+    guide = text.run.guide if options.draws else None
+    shown = watched("dependencies", text.parses.part)
+    detect(text.run.model, shown, [relations], None, guide, options.seed)
+    return relations.result()

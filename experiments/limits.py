@@ -1,0 +1,47 @@
+"""Figures of a command line: within their limits, or refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["check_least", "check_seed", "distinct", "whole_numbers"]
+
+TOP = 2**63
+
+
+def check_least(values: Mapping[str, Any], **least: float) -> None:
+    """Refuses what is less than it may be, infinite, or no number.
+
+    Args:
+        values: Options by name; None is none to refuse.
+        **least: The least that each may be.
+
+    Raises:
+        ValueError: The first that is out of range.
+    """
+    for name, bound in least.items():
+        if values[name] is not None and not bound <= values[name] < TOP:
+            raise ValueError(f"{name} must be at least {bound}, got {values[name]}")
+
+
+def check_seed(seed: int) -> None:
+    """Refuses what seeds no generator."""
+    if not 0 <= seed < TOP:
+        raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
+
+
+def whole_numbers(name: str, text: str) -> list[int]:
+    """The numbers that a word names, commas between."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{name} must be whole numbers with commas between, got {text!r}"
+        ) from None
+
+
+def distinct(name: str, given: Sequence[Any]) -> None:
+    """Refuses what is named twice."""
+    if len(set(given)) < len(given):
+        raise ValueError(f"{name} must differ from each other, got {','.join(map(str, given))}")
