@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Corpus
-from tests.experiments.programs import program
+from tests.experiments.programs import program, status_of
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),

@@ -18,6 +18,7 @@ import torch
 from latentheads import checkpoints
 from latentheads.corpora import Corpus
 from latentheads.scores import score
+from tests.experiments.programs import inside, status_of
 from tests.experiments.test_data import BRIEF, SMALL
 from tests.experiments.test_loading import train
 from tests.tiny import jiggle
