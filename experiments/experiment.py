@@ -438,7 +438,7 @@ class Run:
         if selection:
             draw_selection(selection, self.folder.path / "selection.png")
             history = self.folder.path / "selection-history.png"
-            draw_selection_history(self.folder.metrics(), history)
+            draw_selection_history(self.folder.metrics(), selection, history)
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
         self.folder.release()
         return results

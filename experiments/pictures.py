@@ -242,11 +242,14 @@ def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
     axis.set_title(f"heads in common ({side['by_chance']:.2f} by chance)", fontsize=9)
 
 
-def draw_selection_history(records: list[dict[str, Any]], path: Path) -> None:
+def draw_selection_history(
+    records: list[dict[str, Any]], found: dict[str, Any], path: Path
+) -> None:
     """Draws the posterior probability of every candidate over training, a panel a block.
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
+        found: By chain: ``tasks``, their names. A colour that stands for several has them all.
         path: Where to write.
     """
     blocks = list(records[-1]["selection"])
@@ -262,7 +265,7 @@ def draw_selection_history(records: list[dict[str, Any]], path: Path) -> None:
         values = np.array([record["selection"][block] for record in records])
         for task in range(values.shape[1]):
             lines = axis.plot(steps, values[:, task], color=f"C{task}", linewidth=0.9, marker=".")
-            lines[0].set_label(f"task {task}")
+            lines[0].set_label(_named(found, task))
         axis.set_ylim(-0.02, 1.02)
         axis.set_title(block, fontsize=9)
         axis.set_xlabel("updates", fontsize=8)
@@ -271,6 +274,12 @@ def draw_selection_history(records: list[dict[str, Any]], path: Path) -> None:
     handles, labels = most.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
     _save(figure, path)
+
+
+def _named(found: dict[str, Any], task: int) -> str:
+    """What the chains call a task, each name once."""
+    names = [side["tasks"][task] or "all" for side in found.values() if task < len(side["tasks"])]
+    return " / ".join(dict.fromkeys(names))
 
 
 def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
