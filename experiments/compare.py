@@ -15,10 +15,10 @@ import pandas as pd
 from command import read_settings
 from comparison import (
     COLUMNS,
-    OF_LAWS,
     cell,
     check_words,
     extend,
+    lawless,
     run_all,
     run_folder,
     summarise,
@@ -29,7 +29,6 @@ from limits import whole_numbers
 from pictures import draw_elbos
 from score import compare, read_run
 from tables import markdown
-from words import without
 
 DESCRIPTION = (
     "Trains several recipes with several seeds on one corpus, the same data order and the same "
@@ -58,7 +57,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
     own = [name for name in rows[0] if name.startswith("task ") and name.endswith(": bleu")]
     titles = COLUMNS | {name: f"BLEU of {name[5:-6]}" for name in own}
-    shown = {name: title for name, title in titles.items() if name in rows[0]}
+    shown = {n: title for n, title in titles.items() if any(n in row for row in rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
         cells = [cell(row, name, place) for name in shown]
@@ -69,7 +68,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _, options = read_settings(without(words, OF_LAWS), "compare.py", DESCRIPTION, extend)
+    _, options = read_settings(lawless(words), "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     kept = f"finished runs are in {out}"

@@ -15,26 +15,31 @@ from folder import Folder
 from limits import distinct
 from scipy import stats
 from settings import Settings
-from words import split_law, without
+from words import split_law
 
-from latentheads.selecting import LAWS
+from latentheads.selecting import LAWS, Law
 
 __all__ = [
     "COLUMNS",
-    "OF_LAWS",
     "cell",
     "check_words",
     "extend",
+    "lawless",
     "run_all",
     "run_folder",
     "summarise",
     "write_tables",
 ]
 
-OF_DRAWS = ("--candidates", "--select_gradient", "--temperature", "--least_temperature")
+OF_DRAWS = {
+    "--candidates": "0",
+    "--select_gradient": "straight-through",
+    "--temperature": "1.0",
+    "--least_temperature": "0.0",
+}
 """Options that only recipes with a law of selection that draws take; others are run without."""
-OF_LAWS = (*OF_DRAWS, "--families")
-"""Options that only some laws take."""
+OF_SETS = {"--families": ""}
+"""Options that only a law of fixed sets takes."""
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
@@ -97,11 +102,15 @@ def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Set
     prior, plus, guide = name.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
     pair += ["--select", law or "none"]
-    foreign = [*OF_DRAWS] if law in (None, "static") else []
-    foreign += [] if law == "static" else ["--families"]
-    words = without(words, foreign)
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*words, *own], prog, "", extend)[0]
+    return read_settings([*lawless(words, law), *own], prog, "", extend)[0]
+
+
+def lawless(words: Sequence[str], law: Law | None = None) -> list[str]:
+    """A command line without the options that a law does not take, in a file of it neither."""
+    foreign = OF_DRAWS if law in (None, "static") else {}
+    foreign = foreign if law == "static" else {**foreign, **OF_SETS}
+    return [*words, *(f"{name}={value}" for name, value in foreign.items())]
 
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +162,8 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
         mine = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
         for name in mine.columns:
-            if name in FIGURES or name.startswith(SPREAD):
+            spread = name in FIGURES or name.startswith(SPREAD)
+            if spread and not mine[name].isna().any():
                 values = [float(value) for value in mine[name]]
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
         paired = interval(list(mine.elbo - base))
@@ -190,8 +200,8 @@ COLUMNS = {
 
 
 def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
-    """A mean with its interval; nothing where the first row is compared with itself."""
-    if name in ("difference", "p") and place == 0:
+    """A mean with its interval; nothing where there is none, or a row is compared with itself."""
+    if name not in row or (name in ("difference", "p") and place == 0):
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])

@@ -75,7 +75,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--draw",
         action="store_true",
-        help="draw the heads from their prior too; else they are at its location",
+        help="draw the heads from their prior too; else they are at its location. Which of them "
+        "speak is the likeliest in either case",
     )
     add_run_options(parser, "of the draws")
     return parser

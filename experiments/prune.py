@@ -1,6 +1,6 @@
 """Prunes the heads of a finished run and measures what is left.
 
-python experiments/prune.py runs/transformer-seed0 --heads 32,16,8 --out runs/pruned
+python experiments/prune.py runs/transformer-seed0 --heads 16,8 --out runs/pruned
 """
 
 from __future__ import annotations

@@ -167,7 +167,9 @@ def _check(configuration: Namespace) -> None:
     check_least(vars(configuration), samples=1, adapters=0)
     drawn = configuration.select not in ("none", "static")
     if not drawn and (configuration.temperature != 1.0 or configuration.least_temperature):
-        raise ValueError("temperature is of a selection of heads: it needs --select")
+        raise ValueError(
+            "temperature is of a selection of heads: it needs --select selection, subset or group"
+        )
     if not drawn and configuration.select_gradient != "straight-through":
         raise ValueError("select_gradient needs --select selection, subset or group")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from command import Parser, read_settings
-from comparison import COLUMNS, cell, check_words, run_all, summarise, write_tables
+from comparison import COLUMNS, cell, check_words, lawless, run_all, summarise, write_tables
 from comparison import extend as extend_comparison
 from endings import ending
 from limits import distinct, whole_numbers
@@ -81,7 +81,7 @@ def numbers(text: str, width: int) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(words, "sweep.py", DESCRIPTION, extend)
+    settings, options = read_settings(lawless(words), "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
     kept = f"finished runs are in {out}"

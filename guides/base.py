@@ -163,6 +163,8 @@ class Guide(Reader):
     def posterior(self, block: str, context: HeadContext) -> HeadLogits:
         """Builds the posterior of a block's logits from what the block knows.
 
+        It is asked for the outputs of n-gram heads too, where they are drawn.
+
         Args:
             block: The block's key in ``self.families``.
             context: Scores, logits below and mask, as the model sees them along this sample.

@@ -10,6 +10,7 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from guides.base import Guide
+from latentheads.blocks import unwatched
 from latentheads.distributions import HeadContext, HeadLogits
 from latentheads.families import Corrected, Family, Gaussian, HeadScale
 from latentheads.handlers import PlugIn, evaluation_mode
@@ -69,6 +70,7 @@ class MeanField(Guide):
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),
+            unwatched(self.model),
             poutine.block(),
             poutine.trace() as plain,
             PlugIn(),

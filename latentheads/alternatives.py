@@ -62,10 +62,19 @@ class Alternatives(Head_ELBO):
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
         batch = cast(Batch, (*args, *kwargs.values())[0])
+        particles = [self._particle(model, guide, batch) for _ in range(self.num_particles)]
+        return torch.stack(particles).sum() / self.num_particles
+
+    def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
+        """That of one draw of everything else."""
         laws, kl = {}, torch.zeros((), device=batch.target.device)
         for module in model.selecting:
+            if module.selector.law == "static":
+                continue
             site = module.block.site("selection")
             laws[site] = guide.selections[module.block.key]()
+            if not isinstance(laws[site], Countable):
+                raise ValueError(f"site {site!r}: gates are learned by Head_ELBO(analytic=True)")
             prior = module.selector.prior(module.block.chain, laws[site].logits)
             kl = kl + cast(Tensor, closed_form(laws[site], prior)).sum()
         alternatives = self._alternatives(laws)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyro
@@ -17,7 +18,7 @@ from latentheads.families import Family
 from latentheads.names import Block
 from latentheads.selecting import Choice, Selector
 
-__all__ = ["GatePrior", "HeadBlock", "Kept", "aligned", "last_of", "pick", "taken"]
+__all__ = ["GatePrior", "HeadBlock", "Kept", "aligned", "last_of", "pick", "taken", "unwatched"]
 
 GatePrior = Callable[[HeadContext], Distribution]
 """The second kind of latent: the law of a block's gates, event ``head``."""
@@ -167,6 +168,19 @@ class HeadBlock(nn.Module, ABC):
                 return gate
             cache.gate = gate
         return cache.gate
+
+
+@contextmanager
+def unwatched(model: nn.Module) -> Iterator[None]:
+    """Hides a pass from whoever watches the blocks of a model."""
+    watching = {m: m.watch for m in model.modules() if isinstance(m, HeadBlock)}
+    for block in watching:
+        block.watch = None
+    try:
+        yield
+    finally:
+        for block, watch in watching.items():
+            block.watch = watch
 
 
 def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:

@@ -166,8 +166,9 @@ def _ngram(
     selector: Selector | None,
 ) -> NGram:
     """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
-    fitting = None if selector is None else selector.fitting(block.heads)
-    block, selector = filled(block, fitting)
+    if selector is not None and block.chain in selector.chains:
+        selector = selector.fitting(block.heads)
+    block, selector = filled(block, selector)
     noise = network.ngram_noise if block.chain in latent else 0.0
     return NGram(
         block,

@@ -54,7 +54,8 @@ class Portrait:
         relevance: Propagated from predictions; None where it was left out.
         positional: Relative positions that heads point to.
         rare: Rare words that they point to, by chain.
-        syntactic: Dependencies that they follow; None where no sentence is parsed.
+        syntactic: Dependencies that they follow; None where no sentence is parsed, or where no head
+            attends within what is parsed.
         ngrams: Its n-gram blocks, whose heads have outputs and no weights.
     """
 
@@ -189,10 +190,11 @@ def _relevance(text: Text, options: Namespace, watched: Watched) -> Relevance | 
 
 
 def _syntactic(text: Text, options: Namespace, watched: Watched) -> Syntactic | None:
-    if text.parses is None:
+    parsed = CHAINS[1 if text.part.sources is None else 0]
+    if text.parses is None or parsed not in {b.chain for b in Recording(text.run.model).attending}:
         return None
     relations = Relations(text.parses.arcs, text.parses.words, margin=options.margin)
     guide = text.run.guide if options.draws else None
     shown = watched("dependencies", text.parses.part)
-    detect(text.run.model, shown, [relations], None, guide, options.seed)
+    detect(text.run.model, shown, [relations], parsed, guide, options.seed)
     return relations.result()

@@ -168,8 +168,8 @@ def notes(texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespa
         )
     parsed = dict.fromkeys(
         f"Syntactic roles: {len(text.parses.part):,} sentences parsed by {text.parses.origin}."
-        for text in texts
-        if text.parses is not None
+        for text, portrait in zip(texts, portraits, strict=True)
+        if text.parses is not None and portrait.syntactic is not None
     )
     return [*found, *parsed, *(f"{note}." for note in gaps(portraits))]
 
@@ -191,14 +191,21 @@ def caption(texts: Sequence[Text], options: Namespace) -> str:
 def gaps(portraits: Sequence[Portrait]) -> list[str]:
     """Says which roles were not looked for, and why."""
     found = []
-    deaf = [each.name for each in portraits if each.syntactic is None]
-    if deaf:
-        found.append(f"Syntactic roles were not looked for{_of(deaf, portraits)}: no parses")
+    deaf = [each for each in portraits if each.syntactic is None]
+    for why, attend in (("no parses", True), ("no head attends within the source", False)):
+        names = [each.name for each in deaf if _within(each) == attend]
+        if names:
+            found.append(f"Syntactic roles were not looked for{_of(names, portraits)}: {why}")
     common = [each.name for each in portraits if not _asked(each)]
     if common:
         why = "every word is too frequent"
         found.append(f"Rare-word roles were not looked for{_of(common, portraits)}: {why}")
     return found
+
+
+def _within(portrait: Portrait) -> bool:
+    """Whether heads attend within what is parsed: the source, or a language model's own text."""
+    return portrait.chains == ["decoder-self"] or "encoder-self" in portrait.chains
 
 
 def _asked(portrait: Portrait) -> bool:

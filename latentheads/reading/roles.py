@@ -153,7 +153,8 @@ def detect(
         chains = {block.chain for block in heads.attending}
         if not chains:
             raise ValueError("roles are of heads with weights: this model has no attention")
-        shown = chain or next(name for name in CHAINS if name in chains)
+        alone = {block.chain for block in heads.blocks} == {CHAINS[1]}
+        shown = chain or CHAINS[1 if alone else 0]
         if shown not in chains:
             raise ValueError(f"chain must be one of {', '.join(sorted(chains))}; got {shown!r}")
         for block in heads.attending:

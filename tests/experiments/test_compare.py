@@ -61,6 +61,31 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert "[" not in (tmp_path / "table.md").read_text()
 
 
+def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
+    words = ["--recipes=transformer", "--seeds=0,1", *TINY, *SHORT, "--layers=1", "--heads=1"]
+    done = inside("compare.py", *words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "| `transformer` | 2 |" in done.stdout
+    assert "JSD" not in done.stdout
+
+
+def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
+    from comparison import _plan
+
+    (tmp_path / "some.yaml").write_text(
+        "select: subset\ncandidates: 5\nselect_gradient: score\nfamilies: ''\n"
+    )
+    words = ["--config", str(tmp_path / "some.yaml")]
+    plain = _plan(words, "transformer", 0, tmp_path, "compare.py")
+    assert (plain.selecting.select, plain.selecting.candidates) == ("none", 0)
+    assert plain.training.select_gradient == "straight-through"
+    drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")
+    assert (drawn.selecting.select, drawn.selecting.candidates) == ("group", 5)
+    assert drawn.training.select_gradient == "score"
+    done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")
+    assert "unknown recipe 'codda'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

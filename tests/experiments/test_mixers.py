@@ -108,6 +108,9 @@ def test_ngram_heads_are_read_beside_those_that_attend(
     (block,) = run["ngrams"]
     heads = block["heads"]
     assert block["block"] == "encoder.0.self"
+    assert run["syntactic"] is None
+    assert "no head attends within the source" in (told / "table.md").read_text()
+    assert "parsed by" not in (told / "table.md").read_text()
     assert torch.tensor(block["cosine"]).shape == (heads, heads)
     assert len(block["importance"]) == len(block["relevance"]) == heads
 

@@ -101,6 +101,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
             "this network has no heads in select_chains encoder-self",
         ),
         ("--recipe coda --temperature 2", "temperature is of a selection of heads"),
+        ("--recipe coda+static --temperature 2", "it needs --select selection, subset or group"),
         (
             "--recipe coda+static --tasks velu,tamir --families velu|velu,tamir",
             "families: task 'velu' is in two families",

@@ -9,10 +9,23 @@ import torch
 
 from guides import MeanField
 from latentheads import Batch, PlugIn, terms
+from latentheads.blocks import HeadBlock
 from latentheads.bound import traces
 from latentheads.distributions import NormalHeads
-from models import PRIORS
-from tests.tiny import KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build
+from latentheads.gating import Gating
+from models import PRIORS, Translation, make_prior
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    NOISY,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    NoiseTape,
+    attach,
+    bernoulli_gate,
+    build,
+    sizes,
+)
 
 
 def posteriors(model: Any, guide: Any, batch: Batch) -> list[NormalHeads]:
@@ -74,6 +87,23 @@ def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
     model = build()
     attach("mean-field", model)(batch)
     assert tape.site == len(model.blocks)
+
+
+def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
+    """The plain pass may begin when blocks below have already run."""
+    gates = Gating.of(HEADS, ("encoder-self",))
+    model = Translation(
+        *(SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes(dropout=0.4)),
+        latent=("decoder-self",),
+        selector=gates,
+    ).double()
+    guide, seen = attach("mean-field", model), []
+    blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
+    for module in blocks:
+        module.watch = lambda *_, name=module.block.name: seen.append((name, model.training))
+    guide(batch)
+    assert sorted(seen) == sorted((module.block.name, True) for module in blocks)
+    assert all(module.watch is not None for module in blocks)
 
 
 def test_a_network_without_latents_needs_no_posterior(batch: Batch) -> None:

@@ -16,6 +16,7 @@ from guides import Tied
 from latentheads import Batch, Head_ELBO, PlugIn
 from latentheads.alternatives import Enumerated_ELBO, Scored_ELBO
 from latentheads.bound import closed_form
+from latentheads.gating import Gating
 from latentheads.handlers import Held
 from latentheads.selecting import Law, Selector
 from models import Translation, make_prior
@@ -174,6 +175,42 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
 def test_a_wrong_option_is_named(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_particles_are_averaged() -> None:
+    model, guide = pair("group", "independent", "cascaded")
+    batch = two_tasks(30)
+    with pyro.validation_enabled(False):
+        torch.manual_seed(7)
+        one = Enumerated_ELBO()
+        each = [one.differentiable_loss(model, guide, batch) for _ in range(3)]
+        assert len({loss.item() for loss in each}) == 3
+        torch.manual_seed(7)
+        found = Enumerated_ELBO(num_particles=3).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(found, sum(each) / 3)
+
+
+@pytest.mark.parametrize("make", [Enumerated_ELBO, Scored_ELBO])
+def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
+    network, selector = sizes(heads=2, layers=1), Selector("static", 2, sources=2)
+    plain = make_prior("delta")
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, selector=selector)
+    model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
+    guide = Tied(model).double()
+    found = make().differentiable_loss(model, guide, batch)
+    with PlugIn():
+        law = model.likelihood(model.states(batch), batch)
+    torch.testing.assert_close(found, -10 * law.log_prob(batch.scored).sum())
+
+
+@pytest.mark.parametrize("make", [Enumerated_ELBO, Scored_ELBO])
+def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
+    network, gates = sizes(heads=2, layers=1), Gating.of(2)
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates
+    )
+    with pytest.raises(ValueError, match=r"gates are learned by Head_ELBO\(analytic=True\)"):
+        make().differentiable_loss(model, Tied(model), Batch.of(TARGETS, SOURCES))
 
 
 def test_too_many_choices_are_told_in_one_line() -> None:

@@ -526,6 +526,9 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
         LanguageModel(13, make_prior("delta"), network, selector=selector)
+    mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
+    model = Translation(11, 13, make_prior("delta"), mixed, selector=selector)
+    assert {module.block.chain for module in model.selecting} == {CHAINS[1]}
 
 
 # Removed.

@@ -317,6 +317,12 @@ def test_detectors_see_every_block_of_a_chain(kind: str) -> None:
         detect(model, [batch], [seen], "encoder-cross")
 
 
+def test_heads_of_another_side_do_not_stand_in_for_an_encoder_of_ngrams() -> None:
+    model = build(mixers="encoder=ngram")
+    with pytest.raises(ValueError, match=r"chain must be one of .*; got 'encoder-self'"):
+        detect(model, [small_batch()], [Seen()])
+
+
 def test_an_untrained_model_on_the_grammar_is_read_from_end_to_end() -> None:
     sentences, words, batch = grammar(20)
     model = Translation(len(words), len(words), make_prior("cascaded"), sizes())
