@@ -113,9 +113,9 @@ class Gating(Selector):
         draws: int = 1,
     ) -> Choice:
         """The gates, whatever the task."""
-        if draws > 1 and task is not None:
-            return super().choose(value, torch.zeros_like(task), False, draws)
-        return super().choose(value, None, True)
+        if draws == 1:
+            return super().choose(value, None, True)
+        return super().choose(value, None if task is None else 0 * task, False, draws)
 
 
 class Closing:

@@ -192,9 +192,15 @@ class Selector:
             common: Whether all sentences have one task.
             draws: So many draws stand behind each other in ``value``, each for its equal part of
                 the sentences, whose tasks must then be told.
+
+        Raises:
+            ValueError: There are several draws, and they do not fit the sentences.
         """
         if draws > 1:
-            assert task is not None
+            if task is None or len(task) % draws:
+                raise ValueError(
+                    f"{draws} draws need the task of every sentence, {draws} times as many sentences"
+                )
             draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
             return self._filled(value[task + len(value) // draws * draw])
         if value.ndim > 2 and (task is None or common):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from latentheads.gating import Gating
 from latentheads.selecting import Selector
 
 LIKE = torch.zeros(1)
@@ -22,6 +23,16 @@ def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
     own = Selector("selection", 3, 6).choose(drawn, None)
     assert own.index is None
     assert own.weight.tolist() == drawn[0].tolist()
+
+
+@pytest.mark.parametrize("task", [None, torch.tensor([0, 0, 0])])
+def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | None) -> None:
+    gates, drawn = Gating.of(3), torch.ones(2, 3)
+    for selector in (gates, Selector("selection", 2, 3)):
+        with pytest.raises(ValueError, match="2 draws need the task of every sentence"):
+            selector.choose(drawn, task, draws=2)
+    fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), draws=2)
+    assert fitting.weight.shape == (4, 3)
 
 
 def test_every_sentence_gets_the_choice_of_its_task() -> None:
