@@ -199,7 +199,7 @@ class Selector:
         if draws > 1:
             if task is None or len(task) % draws:
                 raise ValueError(
-                    f"{draws} draws need the task of every sentence, {draws} times as many sentences"
+                    f"{draws} draws need the task of every sentence, each {draws} times"
                 )
             draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
             return self._filled(value[task + len(value) // draws * draw])
