@@ -270,25 +270,26 @@ def check(parser: Parser, options: argparse.Namespace, growth: Growth) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    growth = make_growth(options)
-    check(parser, options, growth)
-    setting, facts = begin(options, growth)
+    options, growth, setting, facts = begin(make_parser(), arguments)
     recipes = list(dict.fromkeys(options.recipe or ("transformer", "cascaded")))
     points = measure(recipes, options.precision, growth, setting)
     report(points, options, facts)
 
 
-def begin(options: argparse.Namespace, growth: Growth) -> tuple[Setting, dict[str, Any]]:
-    """Sets the machine, and says where and on what rows run."""
+def begin(
+    parser: Parser, arguments: Sequence[str] | None, full: Growth = FULL
+) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
+    """Reads what was asked for, sets the machine, and says where and on what rows run."""
+    options = parser.parse_args(arguments)
+    growth = make_growth(options, full)
+    check(parser, options, growth)
     torch.set_num_threads(options.threads or torch.get_num_threads())
     pyro.enable_validation(False)
     setting = Setting(options.device, options.seed)
     facts = metadata(Plan(growth.size), setting) | {"plan": asdict(growth)}
     where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
     print(f"{where}, {options.precision}")
-    return setting, facts
+    return options, growth, setting, facts
 
 
 def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:

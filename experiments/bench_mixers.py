@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from bench import Parser, positive
-from bench_length import Growth, add_options, begin, check, make_growth, race_at_all, report
+from bench_length import Growth, add_options, begin, race_at_all, report
 from rivals import Runner, Setting, Size, under
 
 from guides import Tied
@@ -62,11 +62,7 @@ def make_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    growth = make_growth(options, FULL)
-    check(parser, options, growth)
-    setting, facts = begin(options, growth)
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL)
 
     def rows(size: Size, batch: Batch) -> list[Runner]:
         return make_rows(size, options.window, setting, options.precision, batch)

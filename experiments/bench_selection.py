@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from bench import Parser, progress, quartiles, race
-from bench_length import Growth, add_options, begin, check, make_batch, make_growth
+from bench_length import Growth, add_options, begin, make_batch
 from rivals import Runner, Setting, Size
 from torch import Tensor
 
@@ -140,11 +140,7 @@ def make_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    growth = make_growth(options, FULL)
-    check(parser, options, growth)
-    setting, facts = begin(options, growth)
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL)
     points = measure(growth, setting, options.precision)
     show(points)
     if options.json:

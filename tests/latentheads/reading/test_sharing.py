@@ -24,7 +24,8 @@ def test_a_guide_tells_its_selections_by_block() -> None:
     guide = Tied(model)
     with torch.no_grad():
         family = guide.selections["decoder_1_self"]
-        family.logits.copy_(torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]]))
+        wanted = torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]])
+        family.weight.copy_(wanted / Selector.gain)
     assert list(chosen_heads(guide)) == ["decoder.0.self", "decoder.1.self"]
     found = chosen_heads(guide)["decoder.1.self"]
     assert found.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]
