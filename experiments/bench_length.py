@@ -132,16 +132,26 @@ def measure(
 
 
 def race_at_all(
-    make: Callable[[Size, Batch], list[Runner]], growth: Growth, setting: Setting
-) -> list[Point]:
-    """Times the rows that a function makes against each other at every length."""
+    make: Callable[[Size, Batch], list[Runner]],
+    growth: Growth,
+    setting: Setting,
+    point: Callable[[Runner, Size], Any] | None = None,
+) -> list[Any]:
+    """Times the rows that a function makes against each other at every length.
+
+    Args:
+        make: Makes the rows.
+        growth: What is run.
+        setting: Where.
+        point: Makes the point of a row that has run; a :class:`Point` where none is given.
+    """
     points = []
     for size in growth.sizes:
         runners = make(size, make_batch(size, setting))
         with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
             bar.set_description(f"{size.length} tokens a block")
             race(runners, growth.rounds, growth.warmup, setting.seed, bar)
-        points += [_point(runner, size) for runner in runners]
+        points += [(point or _point)(runner, size) for runner in runners]
     return points
 
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from bench import Parser, progress, quartiles, race
-from bench_length import Growth, add_options, begin, make_batch
+from bench import Parser, quartiles
+from bench_length import Growth, add_options, begin, race_at_all
 from rivals import Runner, Setting, Size
 from torch import Tensor
 
@@ -101,23 +100,16 @@ def _forward(
 
 def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
     """Times all rows against each other at every length."""
-    points = []
-    for size in growth.sizes:
-        batch = replace(make_batch(size, setting), one_task=True)
-        runners = make_rows(size, setting, precision, batch)
-        with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
-            bar.set_description(f"{size.length} tokens a block")
-            race(runners, growth.rounds, growth.warmup, setting.seed, bar)
-        points += [_point(runner, size.length) for runner in runners]
-    return points
+
+    def rows(size: Size, batch: Batch) -> list[Runner]:
+        return make_rows(size, setting, precision, replace(batch, one_task=True))
+
+    return race_at_all(rows, growth, setting, _point)
 
 
-def _point(runner: Runner, length: int) -> Point:
-    low, _, high = quartiles(runner.seconds)
-    middle = statistics.median(runner.seconds)
-    return Point(
-        runner.name, length, 1e3 * middle, 1e3 * low, 1e3 * high, runner.operations() / 1e9
-    )
+def _point(runner: Runner, size: Size) -> Point:
+    low, middle, high = (1e3 * seconds for seconds in quartiles(runner.seconds))
+    return Point(runner.name, size.length, middle, low, high, runner.operations() / 1e9)
 
 
 def show(points: Sequence[Point]) -> None:

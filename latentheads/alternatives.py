@@ -109,7 +109,7 @@ def _log_q(
     """Log-probability of what the tasks of every sentence chose."""
     found = torch.zeros((), device=batch.target.device)
     for site, law in laws.items():
-        task = batch.source_task if site.startswith("encoder") else batch.target_task
+        task = batch.task_of(site)
         by_task = law.log_prob(chosen[site])
         found = found + (by_task[0] if task is None else by_task[task])
     return found.expand(len(batch))

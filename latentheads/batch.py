@@ -110,6 +110,10 @@ class Batch:
             raise ValueError("this batch has no source: a translation model needs one")
         return self.source != PAD
 
+    def task_of(self, site: str) -> Int[Tensor, batch] | None:
+        """Each sentence's task as a chain or a site of the encoder or the decoder tells it."""
+        return self.source_task if site.startswith("encoder") else self.target_task
+
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))

@@ -37,7 +37,7 @@ class Training:
         noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
         select_gradient: How a selection of heads is learned: straight through a relaxation,
-            cheap and biased; by the scores of two draws a batch (score), each twice the work of
+            cheap and biased; by the scores of two draws a batch (score), at twice the work of
             the network; or from all choices of all blocks (enumerate), exact, where they are few.
         temperature: Of the relaxation that gives the straight-through gradient of a selection.
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.

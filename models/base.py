@@ -128,8 +128,7 @@ class HeadModel(nn.Module, ABC):
     def _chosen(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
         found: dict[str, Choice] = {}
         for module in self.selecting:
-            encoder = module.block.chain.startswith("encoder")
-            task = batch.source_task if encoder else batch.target_task
+            task = batch.task_of(module.block.chain)
             value = drawn.get(module.block.site("selection"))
             found[module.block.name] = module.choose(task, batch.one_task, value)
         return found
