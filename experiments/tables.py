@@ -53,8 +53,9 @@ def result_table(results: dict[str, Any]) -> str:
     ess = [f"{part['effective_sample_size']:.1f}" for part in (valid, test)]
     rows.append((f"effective draws of {k}", *ess))
     if test["pareto_k"] is not None:
-        tails = [f"{100 * part['pareto_k']:.0f} %" for part in (valid, test)]
-        rows.append(("sentences with Pareto k > 0.7", *tails))
+        rows.append(_share("sentences with Pareto k > 0.7", valid, test, "pareto_k"))
+    if valid["pareto_unknown"] or test["pareto_unknown"]:
+        rows.append(_share("  with no k to be had: weights tie", valid, test, "pareto_unknown"))
     if "bleu" in test:
         rows += _translation_rows(results)
     rows += _perplexity_rows(results.get("perplexity", []))
@@ -114,6 +115,10 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
 
 def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
     return label, _figure(valid[key]), _figure(test[key])
+
+
+def _share(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
+    return label, f"{100 * valid[key]:.0f} %", f"{100 * test[key]:.0f} %"
 
 
 def _figure(value: float) -> str:

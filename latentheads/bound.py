@@ -35,6 +35,9 @@ __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
+TAIL_DRAWS = 25
+"""So many draws it takes to fit the tail of their weights."""
+
 
 def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
     """Runs model and guide and returns their traces, latents shared.
@@ -241,20 +244,26 @@ class Importance:
     def pareto_k(self) -> Float[Tensor, batch]:
         """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
 
-        Needs 25 draws or more, else NaN. Weights without a tail, such as equal ones, have -inf.
+        NaN where it is not known: for fewer than 25 draws, or where weights tie with the one that
+        cuts the tail off, as those of a few discrete choices do. -inf where the largest weights are
+        equal: there is no tail.
         """
-        if self.log_weights.shape[0] < 25:
+        if self.log_weights.shape[0] < TAIL_DRAWS:
             return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)
         columns = self.log_weights.cpu().numpy().T
         return self.log_weights.new_tensor([_tail_shape(column) for column in columns])
 
 
 def _tail_shape(log_weights: np.ndarray) -> float:
-    """Pareto k-hat of one sentence's weights; -inf where they have no tail."""
-    if np.ptp(log_weights) == 0:
-        return -math.inf
+    """Pareto k-hat of one sentence's weights; ArviZ takes log-likelihoods, which weigh inversely.
+
+    Where weights tie with the cut-off ArviZ divides by zero and answers with a number all the same.
+    """
     try:
-        return float(array_stats.psislw(log_weights)[1])
+        with np.errstate(divide="raise", invalid="raise"):
+            return float(array_stats.psislw(-log_weights)[1])
+    except FloatingPointError:
+        return math.nan
     except ValueError as reason:
         if "tail" in str(reason):
             return -math.inf

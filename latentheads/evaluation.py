@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.blocks import HeadBlock
-from latentheads.bound import Importance, Terms, terms
+from latentheads.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.families import Point
 from latentheads.handlers import Held, PlugIn, Selected, evaluation_mode
 
@@ -40,6 +40,8 @@ class Report:
         effective_sample_size: Of the K importance weights, mean over sentences.
         pareto_k: Share of sentences whose weights have a tail too heavy to trust (k > 0.7); None
             for fewer than 25 draws.
+        pareto_unknown: Share of sentences whose weights tie so that their tail is not known: they
+            are neither trusted nor among those above.
         kl_by_site: The KL of every site.
         how: How each site's KL was computed: tied (exactly 0), analytic or sampled.
         truth: The exact log p(y | x) where the corpus knows it.
@@ -54,6 +56,7 @@ class Report:
     tokens: int
     effective_sample_size: float
     pareto_k: float | None
+    pareto_unknown: float | None
     kl_by_site: dict[str, float] = field(default_factory=dict)
     how: dict[str, str] = field(default_factory=dict)
     truth: float | None = None
@@ -214,6 +217,7 @@ def _report(
     kl_by_site = {site: float(sums[f"kl {site}"] / tokens) for site in how}
     kl = sum(kl_by_site.values())
     log_likelihood = float(sums["log_likelihood"] / tokens)
+    heavy, unknown = (float(found.double().mean()) for found in (tails > 0.7, tails.isnan()))
     return Report(
         elbo=log_likelihood - kl,
         log_likelihood=log_likelihood,
@@ -223,7 +227,8 @@ def _report(
         plug_in=float(sums["plug_in"] / tokens),
         tokens=int(tokens),
         effective_sample_size=float(sums["effective_sample_size"] / sums["sentences"]),
-        pareto_k=None if samples < 25 else float((tails > 0.7).double().mean()),
+        pareto_k=None if samples < TAIL_DRAWS else heavy,
+        pareto_unknown=None if samples < TAIL_DRAWS else unknown,
         kl_by_site=kl_by_site,
         how=how,
         truth=None if truth is None else truth / float(tokens),

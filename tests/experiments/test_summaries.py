@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,17 @@ def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
     assert plan.decoding.rouge
     assert plan.data.max_source
     assert plan.data.several == (preset == "scitldr")
+
+
+def test_the_table_counts_tails_that_are_not_known_apart() -> None:
+    from tables import result_table
+
+    names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size", "truth")
+    part: dict[str, Any] = {**dict.fromkeys(names, 0.0), "truth": None, "tokens": 7, "iwae_k": 30}
+    results = {"kl_by_site": {}, "head_divergence": None, "parameters": 5, "tokens_per_second": 3.0}
+    known, other = part | {"pareto_k": 0.25, "pareto_unknown": 0.0}, part | {"pareto_k": 0.5}
+    lines = result_table({**results, "valid": known, "test": other | {"pareto_unknown": 0.1}})
+    assert re.search(r"\n  with no k to be had: weights tie +0 % +10 %\n", lines)
+    lines = result_table({**results, "valid": known, "test": other | {"pareto_unknown": 0.0}})
+    assert re.search(r"\nsentences with Pareto k > 0.7 +25 % +50 %\n", lines)
+    assert "no k to be had" not in lines

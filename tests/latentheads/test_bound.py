@@ -265,6 +265,44 @@ def test_tail_needs_25_draws_and_tells_heavy_from_light() -> None:
     assert not Importance(torch.randn(25, 2)).pareto_k.isnan().any()
 
 
+@pytest.mark.parametrize(("k", "error"), [(1.5, 0.3), (0.5, 0.15), (-0.5, 0.15)])
+def test_the_tail_of_generalised_pareto_weights_has_their_own_shape(k: float, error: float) -> None:
+    """A law that is not symmetric: of shape -0.5 its weights are bounded, 1/w has another shape."""
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(2003, 7, generator=generator)
+    weights = 1 + (u**-k - 1) / k
+    found = Importance(weights.log() - 300).pareto_k
+    assert found.mean().item() == pytest.approx(k, abs=error)
+    assert ((found > 0.7) == (k > 0.7)).all()
+
+
+def test_bounded_weights_are_safe_and_their_inverses_are_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(2003, 7, generator=generator)
+    assert (Importance(weights.log()).pareto_k < 0).all()
+    assert (Importance(-weights.log()).pareto_k > 0.7).all()
+
+
+@pytest.mark.parametrize(
+    "log_weights",
+    [
+        [0.0] * 5 + [-1.0] * 45,
+        [0.0] + [-900.0] * 49,
+        [-900.0 * draw for draw in range(50)],
+        [-math.inf] * 50,
+        [math.nan] * 50,
+    ],
+    ids=["tied", "underflow", "far apart", "nothing", "not a number"],
+)
+def test_a_tail_that_ties_with_its_cut_off_is_not_known(log_weights: list[float]) -> None:
+    assert Importance(torch.tensor(log_weights)[:, None]).pareto_k.isnan().all()
+
+
+def test_the_largest_weights_of_all_are_no_tail_where_they_are_equal() -> None:
+    log_weights = torch.cat([torch.arange(40.0), torch.full((20,), 50.0)])
+    assert Importance(log_weights[:, None]).pareto_k.item() == -math.inf
+
+
 def test_foreign_site_in_a_closed_form_is_exact(batch: Batch) -> None:
     """A conditioned posterior of another class falls back to sampling, never to a wrong form."""
 

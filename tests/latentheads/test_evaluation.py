@@ -72,8 +72,19 @@ def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
     assert 1 <= report.effective_sample_size <= 30
     assert 0 <= report.pareto_k <= 1
     assert single.pareto_k is None
+    assert single.pareto_unknown is None
     assert single.effective_sample_size == pytest.approx(1)
     assert report.iwae >= report.elbo - 0.05
+
+
+def test_weights_that_tie_are_counted_apart() -> None:
+    """A gate that rarely opens: where that helps, most weights are equal and a few are larger."""
+    model = build("language-model", latent=(), gate=bernoulli_gate(0.05), heads=1, layers=1)
+    report = evaluate(model, attach("tied", model), [small_batch()], samples=30, seed=3)
+    assert report.pareto_k == 0
+    assert report.pareto_unknown == pytest.approx(2 / 3)
+    surer = evaluate(*pair("cascaded"), [small_batch()], samples=30)
+    assert surer.pareto_unknown == 0
 
 
 def test_the_plug_in_likelihood_is_that_of_the_same_network_without_noise() -> None:
