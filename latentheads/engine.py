@@ -37,7 +37,8 @@ class Progress:
         epoch: The epoch they have come to, counted from 0.
         objective: Training objective since the last report in nats a token: smoothed, weighted
             and with dropout, so not a bound.
-        tokens_per_second: Target tokens trained on, a second, evaluation not counted.
+        tokens_per_second: Target tokens trained on, a second; neither evaluation nor the writing
+            of checkpoints is counted.
         kl_weight: The factor of the KL at this step.
     """
 
@@ -103,7 +104,7 @@ class Engine:
         self.stopped = False
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
-        self._since, self._passed = time.perf_counter(), 0.0
+        self._seconds = 0.0
         torch.manual_seed(seed + self.rank)
 
     def run(
@@ -127,7 +128,7 @@ class Engine:
         module = self.objective
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
-        self._since = time.perf_counter() - self._passed
+        started = time.perf_counter()
         with closing(self.stream.ahead(self.place)) as updates:
             while self.step < training.steps and not self.stopped:
                 self.model.train()
@@ -139,12 +140,15 @@ class Engine:
                 due = last or self.step % training.report_every == 0
                 every = training.checkpoint_every
                 saves = last or (self.step % every == 0 if every else due)
-                if due or saves:
-                    self._check(self._loss, [])
+                if not (due or saves):
+                    continue
+                self._check(self._loss, [])
+                self._seconds += time.perf_counter() - started
                 if due:
                     self.stopped = self._agreed(report, self._progress())
                 if checkpoint and (saves or self.stopped):
                     checkpoint()
+                started = time.perf_counter()
 
     def _update(self, module: nn.Module, update: Update) -> None:
         """One update of the weights."""
@@ -222,11 +226,9 @@ class Engine:
 
     def _progress(self) -> Progress:
         """Reads the sums since the last report and begins new ones."""
-        now = time.perf_counter()
-        tokens, objective = self._tokens, -float(self._summed()) / self._tokens
-        speed, weight = tokens / (now - self._since), self.elbo.kl_weight
-        self._loss, self._tokens, self._since = torch.zeros_like(self._loss), 0, now
-        return Progress(self.step, self.place.epoch, objective, speed, weight)
+        objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
+        self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
+        return Progress(self.step, self.place.epoch, objective, speed, self.elbo.kl_weight)
 
     def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
         """The first process reports; all stop if it says so."""
@@ -252,7 +254,7 @@ class Engine:
             "place": asdict(self.place),
             "stopped": self.stopped,
             "tokens": self._tokens,
-            "seconds": time.perf_counter() - self._since,
+            "seconds": self._seconds,
             "processes": self.processes,
             "scaler": self.scaler.state_dict(),
         }
@@ -298,7 +300,7 @@ class Engine:
         self.step, self.place = facts["step"], Place(**facts["place"])
         self.stopped = facts["stopped"]
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
-        self._tokens, self._passed = facts["tokens"], facts["seconds"]
+        self._tokens, self._seconds = facts["tokens"], facts["seconds"]
         self.scaler.load_state_dict(facts["scaler"])
         self._restore_noise(tensors, facts["processes"])
 

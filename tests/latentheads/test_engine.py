@@ -59,6 +59,57 @@ def test_reports_come_in_stretches_and_at_the_end() -> None:
     assert all(progress.tokens_per_second > 0 for progress in seen)
 
 
+class Clock:
+    """A clock that others move on."""
+
+    def __init__(self) -> None:
+        self.now = 5.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("stop", [0, 2])
+def test_speed_counts_neither_evaluation_nor_checkpoints(
+    stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update takes a second, a report a hundred and a checkpoint a thousand."""
+    clock = Clock()
+    monkeypatch.setattr("latentheads.engine.time", clock)
+    engine, seen = make(checkpoint_every=2), []
+    updates = engine.stream.updates()
+    tokens = [next(updates).tokens for _ in range(7)]
+
+    def spend(seconds: float) -> None:
+        clock.now += seconds
+
+    def report(progress: Progress) -> None:
+        seen.append(progress.tokens_per_second)
+        spend(100)
+
+    class KilledError(Exception):
+        pass
+
+    saved: list[Any] = []
+
+    def checkpoint() -> None:
+        saved[:] = engine.state()
+        spend(1000)
+        if engine.step == stop:
+            raise KilledError
+
+    def train() -> None:
+        engine.run(report, checkpoint, lambda step: spend(1))
+
+    if stop:
+        with pytest.raises(KilledError):
+            train()
+        engine = make(checkpoint_every=2)
+        engine.restore(*saved)
+    train()
+    assert seen == [sum(tokens[:3]) / 3, sum(tokens[3:6]) / 3, tokens[6]]
+
+
 def test_same_seed_gives_the_same_weights() -> None:
     assert same(run()[1], run()[1])
 
