@@ -25,12 +25,15 @@ def total(term: Scale, shape: Sequence[int], mask: Mask) -> Float[Tensor, "*batc
     """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
+    Particles in front of the shape, of which the mask knows nothing, have a sum each.
     """
     if not isinstance(term, Tensor):
-        return shape[-3] * term * mask.pairs
-    if term.ndim == 0 or term.shape[-2:] == (1, 1):
-        return term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
-    return per_pair(term.expand(shape), mask)
+        found = shape[-3] * term * mask.pairs
+    elif term.ndim == 0 or term.shape[-2:] == (1, 1):
+        found = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
+    else:
+        found = per_pair(term.expand(shape), mask)
+    return found.expand(shape[:-3])
 
 
 def log(scale: Scale) -> Scale:

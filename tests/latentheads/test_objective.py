@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro
@@ -11,9 +12,21 @@ import torch
 from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from guides import Cascaded, Tied
+from guides import Cascaded, Guide, Tied
 from latentheads import Batch, Head_ELBO, HeadContext, terms
-from tests.tiny import FORMS, KINDS, NoiseTape, attach, bernoulli_gate, build, counting, small_batch
+from latentheads.families import CholeskyFactor, Correlated, Family, Gaussian, HeadScale, Scores
+from latentheads.names import Block
+from tests.tiny import (
+    FORMS,
+    KINDS,
+    NoiseTape,
+    attach,
+    bernoulli_gate,
+    build,
+    counting,
+    jiggle,
+    small_batch,
+)
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -194,6 +207,37 @@ def test_vectorised_particles_are_the_mean_of_looped_ones(
     )
     with pyro.validation_enabled(validation):
         assert torch.allclose(together(batch), torch.stack(losses).mean(), rtol=1e-9)
+
+
+class Narrower(Guide):
+    """Around the very scores of the prior, with scales of its own."""
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Scores(), HeadScale(block.heads, 0.6, learned=True))
+
+
+class Tilted(Guide):
+    """The same, with a full matrix over the heads."""
+
+    def family(self, block: Block) -> Family:
+        return Correlated(Scores(), CholeskyFactor(block.heads, 0.6))
+
+
+@pytest.mark.parametrize("guide", [*FORMS, Narrower, Tilted])
+@pytest.mark.parametrize("prior", ["independent", "cascaded"])
+@pytest.mark.parametrize("objective", [TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)])
+def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
+    guide: Any, prior: str, objective: Any, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build("language-model", prior, options={"scale": 0.9})
+    chosen = attach(guide, model) if isinstance(guide, str) else jiggle(guide(model).double(), 0.2)
+    losses = []
+    for particle in range(3):
+        tape.rewind(particle=particle)
+        losses.append(objective()(model, chosen)(batch))
+    tape.rewind()
+    together = objective(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
+    assert torch.allclose(together(model, chosen)(batch), torch.stack(losses).mean(), rtol=1e-9)
 
 
 @every_form

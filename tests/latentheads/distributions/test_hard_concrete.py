@@ -103,3 +103,4 @@ def test_expanded_gates_are_the_same_gates() -> None:
     assert wide.batch_shape == (3,)
     assert wide.temperature == BETA
     assert wide.rsample().shape == (3, 5)
+    torch.testing.assert_close(kl_divergence(wide, wide.expand([3])), torch.zeros(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -104,6 +105,23 @@ def test_constant_term_costs_the_same_as_its_expansion() -> None:
     for term in (0.3, torch.tensor(0.3), torch.full((HEADS, 1, 1), 0.3)):
         spread = torch.as_tensor(term).expand(shape)
         assert torch.allclose(total(term, shape, c.mask), over_latent(spread, c))
+
+
+@every_scale
+@pytest.mark.parametrize("prior", SCALES)
+@pytest.mark.parametrize("shift", [0.0, 0.4])
+def test_every_particle_has_a_divergence_of_its_own(scale: str, prior: str, shift: float) -> None:
+    """The scores of an upper block have particles in front, of which its mask knows nothing."""
+    c = context()
+    scores = torch.randn(3, *c.scores.shape)
+    many, ones = (replace(c, scores=each) for each in (scores, scores[1]))
+
+    def divergence(known: HeadContext) -> Tensor:
+        location = known.scores + shift if shift else known.scores
+        q = NormalHeads(location, known, SCALES[scale])
+        return kl_divergence(q, NormalHeads(known.scores, known, SCALES[prior]))
+
+    assert torch.allclose(divergence(many), divergence(ones).expand(3, 2))
 
 
 def test_log_of_a_number_and_of_a_tensor() -> None:

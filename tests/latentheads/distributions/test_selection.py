@@ -156,6 +156,9 @@ def test_a_plate_may_stretch_a_law(kind: str) -> None:
     assert wide.batch_shape == (3, TASKS)
     torch.testing.assert_close(wide.mean[1], law.mean)
     assert law.expand((TASKS,)) is law
+    other = make(kind, logits(9))
+    expected = kl_divergence(law, other).expand(3, TASKS)
+    torch.testing.assert_close(kl_divergence(wide, other.expand((3, TASKS))), expected)
 
 
 @pytest.mark.parametrize(
