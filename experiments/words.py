@@ -71,7 +71,7 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     names: list[str] = []
     rest: list[str] = []
     parts: dict[str, list[str]] = {}
-    pairs = iter(zip(words, [*words[1:], "--"], strict=True))
+    pairs = pairwise([*words, "--"])
     for word, following in pairs:
         if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]

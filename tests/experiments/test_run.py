@@ -229,3 +229,14 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
+    from command import read_settings
+    from words import expand_words
+
+    assert expand_words([]) == []
+    settings, _ = read_settings([], "run.py", "", lambda parser: None)
+    assert (settings.guide_name, settings.prior_name) == ("cascaded", "independent")
+    assert str(settings.out) == "runs/cascaded-seed0"
+    assert settings.data.data == "grammar"
