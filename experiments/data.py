@@ -24,6 +24,7 @@ from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import Unit, prose
 from latentheads.corpora.tasks import Apart
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
+from latentheads.scores import Protocol
 
 __all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
 
@@ -218,6 +219,12 @@ class Data:
         if self.mixture is not None:
             return f"{name} {','.join(self.mixture.names)}"
         return name if self.running else f"{name} {self.source}-{self.target}"
+
+    @property
+    def protocol(self) -> Protocol:
+        """How the papers count BLEU on it: case counts unless their own text has none."""
+        cased = not self.lowercase and (self.data not in HUB or HUB[self.data].cased)
+        return "wmt14" if cased else "iwslt14"
 
     @property
     def words(self) -> bool:

@@ -21,6 +21,7 @@ from words import DEFAULTS, Tied, chains_of, class_path, name_of
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS, Disagreement
+from latentheads.scores import Protocol
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
@@ -86,6 +87,11 @@ class Settings:
     tensorboard: bool
     verbose: bool
     text: str
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """How the papers count BLEU on the corpus; None where that was not asked for."""
+        return self.data.protocol if self.decoding.paper_bleu else None
 
 
 def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
