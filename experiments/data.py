@@ -253,11 +253,24 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
         known = ", ".join([*MADE, *HUB, *PROSE])
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
+    if not (data.running or data.from_hub):
+        _refuse_running_text(data)
     make = _prose if data.running else _tasks if data.tasks else _parallel
     if not data.cache:
         return make(data, tell)
     kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell))
     return kept if data.mixture is None else kept.mixed(data.mixture)
+
+
+def _refuse_running_text(data: Data) -> None:
+    """Says how a folder of running text is read, where pairs were looked for and are not there."""
+    names = [path.name.removesuffix(".gz") for path in data.folder.iterdir()]
+    kinds = {name.rpartition(".")[2] for name in names}
+    if "txt" in kinds and not data.tasks and not kinds & {data.source, data.target}:
+        raise ValueError(
+            f"{data.folder} has no text in {data.source} or {data.target}, but running text in "
+            ".txt: for a language model add --task language-model"
+        )
 
 
 def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:

@@ -275,6 +275,11 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
         TEXT,
         "corpus has no word in test",
     ),
+    (
+        lambda at: (shutil.rmtree(at), write_text(at)),
+        "",
+        "corpus has no text in en or de, but running text in .txt: for a language model add --task",
+    ),
     (nothing, "--block 5", "block cuts running text for a language model: data pydoc, wikitext-2,"),
     (nothing, "--block 5", "wikitext-103, or a folder with --task language-model"),
     (nothing, f"--data grammar {TEXT} --block 5", "block cuts running text for a language model"),
