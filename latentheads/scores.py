@@ -214,6 +214,8 @@ def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dic
 def _check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
     if not references:
         raise ValueError("there are no references: one line or more is needed")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
     if len(translations) != len(references):
         raise ValueError(
             f"{len(translations)} translations of {len(references)} references: "

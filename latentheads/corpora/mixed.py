@@ -77,6 +77,8 @@ def parallel_tasks(
         for task, text in zip(mixture.tasks, texts, strict=True):
             if not text.pairs:
                 raise ValueError(f"{name} has no pair in {part} of {task.name}")
+            if not any(right.strip() for _, right in text.pairs):
+                raise ValueError(f"{name} has no word in the targets of {part} of {task.name}")
     source, target = learn(
         [pair for text in train for pair in text.pairs], types, joint, lowercase, tokenised
     )

@@ -225,6 +225,7 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (spoil("test.en", cut), "", "test.en has 6 lines and corpus/test.de 7: line n of one must"),
     (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is no UTF-8"),
     (spoil("train.de", lambda _: b""), "", "corpus/train.de is empty: one sentence a line"),
+    (spoil("test.de", lambda _: b"\n" * 7), "", "corpus en-de has no word in the targets of test"),
     (spoil("train.de", lambda _: b"\n" * 40), "", "has nothing to train on: 0 of 40 training"),
     (lambda at: (at / "valid.de").unlink(), "", "corpus has no valid.de or valid.de.gz or val.de"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),

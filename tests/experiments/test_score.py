@@ -76,6 +76,7 @@ MISTAKES = [
     ("run broken", "broken is no finished run: cannot read its results.json"),
     ("run half", "half has no test.references.txt: run.py writes"),
     ("run other", "other and run have different references"),
+    ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),
     ("text", "text is no run folder: a text file needs --references FILE"),
     ("text --references gone", "cannot read gone: No such file or directory"),
@@ -101,6 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "bare").mkdir()
     (path / "bytes").write_bytes(b"\xff\xfe\n")
     write(path / "text", GOOD)
+    write(path / "blank", [""] * len(GOOD))
     return path
 
 

@@ -165,6 +165,9 @@ def test_mistakes_are_named() -> None:
         score(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="there are no references"):
         score([], [])
+    with pytest.raises(ValueError, match="all 2 references are empty: there is nothing to score"):
+        score(["a", "b"], ["", " "])
+    assert score(["a", "b"], ["", "b"]).chrf > 0
     with pytest.raises(ValueError, match="samples must be at least 40, got 39"):
         paired_bootstrap(["a"], [], ["a"], samples=39)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
