@@ -30,6 +30,10 @@ __all__ = ["Parser", "add_run_options", "read_settings"]
 class Parser(ArgumentParser):
     """A parser whose errors are one line on stderr and exit status 2."""
 
+    def format_help(self) -> str:
+        """The help, without the marks that show names in the documentation."""
+        return super().format_help().replace("``", "")  # type: ignore[no-any-return]
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the heart of a message and exits; a parser within another hands it on."""
         if not self.exit_on_error:

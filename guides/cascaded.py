@@ -12,7 +12,9 @@ __all__ = ["Cascaded"]
 
 
 class Cascaded(Guide):
-    r""":math:`q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)` along each chain.
+    r"""Scores plus fused logits below, along each chain, with a scale of its own.
+
+    .. math:: q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)
 
     Against the prior N(c, 1) the KL of a block is
     :math:`\tfrac12 \sum [\sigma(z^{l-1})^2 + s^2 - 1 - 2 \log s]`: the price of the cascade.

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from guides import GUIDES
+from models import PRIORS
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, program
 
 
@@ -275,6 +277,17 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--help", *(f"--guide.help={n}" for n in GUIDES), *(f"--prior.help={n}" for n in PRIORS)],
+)
+def test_help_is_plain_text(words: str) -> None:
+    done = inside("run.py", words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+    assert not {mark for mark in ("``", "\\", ":math:", ":class:") if mark in done.stdout}
 
 
 def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
