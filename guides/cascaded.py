@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from guides.base import Guide
+from guides.base import Guide, check_options
 from latentheads.families import Family, Fused, Gaussian, HeadScale
 from latentheads.names import Block
 
@@ -38,6 +38,7 @@ class Cascaded(Guide):
         scale: float = 1.0,
         learned_scale: bool = True,
     ) -> None:
+        check_options(hidden, scale)
         self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
         super().__init__(model)
