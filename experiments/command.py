@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from typing import Literal, NoReturn
 
@@ -14,7 +15,7 @@ from gates import Gates
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from selection import Selecting
 from settings import Settings, make_settings
-from words import expand_words, load_yaml, presets
+from words import NAMED, expand_words, load_yaml, name_of, own_options, presets, resolve
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS
@@ -29,9 +30,15 @@ __all__ = ["Parser", "add_run_options", "read_settings"]
 class Parser(ArgumentParser):
     """A parser whose errors are one line on stderr and exit status 2."""
 
+    def format_help(self) -> str:
+        """The help, without the marks that show names in the documentation."""
+        return super().format_help().replace("``", "")  # type: ignore[no-any-return]
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Prints the heart of a message and exits."""
-        lines = [line.strip(" -") for line in str(message).splitlines()]
+        """Prints the heart of a message and exits; a parser within another hands it on."""
+        if not self.exit_on_error:
+            raise ArgumentError(None, message) from ex
+        lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
         leave(self.prog, f"error: {_plain(heart)}")
@@ -40,10 +47,24 @@ class Parser(ArgumentParser):
 def _plain(message: str) -> str:
     """Says in words what the parser says in types."""
     message = re.sub(r'Parser key "(\w+)":', r"--\1:", message)
+    message = re.sub(r"--(\w+): Problem with given class_path '(\S+)': (.*)", _own, message)
     message = re.sub(r"Expected a <class '(\w+)'>\. Got value:", r"expected \1, got", message)
     return re.sub(
         r"Expected a typing\.Literal\[(.*?)\]\. Got value:", r"choose from \1; got", message
     )
+
+
+def _own(found: re.Match[str]) -> str:
+    """Says what is wrong with an option of a guide or a prior, by the names of a command line."""
+    kind, path, reason = found.groups()
+    known = resolve(path)
+    name = name_of(known, NAMED[kind])
+    if lacks := re.fullmatch(r"Option '(.*)' is not accepted", reason):
+        has = ", ".join(option.name for option in own_options(known)) or "none"
+        return f"{kind} {name!r} has no option {lacks[1]!r}; it has {has}"
+    if needs := re.fullmatch(r"the following arguments are required: (.*)", reason):
+        return f"{kind} {name!r} needs --{kind}.{needs[1].replace(', ', f', --{kind}.')}"
+    return re.sub(r"^(unrecognized arguments: )?--", rf"\1--{kind}.", reason)
 
 
 def add_run_options(parser: Parser, seed: str) -> None:

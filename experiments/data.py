@@ -24,6 +24,7 @@ from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import Unit, prose
 from latentheads.corpora.tasks import Apart
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
+from latentheads.scores import Protocol
 
 __all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
 
@@ -220,6 +221,12 @@ class Data:
         return name if self.running else f"{name} {self.source}-{self.target}"
 
     @property
+    def protocol(self) -> Protocol:
+        """How the papers count BLEU on it: case counts unless their own text has none."""
+        cased = not self.lowercase and (self.data not in HUB or HUB[self.data].cased)
+        return "wmt14" if cased else "iwslt14"
+
+    @property
     def words(self) -> bool:
         """Whether its lines are their tokens already."""
         return self.made or self.tokenised
@@ -246,11 +253,24 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
         known = ", ".join([*MADE, *HUB, *PROSE])
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
+    if not (data.running or data.from_hub):
+        _refuse_running_text(data)
     make = _prose if data.running else _tasks if data.tasks else _parallel
     if not data.cache:
         return make(data, tell)
     kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell))
     return kept if data.mixture is None else kept.mixed(data.mixture)
+
+
+def _refuse_running_text(data: Data) -> None:
+    """Says how a folder of running text is read, where pairs were looked for and are not there."""
+    names = [path.name.removesuffix(".gz") for path in data.folder.iterdir()]
+    kinds = {name.rpartition(".")[2] for name in names}
+    if "txt" in kinds and not data.tasks and not kinds & {data.source, data.target}:
+        raise ValueError(
+            f"{data.folder} has no text in {data.source} or {data.target}, but running text in "
+            ".txt: for a language model add --task language-model"
+        )
 
 
 def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:

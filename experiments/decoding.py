@@ -26,7 +26,8 @@ class Decoding:
         length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
         draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
             location, as the papers do. Selections and gates are drawn too, else the likeliest.
-        paper_bleu: Score by the papers' protocol too: tokenised, lower-cased, compounds split.
+        paper_bleu: Score by the papers' protocol too: tokenised, compounds split, without case on
+            iwslt14, multi30k and text that --lowercase says to lower-case.
         rouge: Score by ROUGE too, beside the first sentence of every source.
         min_tokens: Fewest tokens of a translation, its end counted.
         max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's.

@@ -42,7 +42,7 @@ from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
 from latentheads.rouge import lead, rouge
-from latentheads.scores import Protocol, Scores, score
+from latentheads.scores import Scores, score
 from models import HeadModel
 
 __all__ = ["Run", "average", "make_accelerator"]
@@ -305,8 +305,7 @@ class Run:
 
     def _score(self, written: Sequence[str], references: Sequence[str]) -> Scores:
         kind = self.settings.data
-        protocol: Protocol | None = "paper" if self.settings.decoding.paper_bleu else None
-        return score(written, references, kind.words, protocol, kind.lowercase)
+        return score(written, references, kind.words, self.settings.protocol, kind.lowercase)
 
     def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Reports on and scores the test sentences of each task alone.

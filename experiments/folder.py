@@ -116,6 +116,8 @@ class Folder:
         above = self.path
         while not os.path.lexists(above) and above != above.parent:
             above = above.parent
+        if not above.is_dir():
+            raise ValueError(f"cannot write the run folder {self.path}: {above} is no folder")
         try:
             with tempfile.TemporaryDirectory(prefix=".writable-", dir=above):
                 pass

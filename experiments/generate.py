@@ -119,15 +119,22 @@ def prompts(options: Namespace) -> Iterator[str]:
     """The texts to continue, each when it is asked for.
 
     Raises:
-        ValueError: A line of standard input is no UTF-8.
+        ValueError: Standard input has no line, or one that is no UTF-8.
     """
     if options.prompt:
         yield from options.prompt
-    elif sys.stdin.isatty():
+    elif sys.stdin is not None and sys.stdin.isatty():
         yield ""
     else:
-        for lines in chunks(sys.stdin.buffer, 1):
+        found = False
+        for lines in chunks(sys.stdin.buffer, 1) if sys.stdin is not None else ():
+            found = True
             yield from lines
+        if not found:
+            raise ValueError(
+                "standard input has no prompt: give --prompt TEXT, or --prompt= to begin from "
+                "nothing"
+            )
 
 
 def encode(vocabulary: Vocabulary, prompt: str, running: bool) -> list[int]:

@@ -21,8 +21,10 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         ValueError: The first that is out of range.
     """
     for name, bound in least.items():
-        if values[name] is not None and not bound <= values[name] < TOP:
-            raise ValueError(f"{name} must be at least {bound}, got {values[name]}")
+        value = values[name]
+        if value is not None and not bound <= value < TOP:
+            most = " and less than 2^63" if value >= TOP else ""
+            raise ValueError(f"{name} must be at least {bound}{most}, got {value}")
 
 
 def check_seed(seed: int) -> None:

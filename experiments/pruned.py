@@ -25,7 +25,7 @@ from latentheads.corpora import Part, batches
 from latentheads.evaluation import evaluate, evaluating, fixed_noise
 from latentheads.handlers import PlugIn, Selected
 from latentheads.pruning import remove_heads
-from latentheads.scores import Protocol, score
+from latentheads.scores import score
 from models import HeadModel
 
 __all__ = ["TOKENS", "Pruned", "measure", "point", "smaller", "time_all", "write_run"]
@@ -90,8 +90,7 @@ def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> N
             lines.update(zip(batch.sentences.tolist(), said, strict=True))
     speed = len(test) / (time.perf_counter() - start)
     found.lines = [lines[place] for place in range(len(test))]
-    data = run.settings.data
-    protocol: Protocol | None = "paper" if run.settings.decoding.paper_bleu else None
+    data, protocol = run.settings.data, run.settings.protocol
     scores = score(found.lines, list(test.references), data.words, protocol, data.lowercase)
     found.test |= {**asdict(scores), "sentences_per_second": speed}
 

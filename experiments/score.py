@@ -1,6 +1,6 @@
 """Scores the translations of finished runs and tests each run against the first.
 
-python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper
+python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper iwslt14
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from tables import aligned
 
-from latentheads.scores import Comparison, Estimate, paired_bootstrap
+from latentheads.scores import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
     "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "
@@ -79,8 +79,9 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--paper",
-        action="store_true",
-        help="add the BLEU of the papers, another figure: tokens lower-cased, compounds split",
+        choices=get_args(Protocol),
+        help="add the BLEU of the papers, another figure: compounds split, case counts on wmt14 "
+        "alone",
     )
     parser.add_argument(
         "--task", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
@@ -198,7 +199,10 @@ def _check(system: System, first: System) -> None:
 
 
 def compare(
-    systems: Sequence[System], paper: bool = False, samples: int = 1000, seed: int = 12345
+    systems: Sequence[System],
+    paper: Protocol | None = None,
+    samples: int = 1000,
+    seed: int = 12345,
 ) -> list[Comparison]:
     """Scores every system and tests it against the first."""
     first, *others = systems
@@ -207,7 +211,7 @@ def compare(
         [other.translations for other in others],
         first.references,
         first.tokenised,
-        "paper" if paper else None,
+        paper,
         samples,
         seed,
         first.lowercase,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable
@@ -17,10 +16,11 @@ from gates import Gates
 from jsonargparse import ArgumentParser, Namespace
 from limits import check_least, check_seed
 from selection import Selecting
-from words import DEFAULTS, Tied, chains_of, class_path, name_of
+from words import DEFAULTS, Tied, chains_of, check_untyped, class_path, name_of, resolve
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS, Disagreement
+from latentheads.scores import Protocol
 from latentheads.training import Training
 from models import PRIORS, Network, Prior
 
@@ -87,6 +87,11 @@ class Settings:
     verbose: bool
     text: str
 
+    @property
+    def protocol(self) -> Protocol | None:
+        """How the papers count BLEU on the corpus; None where that was not asked for."""
+        return self.data.protocol if self.decoding.paper_bleu else None
+
 
 def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
     """Makes the settings of a run.
@@ -149,9 +154,11 @@ def _pair(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str,
     """The classes of prior and guide, each with its options."""
     guide_spec = configuration.guide or _default("guide")
     prior_spec = configuration.prior or _default("prior")
-    guide_class, prior_class = _resolve(guide_spec), _resolve(prior_spec)
+    guide_class, prior_class = resolve(guide_spec.class_path), resolve(prior_spec.class_path)
     guide_options = dict(guide_spec.get("init_args") or {})
     prior_options = dict(prior_spec.get("init_args") or {})
+    check_untyped("guide", guide_class, guide_options)
+    check_untyped("prior", prior_class, prior_options)
     if prior_class is Tied:
         prior_class = _tied_prior(guide_class)
         prior_options = _tied_options(guide_class, guide_options, prior_class)
@@ -176,11 +183,6 @@ def _check(configuration: Namespace) -> None:
 
 def _default(kind: str) -> Namespace:
     return Namespace(class_path=class_path(kind, DEFAULTS[kind]))
-
-
-def _resolve(spec: Namespace) -> Any:
-    module, _, name = spec.class_path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def _tied_prior(guide: type[Reader]) -> type[Prior]:

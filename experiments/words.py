@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -20,13 +20,17 @@ from models import PRIORS, Prior
 
 __all__ = [
     "DEFAULTS",
+    "NAMED",
     "Tied",
     "chains_of",
+    "check_untyped",
     "class_path",
     "expand_words",
     "load_yaml",
     "name_of",
+    "own_options",
     "presets",
+    "resolve",
     "split_law",
     "without",
 ]
@@ -56,6 +60,10 @@ class Tied(Prior):
         raise TypeError("--prior tied must be resolved first")
 
 
+NAMED: dict[str, dict[str, type]] = {"guide": {**GUIDES}, "prior": {**PRIORS, "tied": Tied}}
+"""The classes that have a name, of each kind."""
+
+
 def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
@@ -71,7 +79,7 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     names: list[str] = []
     rest: list[str] = []
     parts: dict[str, list[str]] = {}
-    pairs = iter(zip(words, [*words[1:], "--"], strict=True))
+    pairs = pairwise([*words, "--"])
     for word, following in pairs:
         if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]
@@ -157,8 +165,17 @@ def without(words: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def _lookup(kind: str, name: str, table: dict[str, T]) -> T:
     if name not in table:
+        _refuse_other_kinds(kind, name)
         raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(sorted(table))}")
     return table[name]
+
+
+def _refuse_other_kinds(kind: str, name: str) -> None:
+    """Says of a name that stands for something else, what it is and how to ask for it."""
+    kinds: dict[str, Mapping[str, Any]] = {"recipe": RECIPES, **NAMED, "preset": presets()}
+    for other, table in kinds.items():
+        if name in table:
+            raise ValueError(f"{name!r} is no {kind} but a {other}: use --{other} {name}")
 
 
 def chains_of(text: str) -> tuple[str, ...] | None:
@@ -174,10 +191,11 @@ def chains_of(text: str) -> tuple[str, ...] | None:
 
 def class_path(kind: str, name: str) -> str:
     """The import path of a guide or prior from its name in the table or from ``module:Class``."""
-    table: dict[str, type] = {**GUIDES} if kind == "guide" else {**PRIORS, "tied": Tied}
+    table = NAMED[kind]
     if name in table:
         return f"{table[name].__module__}.{table[name].__qualname__}"
     if ":" not in name and "." not in name:
+        _refuse_other_kinds(kind, name)
         own = "" if kind == "prior" else ", or module:Class for your own"
         raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(table)}{own}")
     module, _, class_name = name.replace(":", ".").rpartition(".")
@@ -202,6 +220,38 @@ def _import(kind: str, name: str, module: str, class_name: str) -> None:
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise ValueError(f"{kind} {name!r} is abstract: it must define {missing}")
+    for option in own_options(found):
+        if option.annotation is option.empty and option.default is option.empty:
+            raise ValueError(
+                f"{kind} {name!r}: its option {option.name!r} needs a type or a default, as "
+                f"{option.name}: float = 1.0"
+            )
+
+
+def own_options(found: type) -> list[inspect.Parameter]:
+    """The options that a guide or a prior has on the command line."""
+    return [each for name, each in inspect.signature(found).parameters.items() if name != "model"]
+
+
+def check_untyped(kind: str, found: type, given: Mapping[str, Any]) -> None:
+    """Refuses a value that is not like the default of an option without a type.
+
+    Args:
+        kind: Guide or prior.
+        found: Its class.
+        given: Its options.
+    """
+    for option in own_options(found):
+        like, value = type(option.default), given.get(option.name, option.default)
+        simple = option.annotation is option.empty and like in (bool, int, float, str)
+        if simple and type(value) is not like and (like, type(value)) != (float, int):
+            raise ValueError(f"--{kind}.{option.name}: expected {like.__name__}, got {value}")
+
+
+def resolve(path: str) -> Any:
+    """The class at an import path."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def load_yaml(text: str) -> Any:

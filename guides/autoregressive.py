@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from guides.base import Guide
+from guides.base import Guide, check_options
 from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
 from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Dependence, Family
@@ -114,6 +114,7 @@ class Autoregressive(Guide):
         hidden: int = 4,
         scale: float = 1.0,
     ) -> None:
+        check_options(hidden, scale)
         self.form, self.hidden, self.scale = form, hidden, scale
         super().__init__(model)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,7 +17,20 @@ from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
 
-__all__ = ["Guide", "Reader"]
+__all__ = ["Guide", "Reader", "check_options"]
+
+
+def check_options(hidden: int, scale: float) -> None:
+    """Refuses options out of range, whether or not a block of the model uses them.
+
+    Args:
+        hidden: Hidden units a head.
+        scale: Where the posterior's standard deviation starts.
+    """
+    if hidden < 1:
+        raise ValueError(f"guide.hidden must be at least 1, got {hidden}")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
 class Reader(GuideMessenger, nn.Module):

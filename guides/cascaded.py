@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from guides.base import Guide
+from guides.base import Guide, check_options
 from latentheads.families import Family, Fused, Gaussian, HeadScale
 from latentheads.names import Block
 
@@ -12,7 +12,9 @@ __all__ = ["Cascaded"]
 
 
 class Cascaded(Guide):
-    r""":math:`q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)` along each chain.
+    r"""Scores plus fused logits below, along each chain, with a scale of its own.
+
+    .. math:: q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)
 
     Against the prior N(c, 1) the KL of a block is
     :math:`\tfrac12 \sum [\sigma(z^{l-1})^2 + s^2 - 1 - 2 \log s]`: the price of the cascade.
@@ -36,6 +38,7 @@ class Cascaded(Guide):
         scale: float = 1.0,
         learned_scale: bool = True,
     ) -> None:
+        check_options(hidden, scale)
         self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
         super().__init__(model)

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from guides.base import Guide
+from guides.base import Guide, check_options
 from latentheads.blocks import unwatched
 from latentheads.distributions import HeadContext, HeadLogits
 from latentheads.families import Corrected, Family, Gaussian, HeadScale
@@ -45,6 +45,7 @@ class MeanField(Guide):
         scale: float = 1.0,
         learned_scale: bool = True,
     ) -> None:
+        check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         super().__init__(model)
 

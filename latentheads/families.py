@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -223,8 +224,8 @@ class HeadScale(nn.Module):
 
     def __init__(self, heads: int, value: float = 1.0, learned: bool = False) -> None:
         super().__init__()
-        if value <= 0:
-            raise ValueError(f"scale must be positive, got {value}")
+        if not 0 < value < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {value}")
         self.value = value
         self.warmth = 1.0
         self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None

@@ -4,9 +4,9 @@ Two figures both called BLEU are kept apart by name:
 
 * ``bleu`` is sacreBLEU's on raw text (``tok:13a``), comparable between papers; of a corpus whose
   lines are its tokens, ``tok:none``;
-* ``paper_bleu`` is what the papers on IWSLT and WMT print, on request only: tokens lower-cased, and
-  compounds split on both sides as in fairseq's ``compound_split_bleu.sh``. It is never comparable
-  with the first.
+* ``paper_bleu`` is what the papers on IWSLT14 and WMT14 print, on request only: of tokens whose
+  compounds are split on both sides as in fairseq's ``compound_split_bleu.sh``. Case counts on WMT14
+  and not on IWSLT14, whose text the papers lower-case. It is never comparable with the first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ __all__ = [
     "split_compounds",
 ]
 
-Protocol = Literal["paper"]
+Protocol = Literal["iwslt14", "wmt14"]
+"""Whose ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""
 
 FEWEST_SAMPLES = 40
 COMPOUND = re.compile(rb"(\S)-(\S)")
@@ -47,14 +48,15 @@ def split_compounds(line: str) -> str:
 
 
 class PaperBLEU(BLEU):
-    """BLEU on lower-cased tokens with compounds split.
+    """BLEU on tokens with compounds split.
 
     Args:
         tokenised: Whether the lines are tokenised already; 13a does it otherwise.
+        lowercase: Whether case counts for nothing.
     """
 
-    def __init__(self, tokenised: bool) -> None:
-        super().__init__(lowercase=True, tokenize=_tokenizer(tokenised), force=True)
+    def __init__(self, tokenised: bool, lowercase: bool) -> None:
+        super().__init__(lowercase=lowercase, tokenize=_tokenizer(tokenised), force=True)
 
     def _preprocess_segment(self, sent: str) -> str:
         return split_compounds(super()._preprocess_segment(sent))
@@ -144,7 +146,7 @@ def score(
         translations: One sentence each.
         references: The translation of each sentence that counts as right.
         tokenised: Whether the lines are tokenised already, words with spaces between.
-        protocol: ``paper`` adds ``paper_bleu``.
+        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
         lowercase: Whether case counts for nothing; the signatures say so.
     """
     _check_lines(translations, references)
@@ -172,7 +174,7 @@ def paired_bootstrap(
         others: Translations of each other system.
         references: The translation of each sentence that counts as right.
         tokenised: Whether the lines are tokenised already, words with spaces between.
-        protocol: ``paper`` adds ``paper_bleu``.
+        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
         samples: How often the corpus is resampled; the least p is 1 / (samples + 1).
         seed: Of the resamples.
         lowercase: Whether case counts for nothing.
@@ -199,16 +201,21 @@ def _tokenizer(tokenised: bool) -> str:
 
 
 def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dict[str, Any]:
-    if protocol not in (None, "paper"):
-        raise ValueError(f"unknown protocol {protocol!r}: choose paper or None")
+    if protocol not in (None, *get_args(Protocol)):
+        known = ", ".join(get_args(Protocol))
+        raise ValueError(f"unknown protocol {protocol!r}: choose from {known}, or None")
     bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
     metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
-    return metrics if protocol is None else {**metrics, "paper_bleu": PaperBLEU(tokenised)}
+    if protocol is None:
+        return metrics
+    return {**metrics, "paper_bleu": PaperBLEU(tokenised, lowercase or protocol == "iwslt14")}
 
 
 def _check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
     if not references:
         raise ValueError("there are no references: one line or more is needed")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
     if len(translations) != len(references):
         raise ValueError(
             f"{len(translations)} translations of {len(references)} references: "

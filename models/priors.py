@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -75,8 +76,8 @@ class Independent(Prior):
     """
 
     def __init__(self, scale: float = 1.0, learned_scale: bool = False) -> None:
-        if scale <= 0:
-            raise ValueError(f"prior.scale must be positive, got {scale}")
+        if not 0 < scale < math.inf:
+            raise ValueError(f"prior.scale must be positive and finite, got {scale}")
         self.scale, self.learned_scale = scale, learned_scale
 
     def __call__(self, block: Block) -> Family:

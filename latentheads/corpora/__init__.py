@@ -1,7 +1,10 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
 from latentheads.corpora.batches import batches, windows
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, grammar, grammar_sources
+from latentheads.corpora.mixed import grammar_tasks, parallel_tasks
+from latentheads.corpora.parallel import parallel
+from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.stream import Place, Stream, Update
 from latentheads.corpora.tasks import Mixture, Task
@@ -19,5 +22,11 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
+    "grammar",
+    "grammar_sources",
+    "grammar_tasks",
+    "parallel",
+    "parallel_tasks",
+    "prose",
     "windows",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
-from latentheads.corpora import grammar as synchronous
+from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
@@ -47,6 +47,10 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    def __repr__(self) -> str:
+        tasks = "" if self.mixture is None else f", {len(self.mixture.tasks)} tasks"
+        return f"Part({len(self):,} {self.unit}, {self.tokens:,} target tokens{tasks})"
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -123,6 +127,11 @@ class Corpus:
     target: Vocabulary
     source: Vocabulary | None = None
 
+    def __repr__(self) -> str:
+        names = ("train", "valid", "test", "target", "source")
+        shown = (f"{name}={getattr(self, name)!r}" for name in names)
+        return f"Corpus({self.name!r}, {', '.join(shown)})"
+
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks that it mixes; none where nobody named any."""
@@ -147,7 +156,7 @@ class Corpus:
 def grammar(
     sentences: int = 20_000,
     held_out: int = 500,
-    language: str = next(iter(synchronous.LANGUAGES)),
+    language: str = next(iter(LANGUAGES)),
     domains: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> Corpus:
@@ -170,7 +179,7 @@ def grammar(
     target = Words.count(" ".join(sentence.target) for sentence in train)
     half = len(rest) // 2
 
-    def part(chosen: Sequence[synchronous.Sentence]) -> Part:
+    def part(chosen: Sequence[Sentence]) -> Part:
         references = [" ".join(sentence.target) for sentence in chosen]
         targets = target.encode_all(references)
         sources = source.encode_all(" ".join(sentence.source) for sentence in chosen)
@@ -202,12 +211,12 @@ def grammar_sources(
         domains: Proportion of each domain; None mixes both equally.
         seed: Seed of the draw.
     """
-    language = next(iter(synchronous.LANGUAGES))
+    language = next(iter(LANGUAGES))
     drawn = _draw(sentences, 2 * held_out, language, domains, seed)
     words = Words.count(" ".join(sentence.source) for sentence in drawn[:sentences])
-    proportions = domains or dict.fromkeys(synchronous.DOMAINS, 1 / len(synchronous.DOMAINS))
+    proportions = domains or dict.fromkeys(DOMAINS, 1 / len(DOMAINS))
 
-    def part(chosen: Sequence[synchronous.Sentence], known: bool = True) -> Part:
+    def part(chosen: Sequence[Sentence], known: bool = True) -> Part:
         references = [" ".join(sentence.source) for sentence in chosen]
         targets = words.encode_all(references)
         exact = [_log_p(sentence.source, proportions) for sentence in chosen] if known else None
@@ -225,10 +234,10 @@ def grammar_sources(
 
 def _draw(
     sentences: int, more: int, language: str, domains: Mapping[str, float] | None, seed: int
-) -> list[synchronous.Sentence]:
+) -> list[Sentence]:
     if sentences < 1 or more < 1:
         raise ValueError("sentences and held_out must be positive")
-    return synchronous.sample(sentences + more, language=language, domains=domains, seed=seed)
+    return sample(sentences + more, language=language, domains=domains, seed=seed)
 
 
 def _known(truth: list[float], *sides: Rows) -> list[float] | None:
@@ -238,6 +247,6 @@ def _known(truth: list[float], *sides: Rows) -> list[float] | None:
 
 def _log_p(source: Sequence[str], proportions: Mapping[str, float]) -> float:
     """Log sum_d p(d) p(x | d)."""
-    given = synchronous.log_p_sources(source)
+    given = log_p_sources(source)
     total = sum(proportions.values())
     return math.log(sum(p / total * math.exp(given[d]) for d, p in proportions.items()))

@@ -43,6 +43,7 @@ class HubCorpus:
         files: Pattern of the files where the repository does not say it itself; may hold
             ``{config}`` and ``{split}``.
         several: Whether the target is a list of references, and the source one of sentences.
+        cased: Whether published scores mind case.
     """
 
     path: str
@@ -53,6 +54,7 @@ class HubCorpus:
     revision: str | None = None
     files: str | None = None
     several: bool = False
+    cased: bool = True
 
 
 def _converted(path: str, config: str) -> HubCorpus:
@@ -60,8 +62,8 @@ def _converted(path: str, config: str) -> HubCorpus:
 
 
 HUB: dict[str, HubCorpus] = {
-    "multi30k": HubCorpus("bentrevett/multi30k", column=""),
-    "iwslt14": _converted("bbaaaa/iwslt14-de-en", "de-en"),
+    "multi30k": HubCorpus("bentrevett/multi30k", column="", cased=False),
+    "iwslt14": replace(_converted("bbaaaa/iwslt14-de-en", "de-en"), cased=False),
     "iwslt17": _converted("IWSLT/iwslt2017", "iwslt2017-de-en"),
     "wmt14": HubCorpus("wmt/wmt14", "de-en", streaming=True),
     "gigaword": replace(_converted("Harvard/gigaword", "default"), column=""),

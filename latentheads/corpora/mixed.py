@@ -10,10 +10,9 @@ from itertools import chain
 import numpy as np
 
 from latentheads.batch import UNK
-from latentheads.corpora import grammar as synchronous
 from latentheads.corpora.cleaning import USUAL, Cleaning, clean
 from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.grammar import Sentence
+from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, sample
 from latentheads.corpora.parallel import learn
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
@@ -77,6 +76,8 @@ def parallel_tasks(
         for task, text in zip(mixture.tasks, texts, strict=True):
             if not text.pairs:
                 raise ValueError(f"{name} has no pair in {part} of {task.name}")
+            if not any(right.strip() for _, right in text.pairs):
+                raise ValueError(f"{name} has no word in the targets of {part} of {task.name}")
     source, target = learn(
         [pair for text in train for pair in text.pairs], types, joint, lowercase, tokenised
     )
@@ -167,10 +168,10 @@ def grammar_tasks(
     _check(mixture, sizes, held_out)
     languages = dict.fromkeys(chain(*((task.source, task.target) for task in mixture.tasks)))
     several = any(task.domain for task in mixture.tasks)
-    spread = len(synchronous.DOMAINS) if several else 1
+    spread = len(DOMAINS) if several else 1
     trained = spread * max(sizes) + (10 * math.isqrt(max(sizes)) + 20) * (spread - 1)
     drawn = {
-        language: synchronous.sample(trained + 8 * spread * held_out, language=language, seed=seed)
+        language: sample(trained + 8 * spread * held_out, language=language, seed=seed)
         for language in languages
         if language != ENGLISH
     }
@@ -194,7 +195,7 @@ def grammar_tasks(
 def _check(mixture: Mixture, sizes: Sequence[int], held_out: int) -> None:
     if min(*sizes, held_out) < 1:
         raise ValueError("sentences and held_out must be positive")
-    accepted = (ENGLISH, *synchronous.LANGUAGES)
+    accepted = (ENGLISH, *LANGUAGES)
     for task in mixture.tasks:
         for language in (task.source, task.target):
             if language not in accepted:
@@ -202,10 +203,10 @@ def _check(mixture: Mixture, sizes: Sequence[int], held_out: int) -> None:
                     f"unknown language {language!r} of task {task.name}: choose from "
                     f"{', '.join(accepted)}"
                 )
-        if task.domain and task.domain not in synchronous.DOMAINS:
+        if task.domain and task.domain not in DOMAINS:
             raise ValueError(
                 f"unknown domain {task.domain!r} of task {task.name}: choose from "
-                f"{', '.join(synchronous.DOMAINS)}"
+                f"{', '.join(DOMAINS)}"
             )
 
 

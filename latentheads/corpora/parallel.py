@@ -65,6 +65,8 @@ def parallel(
         found = _encode(pairs, source, target, max_source, references=True, several=several)
         if not len(found):
             raise ValueError(f"{name} has no pair in {part}")
+        if not any(line.strip() for line in found.references):
+            raise ValueError(f"{name} has no word in the targets of {part}")
         return found
 
     return Corpus(

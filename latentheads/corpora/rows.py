@@ -65,6 +65,9 @@ class Rows(Sequence[NDArray[np.int32]]):
     def __len__(self) -> int:
         return len(self.ends)
 
+    def __repr__(self) -> str:
+        return f"Rows({len(self):,} rows, {len(self.tokens):,} tokens)"
+
     @property
     def starts(self) -> NDArray[np.int64]:
         """Where each begins."""

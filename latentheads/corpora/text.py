@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",
 """What the file of each part may be called before its first dot, in order of preference."""
 
 BYTE_ORDER = b"\xef\xbb\xbf"
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""The byte order marks of UTF-16 (and, with zeros behind, of UTF-32), which is not read."""
 
 LISTED = 12
 """Files of a folder that an error names at most."""
@@ -51,8 +55,13 @@ def lines_of(path: str | Path) -> Iterator[str]:
 
 def _text(line: bytes, path: Path, number: int) -> str:
     """The text of a line, without its end."""
+    if number == 1 and line.startswith(UTF_16):
+        raise ValueError(f"{path} is UTF-16 or UTF-32: convert the file to UTF-8")
     if b"\0" in line:
-        raise ValueError(f"{path}, line {number}: a NUL byte; text has none")
+        raise ValueError(
+            f"{path}, line {number}: a NUL byte; text in UTF-8 has none, text in UTF-16 has: "
+            "convert the file to UTF-8"
+        )
     try:
         return line.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as reason:
@@ -73,13 +82,16 @@ def find(folder: str | Path, part: str, language: str, stem: str | None = None) 
             ``test_2016_flickr.de``.
 
     Raises:
-        ValueError: There is no such file.
+        ValueError: There is no such file, or a folder in its place.
     """
     folder = Path(folder)
     names = [name for s in _stems(part, stem) for name in _names(s, language)]
     for name in names:
         if (folder / name).is_file():
             return folder / name
+        if os.path.lexists(folder / name):
+            what = "a folder" if (folder / name).is_dir() else "a link to nothing, or a device"
+            raise ValueError(f"{folder / name} is {what}, not a file")
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}, where {names[0]} was looked for")
     raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_listed(folder)}")

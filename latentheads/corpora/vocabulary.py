@@ -26,6 +26,9 @@ class Vocabulary(ABC):
     def __len__(self) -> int:
         """Number of types, special tokens included."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} types)"
+
     @abstractmethod
     def encode(self, line: str) -> list[int]:
         """Turns a line into ids, ended by EOS; what is unknown becomes UNK."""

@@ -123,13 +123,13 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    for path, above in (
-        (Path("/proc/nowhere/run"), "/proc"),
-        (tmp_path / "file", tmp_path / "file"),
-        (tmp_path / "file" / "run", tmp_path / "file"),
-        (tmp_path / "link", tmp_path / "link"),
+    for path, why in (
+        (Path("/proc/nowhere/run"), "/proc is not writable"),
+        (tmp_path / "file", f"{tmp_path / 'file'} is no folder"),
+        (tmp_path / "file" / "run", f"{tmp_path / 'file'} is no folder"),
+        (tmp_path / "link", f"{tmp_path / 'link'} is no folder"),
     ):
-        assert refused(path) == f"cannot write the run folder {path}: {above} is not writable"
+        assert refused(path) == f"cannot write the run folder {path}: {why}"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -148,7 +148,21 @@ def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
     typed = [f"--prompt={prompt}" for prompt in ("the", "", "old men")]
     assert say("the\n\nold men\n", *words) == say("", *typed, *words)
     assert say("the\r\n\r\nold men", *words) == say("", *typed, *words)
-    assert say("") == (0, [], "")
+
+
+def test_without_any_prompt_it_says_how_to_give_one(
+    say: Say, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import generate
+
+    line = (
+        "generate.py: error: standard input has no prompt: give --prompt TEXT, or --prompt= to "
+        "begin from nothing\n"
+    )
+    assert say("") == (1, [], line)
+    monkeypatch.setattr(sys, "stdin", None)  # closed, as by <&-
+    assert status_of(generate.main, str(run)) == 1
+    assert capsys.readouterr() == ("", line)
 
 
 class Terminal(io.TextIOWrapper):

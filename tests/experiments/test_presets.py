@@ -142,3 +142,20 @@ def test_published_settings(settings: Any) -> None:
     assert (wmt.decoding.beam, wmt.decoding.length_penalty) == (4, 0.6)
     assert (iwslt.training.average, wmt.training.average) == (0, 10)
     assert {iwslt.label_smoothing, wmt.label_smoothing} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("words", "protocol"),
+    [
+        ("--preset iwslt14", "iwslt14"),
+        ("--preset multi30k", "iwslt14"),
+        ("--preset wmt14", "wmt14"),
+        ("--preset wmt14 --lowercase true", "iwslt14"),
+        ("--preset wmt14 --paper_bleu false", None),
+        ("--data corpus --paper_bleu true", "wmt14"),
+    ],
+)
+def test_the_papers_bleu_minds_case_where_the_papers_did(
+    settings: Any, words: str, protocol: str | None
+) -> None:
+    assert settings(*words.split()).protocol == protocol

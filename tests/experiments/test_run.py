@@ -2,12 +2,15 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 
-from tests.experiments.programs import SHORT, TINY, inside, program
+from guides import GUIDES
+from models import PRIORS
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, program
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tmp_path: Path) -> None:
@@ -132,6 +135,45 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
     assert results["test"]["kl"] == 0
 
 
+OPTIONS = """
+from guides import Guide
+
+class Typed(Guide):
+    def __init__(self, model, start: float): ...
+    def family(self, block): ...
+
+class Untyped(Guide):
+    def __init__(self, model, start=0.5): ...
+    def family(self, block): ...
+
+class Bare(Guide):
+    def __init__(self, model, start): ...
+    def family(self, block): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("Typed", "guide 'my_options:Typed' needs --guide.start"),
+        ("Typed --guide.strt 1", "guide 'my_options:Typed' has no option 'strt'; it has start"),
+        ("Bare", "its option 'start' needs a type or a default, as start: float = 1.0"),
+        ("Bare --guide.start 1", "its option 'start' needs a type or a default, as start: float"),
+        ("Untyped --guide.start x", "error: --guide.start: expected float, got x"),
+        ("Untyped --guide.start true", "error: --guide.start: expected float, got True"),
+    ],
+)
+def test_a_mistake_in_the_options_of_ones_own_guide_costs_one_line(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_options.py").write_text(OPTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_options", raising=False)
+    done = inside("run.py", "--guide", *f"my_options:{words}".split())
+    assert_one_line(done, "run.py")
+    assert message in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -212,7 +254,13 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--latent encoder", "unknown chain 'encoder': choose from all, none, encoder-self"),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
-        ("--guide.hiden 3", "'hiden' is not accepted"),
+        ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
+        ("--prior delta --prior.scale 2", "prior 'delta' has no option 'scale'; it has none"),
+        ("--guide.hidden x", "run.py: error: --guide.hidden: expected int, got x"),
+        ("--guide coda", "'coda' is no guide but a recipe: use --recipe coda"),
+        ("--prior realformer", "'realformer' is no prior but a recipe: use --recipe realformer"),
+        ("--recipe tied", "'tied' is no recipe but a guide: use --guide tied"),
+        ("--recipe multi30k", "'multi30k' is no recipe but a preset: use --preset multi30k"),
         ("--guide.hidden 0", "hidden must be at least 1, got 0"),
         ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
         ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
@@ -229,3 +277,35 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--help", *(f"--guide.help={n}" for n in GUIDES), *(f"--prior.help={n}" for n in PRIORS)],
+)
+def test_help_is_plain_text(words: str) -> None:
+    done = inside("run.py", words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+    assert not {mark for mark in ("``", "\\", ":math:", ":class:") if mark in done.stdout}
+
+
+def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
+    from words import check_untyped
+
+    names: dict = {}
+    exec("class Own:\n    def __init__(self, model, start=0.5, name='x', other=None): ...", names)
+    check_untyped("guide", names["Own"], {"start": 2, "name": "y", "other": 3})
+    with pytest.raises(ValueError, match=r"^--guide\.name: expected str, got 2$"):
+        check_untyped("guide", names["Own"], {"name": 2})
+
+
+def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
+    from command import read_settings
+    from words import expand_words
+
+    assert expand_words([]) == []
+    settings, _ = read_settings([], "run.py", "", lambda parser: None)
+    assert (settings.guide_name, settings.prior_name) == ("cascaded", "independent")
+    assert str(settings.out) == "runs/cascaded-seed0"
+    assert settings.data.data == "grammar"

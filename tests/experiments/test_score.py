@@ -33,11 +33,11 @@ def write(path: Path, lines: list[str]) -> str:
 def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "poor", POOR)]
     out = tmp_path / "scores.json"
-    words = [*runs, "--paper", "--samples", "100", "--seed", "5", "--json", str(out)]
+    words = [*runs, "--paper", "wmt14", "--samples", "100", "--seed", "5", "--json", str(out)]
     done = program("score.py", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "paper", samples=100, seed=5)
+    good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", samples=100, seed=5)
     head, first, second, empty, *signatures = done.stdout.splitlines()
     assert head.split()[:4] == ["run", "BLEU", "[95", "%]"]
     assert first.split()[:2] == [runs[0], f"{good.bleu.score:.2f}"]
@@ -76,6 +76,7 @@ MISTAKES = [
     ("run broken", "broken is no finished run: cannot read its results.json"),
     ("run half", "half has no test.references.txt: run.py writes"),
     ("run other", "other and run have different references"),
+    ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),
     ("text", "text is no run folder: a text file needs --references FILE"),
     ("text --references gone", "cannot read gone: No such file or directory"),
@@ -84,6 +85,7 @@ MISTAKES = [
     ("run --samples 10", "samples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),
     ("run --samples many", "argument --samples: invalid int value: 'many'"),
+    ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
     ("", "the following arguments are required: RUN"),
 ]
@@ -100,6 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "bare").mkdir()
     (path / "bytes").write_bytes(b"\xff\xfe\n")
     write(path / "text", GOOD)
+    write(path / "blank", [""] * len(GOOD))
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,18 @@ every_objective = pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_guide_of_the_table_is_tested() -> None:
     tested = {getattr(make, "func", make) for make in FORMS.values()}
     assert tested == set(GUIDES.values())
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+@pytest.mark.parametrize(
+    ("option", "value"), [("hidden", 0), ("hidden", -1), ("scale", 0.0), ("scale", math.nan)]
+)
+def test_an_option_out_of_range_is_refused_even_where_no_block_uses_it(
+    form: str, option: str, value: float
+) -> None:
+    model = build("language-model", latent=())
+    with pytest.raises(ValueError, match=rf"^guide\.{option} must be .*, got {value}$"):
+        FORMS[form](model, **{option: value})
 
 
 @every_form

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -65,9 +67,9 @@ def test_scale_is_a_number_until_learned() -> None:
     assert torch.allclose(learned, torch.full((HEADS, 1, 1), 0.7))
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
 def test_scale_must_be_positive(value: float) -> None:
-    with pytest.raises(ValueError, match=f"scale must be positive, got {value}"):
+    with pytest.raises(ValueError, match=f"scale must be positive and finite, got {value}"):
         HeadScale(HEADS, value)
 
 

@@ -18,7 +18,7 @@ POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
 
 
 def test_a_perfect_translation_scores_a_hundred() -> None:
-    found = score(RIGHT, RIGHT, protocol="paper")
+    found = score(RIGHT, RIGHT, protocol="iwslt14")
     assert found.bleu == pytest.approx(100)
     assert found.chrf == pytest.approx(100)
     assert found.paper_bleu == pytest.approx(100)
@@ -49,39 +49,45 @@ def test_the_papers_bleu_is_the_bleu_of_its_steps_by_hand() -> None:
     cut = Tokenizer13a()
     texts = [[split_compounds(cut(line).lower()) for line in side] for side in (CLOSE, RIGHT)]
     by_hand = BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score
-    found = score(CLOSE, RIGHT, protocol="paper")
+    found = score(CLOSE, RIGHT, protocol="iwslt14")
     assert found.paper_bleu == pytest.approx(by_hand)
     assert found.bleu == score(CLOSE, RIGHT).bleu != found.paper_bleu
 
 
 def test_the_papers_bleu_gives_credit_for_a_part_of_a_compound() -> None:
-    found = score(["one two three well-read"], ["one two three well-fed"], True, "paper")
+    found = score(["one two three well-read"], ["one two three well-fed"], True, "iwslt14")
     plain = (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25  # no 4-gram of 1: half a match
     cut = (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
     assert found.bleu == pytest.approx(100 * plain)
     assert found.paper_bleu == pytest.approx(100 * cut)
 
 
-def test_only_the_papers_bleu_is_blind_to_case() -> None:
-    found = score(["THE CAT SAT ON IT"], ["the cat sat on it"], protocol="paper")
+def test_case_counts_in_the_papers_bleu_of_wmt14_and_not_of_iwslt14() -> None:
+    shouted, right = ["THE CAT SAT ON IT"], ["the cat sat on it"]
+    found = score(shouted, right, protocol="iwslt14")
     assert found.bleu == 0
     assert found.paper_bleu == pytest.approx(100)
+    cased = score(shouted, right, protocol="wmt14")
+    assert cased.paper_bleu == 0
+    assert "case:mixed|eff:no|tok:13a|smooth:exp|compound:split|" in str(cased.paper_signature)
+    lower = score(shouted, right, protocol="wmt14", lowercase=True)
+    assert lower.paper_bleu == pytest.approx(100)
 
 
 def test_text_is_tokenised_and_tokens_are_not() -> None:
     raw, cut = ["I saw it, once."], ["I saw it , once ."]
     assert score(raw, cut).bleu == pytest.approx(100)
     assert score(raw, cut, tokenised=True).bleu < 50
-    assert score(raw, cut, tokenised=True, protocol="paper").paper_bleu < 50
+    assert score(raw, cut, tokenised=True, protocol="iwslt14").paper_bleu < 50
 
 
 def test_signatures_say_what_was_done() -> None:
-    found = score(CLOSE, RIGHT, protocol="paper")
+    found = score(CLOSE, RIGHT, protocol="iwslt14")
     assert "case:mixed|eff:no|tok:13a|" in found.bleu_signature
     assert "compound" not in found.bleu_signature
     assert "nc:6|nw:0" in found.chrf_signature
     assert "case:lc|eff:no|tok:13a|smooth:exp|compound:split|" in str(found.paper_signature)
-    cut = score(CLOSE, RIGHT, tokenised=True, protocol="paper")
+    cut = score(CLOSE, RIGHT, tokenised=True, protocol="iwslt14")
     assert "case:mixed|eff:no|tok:none|" in cut.bleu_signature
     assert "case:lc|eff:no|tok:none|" in str(cut.paper_signature)
     plain = score(CLOSE, RIGHT)
@@ -108,7 +114,7 @@ def test_scores_are_those_of_sacrebleus_own_program(tmp_path: Path, tokenised: b
 
 
 def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
-    base, poor = paired_bootstrap(RIGHT, [POOR], RIGHT, protocol="paper", samples=200)
+    base, poor = paired_bootstrap(RIGHT, [POOR], RIGHT, protocol="iwslt14", samples=200)
     for name in ("bleu", "chrf", "paper_bleu"):
         assert getattr(base, name).p is None
         assert getattr(poor, name).p == pytest.approx(1 / 201)
@@ -124,8 +130,8 @@ def test_the_bootstrap_does_not_tell_a_system_from_itself_or_a_like_one() -> Non
 
 
 def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> None:
-    (base,) = paired_bootstrap(CLOSE, [], RIGHT, protocol="paper", samples=200, seed=7)
-    whole = score(CLOSE, RIGHT, protocol="paper")
+    (base,) = paired_bootstrap(CLOSE, [], RIGHT, protocol="iwslt14", samples=200, seed=7)
+    whole = score(CLOSE, RIGHT, protocol="iwslt14")
     assert (base.bleu.score, base.chrf.score) == (whole.bleu, whole.chrf)
     assert base.paper_bleu is not None
     assert base.paper_bleu.score == whole.paper_bleu
@@ -159,6 +165,9 @@ def test_mistakes_are_named() -> None:
         score(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="there are no references"):
         score([], [])
+    with pytest.raises(ValueError, match="all 2 references are empty: there is nothing to score"):
+        score(["a", "b"], ["", " "])
+    assert score(["a", "b"], ["", "b"]).chrf > 0
     with pytest.raises(ValueError, match="samples must be at least 40, got 39"):
         paired_bootstrap(["a"], [], ["a"], samples=39)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):

@@ -75,7 +75,7 @@ def test_the_first_block_of_a_chain_has_no_fusion() -> None:
 def test_wrong_priors_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^unknown prior 'nope': choose from delta, .*released$"):
         make_prior("nope")
-    with pytest.raises(ValueError, match="scale must be positive, got 0"):
+    with pytest.raises(ValueError, match="scale must be positive and finite, got 0"):
         make_prior("independent", scale=0.0)
     with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
         make_prior("cascaded", hidden=0)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from latentheads import corpora
 from latentheads.batch import UNK
 from latentheads.corpora.corpus import grammar, grammar_sources
 
@@ -52,3 +53,25 @@ def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
 def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         grammar(sentences=0)
+
+
+def test_corpora_are_made_by_what_the_package_gives() -> None:
+    made = corpora.grammar(sentences=3, held_out=2)
+    assert made.name == "grammar-velu"
+    assert corpora.grammar_sources(sentences=3, held_out=2).source is None
+    tasks = corpora.Mixture((corpora.Task("en", "velu"),))
+    assert len(corpora.grammar_tasks(tasks, [3], held_out=2).train) == 3
+    for name in corpora.__all__:
+        assert callable(getattr(corpora, name)), f"{name} is a module"
+
+
+def test_a_corpus_is_shown_in_one_line() -> None:
+    made = grammar(sentences=2000, held_out=30)
+    tokens = [f"{part.tokens:,}" for part in (made.train, made.valid, made.test)]
+    assert repr(made) == (
+        f"Corpus('grammar-velu', train=Part(2,000 sentences, {tokens[0]} target tokens), "
+        f"valid=Part(30 sentences, {tokens[1]} target tokens), "
+        f"test=Part(30 sentences, {tokens[2]} target tokens), "
+        f"target=Words({len(made.target)} types), source=Words({len(made.source)} types))"
+    )
+    assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"

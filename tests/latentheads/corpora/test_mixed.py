@@ -117,9 +117,10 @@ def test_cleaning_is_counted_for_each_task() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
-def test_a_task_without_text_is_named(name: str) -> None:
+@pytest.mark.parametrize("left", [[], [("la", ""), ("la la", " ")]])
+def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
     def without(part: str, task: Task) -> Iterator[Pair]:
-        return iter([]) if (part, task.target) == (name, "fr") else lines(part, task)
+        return iter(left) if (part, task.target) == (name, "fr") else lines(part, task)
 
     with pytest.raises(ValueError, match="en-fr"):
         parallel_tasks("pets", mixture("de,fr"), without, types=300)

@@ -108,6 +108,7 @@ def test_streams_are_enough() -> None:
         ({"train": [("", "a")]}, "pets has nothing to train on: 0 of 1 training pairs kept"),
         ({"valid": []}, "pets has no pair in valid"),
         ({"test": iter([])}, "pets has no pair in test"),
+        ({"test": [("a", ""), ("b", " ")]}, "pets has no word in the targets of test"),
         ({"types": 3}, "types must be at least 260"),
     ],
 )

@@ -49,7 +49,17 @@ def test_broken_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
     path.write_bytes(b"one\ntwo\nth\xfcee\n")
     assert refused(read_lines, path).startswith(f"{path}, line 3: byte 0xfc is no UTF-8")
     path.write_bytes(b"one\nt\0wo\n")
-    assert refused(read_lines, path) == f"{path}, line 2: a NUL byte; text has none"
+    assert refused(read_lines, path).startswith(f"{path}, line 2: a NUL byte; text in UTF-8 has")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
+def test_another_encoding_is_called_by_its_name(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a"
+    mark = "" if encoding in ("utf-16", "utf-32") else "\ufeff"
+    path.write_bytes(f"{mark}eins\nzwei\n".encode(encoding))
+    assert refused(read_lines, path) == f"{path} is UTF-16 or UTF-32: convert the file to UTF-8"
+    path.write_bytes("eins\nzwei\n".encode("utf-16-le"))
+    assert "line 1: a NUL byte; text in UTF-8 has none, text in UTF-16" in refused(read_lines, path)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -107,6 +117,14 @@ def test_another_stem_is_used_alone(tmp_path: Path) -> None:
     assert find(tmp_path, "test", "de", stem="test_2016") == tmp_path / "test_2016.de"
     write(tmp_path, test_de="x")
     assert "has no mt.de or mt.de.gz; it has" in refused(find, tmp_path, "test", "de", stem="mt")
+
+
+def test_what_is_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.de").mkdir()
+    said = refused(find, tmp_path, "train", "de")
+    assert said == f"{tmp_path / 'train.de'} is a folder, not a file"
+    (tmp_path / "test.de").symlink_to(tmp_path / "gone")
+    assert "test.de is a link to nothing" in refused(find, tmp_path, "test", "de")
 
 
 def test_a_missing_part_says_what_the_folder_has(tmp_path: Path) -> None:
