@@ -44,6 +44,9 @@ RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
 
+TRUTH = ("truth", "truth_sentences", "sentences")
+"""What the corpus says of the test part, and not a recipe."""
+
 FIGURES = (
     *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
     *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
@@ -127,7 +130,7 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
         **_of_tasks(results),
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
-        "truth": test["truth"],
+        **{name: test.get(name) for name in TRUTH},
     }
 
 
@@ -160,7 +163,8 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
     rows = []
     for recipe in recipes:
         mine = runs[runs.recipe == recipe].set_index("seed")
-        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
+        row |= {name: mine[name].iloc[0] for name in TRUTH}
         for name in mine.columns:
             spread = name in FIGURES or name.startswith(SPREAD)
             if spread and not mine[name].isna().any():

@@ -367,7 +367,7 @@ class Run:
 
     def _measure(self, part: Part, parts: Iterable[Batch], samples: int | None = None) -> Report:
         draws = self.settings.samples if samples is None else samples
-        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.log_p)
+        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.truth)
 
     def selection(self) -> dict[str, Any]:
         """Which heads every task speaks with, and the share that two tasks have in common."""

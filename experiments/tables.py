@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pictures import layer_of
@@ -35,7 +35,7 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 def result_table(results: dict[str, Any]) -> str:
     """The one table a run prints, in nats a target token unless a row says otherwise."""
     valid, test = results["valid"], results["test"]
-    k = test["iwae_k"]
+    k = test.get("iwae_k") or valid.get("iwae_k") or "K"
     rows: list[Row] = [("nats per target token", "valid", "test")]
     rows += [
         _row("bound (ELBO)", valid, test, "elbo"),
@@ -44,17 +44,13 @@ def result_table(results: dict[str, Any]) -> str:
         *_kl_rows(results["kl_by_site"]),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
-    if test["truth"] is not None:
-        name = "true log p(y | x)" if "bleu" in test else "true log p(y)"
-        rows.append(_row(name, valid, test, "truth"))
-        gaps = [f"{part['truth'] - part['elbo']:.4f}" for part in (valid, test)]
-        rows.append(("  truth less bound", *gaps))
+    rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
     rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
-    ess = [f"{part['effective_sample_size']:.1f}" for part in (valid, test)]
-    rows.append((f"effective draws of {k}", *ess))
-    if test["pareto_k"] is not None:
-        tails = [f"{100 * part['pareto_k']:.0f} %" for part in (valid, test)]
-        rows.append(("sentences with Pareto k > 0.7", *tails))
+    rows.append(
+        _row(f"effective draws of {k}", valid, test, "effective_sample_size", "{:.1f}".format)
+    )
+    if _known("pareto_k", valid, test):
+        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
     if "bleu" in test:
         rows += _translation_rows(results)
     rows += _perplexity_rows(results.get("perplexity", []))
@@ -63,10 +59,44 @@ def result_table(results: dict[str, Any]) -> str:
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
         chains = results["head_divergence_by_chain"].items()
         rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
-    rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
+    rows.append(_row("target tokens", valid, test, "tokens", "{:,}".format))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
-    rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
+    rows.append(
+        _row("training, target tokens/s", {}, results, "tokens_per_second", "{:,.0f}".format)
+    )
     return aligned(rows)
+
+
+def _known(name: str, *parts: dict[str, Any]) -> bool:
+    """Whether one of the parts has a figure."""
+    return any(part.get(name) is not None for part in parts)
+
+
+def _truth_rows(valid: dict[str, Any], test: dict[str, Any], of: str) -> list[Row]:
+    """The exact log p and what the bound, of the same sentences, lies below it."""
+    if not _known("truth", valid, test):
+        return []
+    parts = (valid, test)
+    gaps = map(_gap, parts)
+    if all(part.get("truth_sentences") == part.get("sentences") for part in parts):
+        rows: list[Row] = [("  truth less bound", *gaps)]
+    else:
+        counts = map(_known_sentences, parts)
+        rows = [
+            ("  sentences that it is known of", *counts),
+            ("  truth less bound, of these sentences", *gaps),
+        ]
+    return [_row(f"true log p({of})", valid, test, "truth"), *rows]
+
+
+def _gap(part: dict[str, Any]) -> str:
+    truth, elbo = part.get("truth"), part.get("truth_elbo", part.get("elbo"))
+    return "" if truth is None or elbo is None else f"{truth - elbo:.4f}"
+
+
+def _known_sentences(part: dict[str, Any]) -> str:
+    known, every = part.get("truth_sentences"), part.get("sentences")
+    return "" if known is None or every is None else f"{known:,} of {every:,}"
 
 
 PERPLEXITIES = {
@@ -112,13 +142,25 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
-    return label, _figure(valid[key]), _figure(test[key])
-
-
 def _figure(value: float) -> str:
     """Four decimals, or two digits of what would not show in them."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _row(
+    label: str,
+    valid: dict[str, Any],
+    test: dict[str, Any],
+    key: str,
+    form: Callable[[Any], str] = _figure,
+) -> Row:
+    """A figure of both parts; nothing where one is missing."""
+    found = (part.get(key) for part in (valid, test))
+    return label, *("" if value is None else form(value) for value in found)
 
 
 def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
