@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 from command import Parser, read_settings
 from data import make_corpus
+from endings import UnfinishedError
 from experiment import Run
 from folder import Folder
 from limits import distinct
+from report import lacking
 from scipy import stats
 from settings import Settings
 from words import split_law
@@ -91,6 +93,8 @@ def run_all(
             print(run.headline(), f"seed {plan.seed}", flush=True)
             run.train()
             results = run.finish()
+        if lacks := lacking(results):
+            raise UnfinishedError(f"the report of {plan.out} lacks {lacks}")
         rows.append(_row(label, results))
     return pd.DataFrame(rows)
 
@@ -173,7 +177,7 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
         paired = interval(list(mine.elbo - base))
         row["difference"], row["difference_low"], row["difference_high"] = paired
         row["parameters"] = int(mine.parameters.iloc[0])
-        row["tokens_per_second"] = float(mine.tokens_per_second.median())
+        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
         rows.append(row)
     return rows
 

@@ -85,14 +85,15 @@ def _truth_label(figures: Mapping[str, Any]) -> str:
     return f"true log p(y | x){some}"
 
 
-def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
+def draw_kl(kl_by_site: dict[str, float | None], path: Path) -> None:
     """Draws the KL of every block."""
     chains = by_chain(kl_by_site)
     figure, axis = plt.subplots(figsize=(7, 3.5), layout="constrained")
     labels: list[str] = []
     for chain, sites in chains.items():
         places = range(len(labels), len(labels) + len(sites))
-        axis.bar(places, [kl_by_site[s] for s in sites], color=COLOURS[chain], label=chain)
+        known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
+        axis.bar(places, known, color=COLOURS[chain], label=chain)
         labels += [site.removesuffix(".logits") for site in sites]
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axis.set_ylabel("KL, nats per target token (test)")

@@ -10,7 +10,7 @@ from pictures import layer_of
 
 from latentheads.names import chain_of
 
-__all__ = ["aligned", "markdown", "result_table", "site_table", "task_table"]
+__all__ = ["aligned", "figure", "markdown", "result_table", "site_table", "task_table"]
 
 Row = tuple[str, ...]
 
@@ -115,7 +115,7 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
             title = title.format(k=test["iwae_k"])
             for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
                 label = f"{title}, by {unit}" if unit == "word" else title
-                cells = (f"{part[unit][name]:.2f}" for part in (valid, test))
+                cells = (figure(part[unit][name], "{:.2f}".format) for part in (valid, test))
                 rows.append((f"    {label}", *cells))
     return rows
 
@@ -142,7 +142,7 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _figure(value: float) -> str:
+def _decimals(value: float) -> str:
     """Four decimals, or two digits of what would not show in them."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
 
@@ -151,27 +151,33 @@ def _share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
+def figure(value: float | None, form: Callable[[Any], str] = _decimals) -> str:
+    """A figure in the form that is asked for; nothing where it is missing."""
+    return "" if value is None else form(value)
+
+
 def _row(
     label: str,
     valid: dict[str, Any],
     test: dict[str, Any],
     key: str,
-    form: Callable[[Any], str] = _figure,
+    form: Callable[[Any], str] = _decimals,
 ) -> Row:
-    """A figure of both parts; nothing where one is missing."""
-    found = (part.get(key) for part in (valid, test))
-    return label, *("" if value is None else form(value) for value in found)
+    """A figure of both parts."""
+    return label, figure(valid.get(key), form), figure(test.get(key), form)
 
 
-def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
-    """KL of each chain, with its layers in one cell."""
-    chains: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for site, kl in kl_by_site.items():
-        chains[chain_of(site)].append((layer_of(site), kl))
+def _kl_rows(kl_by_site: dict[str, float | None]) -> list[Row]:
+    """KL of each chain, with its layers in one cell; nothing of a chain where one is missing."""
+    chains: dict[str, list[str]] = defaultdict(list)
+    for site in sorted(kl_by_site, key=layer_of):
+        chains[chain_of(site)].append(site)
     rows: list[Row] = []
-    for chain, parts in chains.items():
-        layers = " + ".join(_figure(kl) for _, kl in sorted(parts))
-        rows.append((f"    {chain} = {layers}", "", _figure(sum(kl for _, kl in parts))))
+    for chain in dict.fromkeys(map(chain_of, kl_by_site)):
+        known = [kl for site in chains[chain] if (kl := kl_by_site[site]) is not None]
+        if len(known) == len(chains[chain]):
+            layers = " + ".join(map(_decimals, known))
+            rows.append((f"    {chain} = {layers}", "", _decimals(sum(known))))
     return rows
 
 
@@ -179,7 +185,8 @@ def site_table(results: dict[str, Any]) -> str:
     """The KL of every site and how it was computed."""
     rows: list[Row] = [("site", "KL nats/token", "how")]
     how = results["kl_how"]
-    rows += [(site, f"{kl:.3e}", how[site]) for site, kl in results["kl_by_site"].items()]
+    for site, kl in results["kl_by_site"].items():
+        rows.append((site, figure(kl, "{:.3e}".format), how[site]))
     return aligned(rows)
 
 
@@ -210,4 +217,4 @@ def _task_cell(figures: dict[str, Any], name: str) -> str:
         return ""
     if name == "sentences":
         return f"{value:,}"
-    return _figure(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"
+    return _decimals(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"

@@ -72,7 +72,7 @@ class Report:
         """
         share = self.tokens / (tokens or self.tokens)
         names = ("elbo", "iwae", "plug_in")
-        return {name: math.exp(min(700.0, -share * getattr(self, name))) for name in names}
+        return {name: math.exp(min(-share * getattr(self, name), 700.0)) for name in names}
 
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""

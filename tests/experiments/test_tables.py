@@ -77,6 +77,25 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
     assert rows["parameters"] == ["12,345"]
 
 
+def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
+    from tables import site_table
+
+    decoder = {"decoder.1.self.logits": 2.0, "decoder.0.self.logits": 1.0}
+    sites = {"encoder.1.self.logits": None, **decoder}
+    rows = told(kl_by_site=sites)
+    assert rows["decoder-self = 1.0000 + 2.0000"] == ["3.0000"]
+    assert not any(name.startswith("encoder-self =") for name in rows)
+    how = dict.fromkeys(sites, "tied")
+    assert "encoder.1.self.logits" in site_table({"kl_by_site": sites, "kl_how": how})
+
+
+def test_perplexities_survive_a_bound_that_is_no_number() -> None:
+    one = {"mode": "sentences", "iwae_k": 2, "token": dict.fromkeys(("elbo", "iwae", "plug_in"))}
+    rows = told(perplexity=[one | {"word": one["token"]}] * 2)
+    assert rows["perplexity from the bound"] == []
+    assert "true log p(y)" in rows
+
+
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that would have been written."""
@@ -105,16 +124,18 @@ def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str, drawn: l
 
 
 def test_plots_survive_missing_figures(drawn: list[Any]) -> None:
-    from pictures import draw_bound, draw_elbos, draw_sweep
+    from pictures import draw_bound, draw_elbos, draw_kl, draw_sweep
 
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
     draw_bound(records, Path("unwritten"))
     draw_bound([], Path("unwritten"))
+    draw_kl({"encoder.0.self.logits": None, "encoder.1.self.logits": 1.0}, Path("unwritten"))
+    draw_kl({}, Path("unwritten"))
     draw_elbos([{"recipe": "coda", "elbo": -1.5}, {"recipe": "cascaded"}], Path("unwritten"))
     rows = [{"recipe": "coda", "heads": 2, "elbo": -1.0}, {"recipe": "coda", "heads": 4}]
     draw_sweep(rows, Path("unwritten"))
     for figure in drawn:
         figure.draw_without_rendering()
         plt.close(figure)
-    assert len(drawn) == 4
+    assert len(drawn) == 6
