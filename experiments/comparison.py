@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 from command import Parser, read_settings
 from data import make_corpus
+from endings import UnfinishedError
 from experiment import Run
 from folder import Folder
 from limits import distinct
+from report import lacking
 from scipy import stats
 from settings import Settings
 from words import split_law
@@ -43,6 +45,9 @@ OF_SETS = {"--families": ""}
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
+
+TRUTH = ("truth", "truth_sentences", "sentences")
+"""What the corpus says of the test part, and not a recipe."""
 
 FIGURES = (
     *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
@@ -88,6 +93,8 @@ def run_all(
             print(run.headline(), f"seed {plan.seed}", flush=True)
             run.train()
             results = run.finish()
+        if lacks := lacking(results):
+            raise UnfinishedError(f"the report of {plan.out} lacks {lacks}")
         rows.append(_row(label, results))
     return pd.DataFrame(rows)
 
@@ -127,7 +134,7 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
         **_of_tasks(results),
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
-        "truth": test["truth"],
+        **{name: test.get(name) for name in TRUTH},
     }
 
 
@@ -160,7 +167,8 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
     rows = []
     for recipe in recipes:
         mine = runs[runs.recipe == recipe].set_index("seed")
-        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine), "truth": mine.truth.iloc[0]}
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
+        row |= {name: mine[name].iloc[0] for name in TRUTH}
         for name in mine.columns:
             spread = name in FIGURES or name.startswith(SPREAD)
             if spread and not mine[name].isna().any():
@@ -169,7 +177,7 @@ def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
         paired = interval(list(mine.elbo - base))
         row["difference"], row["difference_low"], row["difference_high"] = paired
         row["parameters"] = int(mine.parameters.iloc[0])
-        row["tokens_per_second"] = float(mine.tokens_per_second.median())
+        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
         rows.append(row)
     return rows
 

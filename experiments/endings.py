@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["ending", "leave", "streaming"]
+__all__ = ["UnfinishedError", "ending", "in_a_line", "lacks_memory", "leave", "streaming"]
 
 MISTAKES = (ValueError, TypeError)
+
+NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
+"""How torch says that there is too little memory; its errors are of no class of their own."""
+
+
+class UnfinishedError(Exception):
+    """A part of the work is not done, by no mistake of the user's."""
+
+
+PLAIN = (*MISTAKES, FloatingPointError, OSError, UnfinishedError)
+"""Errors whose words suffice; the others are named too."""
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
@@ -37,15 +49,40 @@ def ending(
     try:
         yield
     except mistakes as mistake:
-        leave(program, f"error: {_line(mistake)}")
-    except (FloatingPointError, OSError) as reason:
-        leave(program, "; ".join([f"error: {reason}", *([trouble] if trouble else [])]), 1)
+        leave(program, f"error: {in_a_line(mistake)}")
+    except (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError) as reason:
+        if isinstance(reason, RuntimeError) and not lacks_memory(reason):
+            raise
+        said = f"error: {in_a_line(reason)}"
+        leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
         leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
 
 
-def _line(mistake: Exception) -> str:
-    return " ".join(str(mistake).splitlines())
+def lacks_memory(reason: BaseException) -> bool:
+    """Whether there was too little memory for what was asked of the machine."""
+    said = isinstance(reason, RuntimeError) and any(words in str(reason) for words in NO_MEMORY)
+    return said or isinstance(reason, MemoryError)
+
+
+def in_a_line(reason: BaseException) -> str:
+    """What an error says, in one line; of too little memory, how much was asked for."""
+    said = " ".join(str(reason).splitlines())
+    if lacks_memory(reason):
+        return f"out of memory{_asked_for(said)}"
+    if isinstance(reason, PLAIN) and said:
+        return said
+    return f"{type(reason).__name__}: {said}".removesuffix(": ")
+
+
+def _asked_for(said: str) -> str:
+    """How much memory was asked for, where an error says it."""
+    found = re.search(r"allocate ([\d.]+) (\w+)", said)
+    if found is None:
+        return ""
+    number, unit = found.groups()
+    size = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
+    return f": {size} asked for at once"
 
 
 @contextmanager
@@ -61,6 +98,10 @@ def streaming(program: str) -> Iterator[None]:
         yield
     except ValueError as mistake:
         leave(program, f"error: {mistake}", 1)
+    except (MemoryError, RuntimeError) as reason:
+        if not lacks_memory(reason):
+            raise
+        leave(program, f"error: {in_a_line(reason)}", 1)
     except OSError as trouble:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(trouble, BrokenPipeError):

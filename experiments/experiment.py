@@ -12,12 +12,13 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from data import make_corpus
 from decoding import translate
+from endings import UnfinishedError
 from folder import HEADS, Folder
 from loading import lose_heads, make_model, read_heads, vocabularies_to_json
 from pictures import (
@@ -27,6 +28,7 @@ from pictures import (
     draw_selection,
     draw_selection_history,
 )
+from report import Section, complete, finite
 from settings import Settings
 from start import begin_with, load_start
 from tqdm import tqdm
@@ -125,6 +127,8 @@ class Run:
         self.stale = 0
         self.line: Any = None
         self.reported, self.averaged = 0, 0
+        self._reports: dict[str, Report] = {}
+        self._written: list[str] | None = None
         self.digest = self._digest()
         if begun:
             begin_with(begun, settings, self.corpus, self.model, self.guide)
@@ -192,7 +196,7 @@ class Run:
         training = self.settings.training
         report = self._evaluate(self.corpus.valid, samples=1)
         figures = report.figures()
-        value = figures[training.metric.replace("-", "_")]
+        value = getattr(report, training.metric.replace("-", "_"))
         if not math.isfinite(value):
             raise FloatingPointError(
                 f"step {progress.step}: {training.metric} on validation is not finite"
@@ -200,7 +204,7 @@ class Run:
         record = {**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site}
         if probabilities := selection_probabilities(self.guide):
             record["selection"] = {n: p.tolist() for n, p in probabilities.items()}
-        self.folder.append(record)
+        self.folder.append(finite(record))
         self.line.set_postfix_str(
             f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
             f"nats/token, {progress.tokens_per_second:,.0f} tokens/s"
@@ -366,7 +370,7 @@ class Run:
 
     def _measure(self, part: Part, parts: Iterable[Batch], samples: int | None = None) -> Report:
         draws = self.settings.samples if samples is None else samples
-        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.log_p)
+        return evaluate(self.model, self.guide, parts, draws, self.settings.seed, part.truth)
 
     def selection(self) -> dict[str, Any]:
         """Which heads every task speaks with, and the share that two tasks have in common."""
@@ -391,20 +395,30 @@ class Run:
         return found
 
     def finish(self) -> dict[str, Any]:
-        """Reports on validation and test, writes and returns the results, and draws the plots."""
-        settings = self.settings
-        valid = self._evaluate(self.corpus.valid, settings.samples)
-        test = self._evaluate(self.corpus.test, settings.samples)
+        """Reports on validation and test, writes and returns the results, and draws the plots.
+
+        A section that fails stands with its reason under ``missing``; all the others are written.
+        """
         text = self.corpus.source is None
-        scores, written = ({}, []) if text else self.translations()
-        tasks = self.by_task(written)
-        shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
-        long = settings.data.block > 0
-        with Selected(self.guide):
-            heads = divergence(self.model, islice(shown, DIVERGENCE_BLOCKS if long else None))
+        results = self._facts()
+        sections: dict[str, Section] = {
+            "valid": lambda: {"valid": self._reported("valid").figures()},
+            "test": self._test,
+            **({"perplexity": self._perplexity} if text else {"translations": self._translated}),
+            **({"tasks": self._tasks} if self.corpus.tasks else {}),
+            "head divergence": self._divergence,
+            "selection": lambda: {"selection": self.selection()},
+            "plots": lambda: self._draw(results),
+        }
+        complete(results, sections, self._keep)
+        self.folder.release()
+        return results
+
+    def _facts(self) -> dict[str, Any]:
+        """What is known of the run without a report."""
+        settings = self.settings
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
-        selection = self.selection()
-        results = {
+        return {
             "recipe": settings.recipe,
             "guide": settings.guide_name,
             "select": settings.selecting.select,
@@ -416,31 +430,67 @@ class Run:
             "averaged": self.averaged,
             "parameters": sum(self.parameters().values()),
             "tokens_per_second": _median(speeds),
-            "head_divergence": heads.average(),
-            "head_divergence_by_chain": {
-                chain: value for chain in CHAINS if (value := heads.average(chain)) is not None
-            },
-            "valid": valid.figures(),
-            "test": {**test.figures(), **scores},
-            "tasks": tasks,
-            "average": average(tasks),
-            "perplexity": self.perplexities(valid, test) if text else [],
+            "head_divergence": None,
+            "head_divergence_by_chain": {},
+            "valid": {},
+            "test": {},
+            "tasks": {},
+            "average": {},
+            "perplexity": [],
             "decoding": asdict(settings.decoding),
-            "kl_by_site": test.kl_by_site,
-            "kl_how": test.how,
-            "selection": selection,
+            "kl_by_site": {},
+            "kl_how": {},
+            "selection": {},
             "versions": {"torch": torch.__version__, "device": self.device.type},
         }
-        draw_bound(self.folder.metrics(), self.folder.path / "bound.png")
-        draw_kl(test.kl_by_site, self.folder.path / "kl.png")
-        draw_divergence(heads, self.folder.path / "divergence.png")
-        if selection:
-            draw_selection(selection, self.folder.path / "selection.png")
-            history = self.folder.path / "selection-history.png"
-            draw_selection_history(self.folder.metrics(), selection, history)
+
+    def _keep(self, results: dict[str, Any]) -> None:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
-        self.folder.release()
-        return results
+
+    def _reported(self, name: Literal["valid", "test"]) -> Report:
+        """The report on a part, made once."""
+        if name not in self._reports:
+            part = getattr(self.corpus, name)
+            self._reports[name] = self._evaluate(part, self.settings.samples)
+        return self._reports[name]
+
+    def _test(self) -> dict[str, Any]:
+        test = self._reported("test")
+        return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how}
+
+    def _perplexity(self) -> dict[str, Any]:
+        valid, test = self._reported("valid"), self._reported("test")
+        return {"perplexity": self.perplexities(valid, test)}
+
+    def _translated(self) -> dict[str, Any]:
+        scores, self._written = self.translations()
+        return {"test": scores}
+
+    def _tasks(self) -> dict[str, Any]:
+        if self._written is None:
+            raise UnfinishedError("the test part is not translated")
+        tasks = self.by_task(self._written)
+        return {"tasks": tasks, "average": average(tasks)}
+
+    def _divergence(self) -> dict[str, Any]:
+        """How far apart the heads are, and the plot of it."""
+        shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
+        blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
+        with Selected(self.guide):
+            heads = divergence(self.model, islice(shown, blocks))
+        draw_divergence(heads, self.folder.path / "divergence.png")
+        chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
+        return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
+
+    def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Draws the plots; adds nothing to the results."""
+        records, path = self.folder.metrics(), self.folder.path
+        draw_bound(records, path / "bound.png")
+        draw_kl(results["kl_by_site"], path / "kl.png")
+        if results["selection"]:
+            draw_selection(results["selection"], path / "selection.png")
+            draw_selection_history(records, results["selection"], path / "selection-history.png")
+        return {}
 
 
 def choose_trained(settings: Settings, model: HeadModel, guide: Any) -> None:
@@ -455,9 +505,9 @@ def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
     return {
         name: math.fsum(figures[name] for figures in tasks.values()) / len(tasks)
         for name in AVERAGED
-        if tasks and all(figures[name] is not None for figures in tasks.values())
+        if tasks and all(figures.get(name) is not None for figures in tasks.values())
     }
 
 
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else 0.0
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

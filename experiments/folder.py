@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from report import lacking
 
 __all__ = ["HEADS", "Folder"]
 
@@ -66,14 +67,14 @@ class Folder:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """What a finished run wrote; None where that is missing or broken."""
+        """What a finished run wrote; None where that is missing, broken, or lacks a section."""
         if self.fresh:
             return None
         try:
             found = json.loads((self.path / "results.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and not lacking(found) else None
 
     @property
     def resumable(self) -> bool:

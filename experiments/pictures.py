@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +59,13 @@ def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
         ("log_likelihood", "expected log-likelihood", "--"),
         ("plug_in", "plug-in network (no bound)", ":"),
     ):
-        values = [-record["valid"][name] for record in records]
+        values = _minus(record["valid"].get(name) for record in records)
         axis.plot(steps, values, style, marker=".", label=label)
-    objective = [-record["objective"] for record in records]
+    objective = _minus(record["objective"] for record in records)
     axis.plot(steps, objective, color="0.7", label="training objective (no bound)", zorder=0)
-    truth = records[-1]["valid"]["truth"]
-    if truth is not None:
-        axis.axhline(-truth, color="black", linewidth=0.8, label="true log p(y | x)")
+    last = records[-1]["valid"] if records else {}
+    if last.get("truth") is not None:
+        axis.axhline(-last["truth"], color="black", linewidth=0.8, label=_truth_label(last))
     axis.set_yscale("log")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
@@ -71,14 +73,27 @@ def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
-def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
+def _minus(values: Iterable[float | None]) -> list[float]:
+    """The values negated; NaN, which is not drawn, for one that is missing."""
+    return [math.nan if value is None else -value for value in values]
+
+
+def _truth_label(figures: Mapping[str, Any]) -> str:
+    """What the line of the truth is called; it may be that of some sentences alone."""
+    known, every = figures.get("truth_sentences"), figures.get("sentences")
+    some = "" if known in (None, every) else f" of {known:,} of {every:,} sentences"
+    return f"true log p(y | x){some}"
+
+
+def draw_kl(kl_by_site: dict[str, float | None], path: Path) -> None:
     """Draws the KL of every block."""
     chains = by_chain(kl_by_site)
     figure, axis = plt.subplots(figsize=(7, 3.5), layout="constrained")
     labels: list[str] = []
     for chain, sites in chains.items():
         places = range(len(labels), len(labels) + len(sites))
-        axis.bar(places, [kl_by_site[s] for s in sites], color=COLOURS[chain], label=chain)
+        known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
+        axis.bar(places, known, color=COLOURS[chain], label=chain)
         labels += [site.removesuffix(".logits") for site in sites]
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axis.set_ylabel("KL, nats per target token (test)")
@@ -129,7 +144,8 @@ def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
 
     Args:
         rows: One dictionary a recipe with ``recipe`` and ``NAME``, ``NAME_low``, ``NAME_high`` for
-            elbo, log_likelihood, iwae and plug_in; ``truth`` may be None.
+            elbo, log_likelihood, iwae and plug_in; any of them may be missing, and ``truth``, with
+            ``truth_sentences`` of ``sentences`` whose truth it is.
         path: Where to write.
     """
     figure, axis = plt.subplots(figsize=(1.5 + 1.3 * len(rows), 4.5), layout="constrained")
@@ -141,15 +157,16 @@ def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
         ("plug_in", "plug-in (no bound)", "x", "0.5"),
     )
     for shift, (name, label, marker, colour) in zip(np.linspace(-0.24, 0.24, 4), styles):
-        middle = np.array([row[name] for row in rows])
-        low = middle - np.array([row[f"{name}_low"] for row in rows])
-        high = np.array([row[f"{name}_high"] for row in rows]) - middle
+        ends = (name, f"{name}_low", f"{name}_high")
+        values = (np.array([row.get(end, np.nan) for row in rows]) for end in ends)
+        middle, least, most = values
+        low, high = middle - least, most - middle
         spread = np.nan_to_num(np.stack([low, high])).clip(0)
         axis.errorbar(
             places + shift, middle, spread, fmt=marker, color=colour, label=label, capsize=3
         )
     if rows[0].get("truth") is not None:
-        axis.axhline(rows[0]["truth"], color="black", linewidth=0.8, label="true log p(y | x)")
+        axis.axhline(rows[0]["truth"], color="black", linewidth=0.8, label=_truth_label(rows[0]))
     axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
     axis.set_ylabel("nats per target token (test)")
     axis.legend(frameon=False, fontsize=8)
@@ -298,7 +315,7 @@ def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
             ("elbo", "bound (ELBO), nats per target token (test)"),
             ("parameters", "parameters"),
         )
-        if name in rows[0]
+        if any(name in row for row in rows)
     ]
     figure, axes = plt.subplots(
         1, len(shown), figsize=(3.8 * len(shown), 3.8), layout="constrained", squeeze=False
@@ -307,7 +324,7 @@ def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
     for axis, (name, label) in zip(axes.flat, shown):
         for recipe in recipes:
             mine = [row for row in rows if row["recipe"] == recipe]
-            middle = np.array([row[name] for row in mine], dtype=float)
+            middle = np.array([row.get(name, np.nan) for row in mine], dtype=float)
             ends = [[row.get(f"{name}_{end}", np.nan) for row in mine] for end in ("low", "high")]
             spread = np.nan_to_num(np.abs(np.array(ends, dtype=float) - middle))
             heads = [row["heads"] for row in mine]

@@ -21,7 +21,8 @@ from limits import check_least, check_seed, whole_numbers
 from loading import Loaded, check_vocabulary, load_finished
 from pictures import draw_pruning
 from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
-from tables import aligned
+from report import finite
+from tables import aligned, figure
 from torch import Tensor
 from words import chains_of
 
@@ -155,9 +156,10 @@ def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[P
 
 
 def _line(found: Pruned) -> str:
+    plug_in, elbo = (figure(found.valid[name]) for name in ("plug_in", "elbo"))
     parts = [
         f"{found.heads} heads, {found.parameters:,} parameters",
-        f"validation {found.valid['plug_in']:.4f} plug-in, {found.valid['elbo']:.4f} bound",
+        f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
     ]
     if "bleu" in found.test:
         parts.append(f"BLEU {found.test['bleu']:.2f}")
@@ -166,21 +168,20 @@ def _line(found: Pruned) -> str:
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    rows = [("heads", "parameters", "plug-in", "bound", "BLEU", "tokens/s", "speed")]
-    for each in points:
-        bleu = each["test"]["bleu"]
-        rows.append(
-            (
-                str(each["heads"]),
-                f"{each['parameters']:,}",
-                f"{each['valid']['plug_in']:.4f}",
-                f"{each['valid']['elbo']:.4f}",
-                "" if bleu is None else f"{bleu:.2f}",
-                f"{each['tokens_per_second']:,.0f}",
-                f"{each['speed']:.2f}",
-            )
-        )
-    return aligned(list(rows))
+    titles = ("heads", "parameters", "plug-in", "bound", "BLEU", "tokens/s", "speed")
+    return aligned([titles, *map(_row, points)])
+
+
+def _row(point: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(point["heads"]),
+        f"{point['parameters']:,}",
+        figure(point["valid"]["plug_in"]),
+        figure(point["valid"]["elbo"]),
+        figure(point["test"]["bleu"], "{:.2f}".format),
+        f"{point['tokens_per_second']:,.0f}",
+        f"{point['speed']:.2f}",
+    )
 
 
 def write(
@@ -196,7 +197,7 @@ def write(
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     said["decoding"] = asdict(run.settings.decoding)
     said["device"] = run.model.device.type
-    text = json.dumps({**said, "curve": points}, indent=2) + "\n"
+    text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     (out / "curve.json").write_text(text, encoding="utf-8")
     draw_pruning(points, out / "curve.png")
     return points

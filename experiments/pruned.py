@@ -18,6 +18,7 @@ from experiment import EVALUATION_TOKENS
 from folder import HEADS, Folder
 from gates import Gates
 from loading import Loaded
+from report import finite
 
 from latentheads import checkpoints
 from latentheads.batch import Batch
@@ -76,9 +77,8 @@ def smaller(run: Loaded, kept: dict[str, list[int]]) -> Pruned:
 def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> None:
     """Evaluates a network on validation and test, and translates the latter."""
     for part, figures in ((valid, found.valid), (test, found.test)):
-        truth = None if part.truth is None else sum(part.truth)
         parts = batches(part, EVALUATION_TOKENS)
-        report = evaluate(found.model, found.guide, parts, 1, seed, truth)
+        report = evaluate(found.model, found.guide, parts, 1, seed, part.truth)
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
@@ -157,7 +157,7 @@ def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], 
             folder.write(f"test.{name}.txt", "".join(f"{line}\n" for line in lines))
     results = _results(run, found)
     results["pruned"] = {"run": str(run.path), "by": by, "heads": found.heads}
-    folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    folder.write("results.json", json.dumps(finite(results), indent=2) + "\n")
     folder.release()
 
 
@@ -180,6 +180,7 @@ def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> 
 def _results(run: Loaded, found: Pruned) -> dict[str, Any]:
     """What a run says of itself, with the figures of the smaller network."""
     results = json.loads((run.path / "results.json").read_text(encoding="utf-8"))
+    results.pop("missing", None)  # what the run's own report lacks
     valid, test = dict(found.valid), dict(found.test)
     kl, how = test.pop("kl_by_site"), test.pop("how")
     for name in ("kl_by_site", "how"):

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from command import read_settings
-from endings import ending
+from endings import ending, leave
 from experiment import Run, make_accelerator
 from folder import Folder
+from report import lacking
 from tables import result_table, site_table, task_table
 
 DESCRIPTION = (
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.verbose:
         print(site_table(results))
     print(f"written to {settings.out}")
+    if lacks := lacking(results):
+        leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
     return 0
 
 

@@ -114,6 +114,8 @@ def read_run(folder: Path) -> System:
         raise ValueError(f"{folder} is no finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{folder} is no finished run: cannot read its results.json") from None
+    if "translations" in results.get("missing", {}):
+        raise ValueError(f"the report of {folder} lacks its translations: run.py goes on with it")
     for name in ("test.translations.txt", "test.references.txt"):
         if not (folder / name).is_file():
             raise ValueError(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pictures import layer_of
 
 from latentheads.names import chain_of
 
-__all__ = ["aligned", "markdown", "result_table", "site_table", "task_table"]
+__all__ = ["aligned", "figure", "markdown", "result_table", "site_table", "task_table"]
 
 Row = tuple[str, ...]
 
@@ -35,7 +35,7 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 def result_table(results: dict[str, Any]) -> str:
     """The one table a run prints, in nats a target token unless a row says otherwise."""
     valid, test = results["valid"], results["test"]
-    k = test["iwae_k"]
+    k = test.get("iwae_k") or valid.get("iwae_k") or "K"
     rows: list[Row] = [("nats per target token", "valid", "test")]
     rows += [
         _row("bound (ELBO)", valid, test, "elbo"),
@@ -44,18 +44,16 @@ def result_table(results: dict[str, Any]) -> str:
         *_kl_rows(results["kl_by_site"]),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
-    if test["truth"] is not None:
-        name = "true log p(y | x)" if "bleu" in test else "true log p(y)"
-        rows.append(_row(name, valid, test, "truth"))
-        gaps = [f"{part['truth'] - part['elbo']:.4f}" for part in (valid, test)]
-        rows.append(("  truth less bound", *gaps))
+    rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
     rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
-    ess = [f"{part['effective_sample_size']:.1f}" for part in (valid, test)]
-    rows.append((f"effective draws of {k}", *ess))
-    if test["pareto_k"] is not None:
-        rows.append(_share("sentences with Pareto k > 0.7", valid, test, "pareto_k"))
-    if valid["pareto_unknown"] or test["pareto_unknown"]:
-        rows.append(_share("  with no k to be had: weights tie", valid, test, "pareto_unknown"))
+    rows.append(
+        _row(f"effective draws of {k}", valid, test, "effective_sample_size", "{:.1f}".format)
+    )
+    if _known("pareto_k", valid, test):
+        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
+    if valid.get("pareto_unknown") or test.get("pareto_unknown"):
+        label = "  with no k to be had: weights tie"
+        rows.append(_row(label, valid, test, "pareto_unknown", _share))
     if "bleu" in test:
         rows += _translation_rows(results)
     rows += _perplexity_rows(results.get("perplexity", []))
@@ -64,10 +62,44 @@ def result_table(results: dict[str, Any]) -> str:
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
         chains = results["head_divergence_by_chain"].items()
         rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
-    rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
+    rows.append(_row("target tokens", valid, test, "tokens", "{:,}".format))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
-    rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
+    rows.append(
+        _row("training, target tokens/s", {}, results, "tokens_per_second", "{:,.0f}".format)
+    )
     return aligned(rows)
+
+
+def _known(name: str, *parts: dict[str, Any]) -> bool:
+    """Whether one of the parts has a figure."""
+    return any(part.get(name) is not None for part in parts)
+
+
+def _truth_rows(valid: dict[str, Any], test: dict[str, Any], of: str) -> list[Row]:
+    """The exact log p and what the bound, of the same sentences, lies below it."""
+    if not _known("truth", valid, test):
+        return []
+    parts = (valid, test)
+    gaps = map(_gap, parts)
+    if all(part.get("truth_sentences") == part.get("sentences") for part in parts):
+        rows: list[Row] = [("  truth less bound", *gaps)]
+    else:
+        counts = map(_known_sentences, parts)
+        rows = [
+            ("  sentences that it is known of", *counts),
+            ("  truth less bound, of these sentences", *gaps),
+        ]
+    return [_row(f"true log p({of})", valid, test, "truth"), *rows]
+
+
+def _gap(part: dict[str, Any]) -> str:
+    truth, elbo = part.get("truth"), part.get("truth_elbo", part.get("elbo"))
+    return "" if truth is None or elbo is None else f"{truth - elbo:.4f}"
+
+
+def _known_sentences(part: dict[str, Any]) -> str:
+    known, every = part.get("truth_sentences"), part.get("sentences")
+    return "" if known is None or every is None else f"{known:,} of {every:,}"
 
 
 PERPLEXITIES = {
@@ -86,7 +118,7 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
             title = title.format(k=test["iwae_k"])
             for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
                 label = f"{title}, by {unit}" if unit == "word" else title
-                cells = (f"{part[unit][name]:.2f}" for part in (valid, test))
+                cells = (figure(part[unit][name], "{:.2f}".format) for part in (valid, test))
                 rows.append((f"    {label}", *cells))
     return rows
 
@@ -113,28 +145,42 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
-    return label, _figure(valid[key]), _figure(test[key])
-
-
-def _share(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> Row:
-    return label, f"{100 * valid[key]:.0f} %", f"{100 * test[key]:.0f} %"
-
-
-def _figure(value: float) -> str:
+def _decimals(value: float) -> str:
     """Four decimals, or two digits of what would not show in them."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
 
 
-def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
-    """KL of each chain, with its layers in one cell."""
-    chains: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for site, kl in kl_by_site.items():
-        chains[chain_of(site)].append((layer_of(site), kl))
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def figure(value: float | None, form: Callable[[Any], str] = _decimals) -> str:
+    """A figure in the form that is asked for; nothing where it is missing."""
+    return "" if value is None else form(value)
+
+
+def _row(
+    label: str,
+    valid: dict[str, Any],
+    test: dict[str, Any],
+    key: str,
+    form: Callable[[Any], str] = _decimals,
+) -> Row:
+    """A figure of both parts."""
+    return label, figure(valid.get(key), form), figure(test.get(key), form)
+
+
+def _kl_rows(kl_by_site: dict[str, float | None]) -> list[Row]:
+    """KL of each chain, with its layers in one cell; nothing of a chain where one is missing."""
+    chains: dict[str, list[str]] = defaultdict(list)
+    for site in sorted(kl_by_site, key=layer_of):
+        chains[chain_of(site)].append(site)
     rows: list[Row] = []
-    for chain, parts in chains.items():
-        layers = " + ".join(_figure(kl) for _, kl in sorted(parts))
-        rows.append((f"    {chain} = {layers}", "", _figure(sum(kl for _, kl in parts))))
+    for chain in dict.fromkeys(map(chain_of, kl_by_site)):
+        known = [kl for site in chains[chain] if (kl := kl_by_site[site]) is not None]
+        if len(known) == len(chains[chain]):
+            layers = " + ".join(map(_decimals, known))
+            rows.append((f"    {chain} = {layers}", "", _decimals(sum(known))))
     return rows
 
 
@@ -142,7 +188,8 @@ def site_table(results: dict[str, Any]) -> str:
     """The KL of every site and how it was computed."""
     rows: list[Row] = [("site", "KL nats/token", "how")]
     how = results["kl_how"]
-    rows += [(site, f"{kl:.3e}", how[site]) for site, kl in results["kl_by_site"].items()]
+    for site, kl in results["kl_by_site"].items():
+        rows.append((site, figure(kl, "{:.3e}".format), how[site]))
     return aligned(rows)
 
 
@@ -173,4 +220,4 @@ def _task_cell(figures: dict[str, Any], name: str) -> str:
         return ""
     if name == "sentences":
         return f"{value:,}"
-    return _figure(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"
+    return _decimals(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"

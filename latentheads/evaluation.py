@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -44,7 +44,10 @@ class Report:
             are neither trusted nor among those above.
         kl_by_site: The KL of every site.
         how: How each site's KL was computed: tied (exactly 0), analytic or sampled.
-        truth: The exact log p(y | x) where the corpus knows it.
+        truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
+        truth_elbo: The bound on these sentences alone, to be compared with it.
+        truth_sentences: How many they are.
+        sentences: All sentences, or blocks of a running text.
     """
 
     elbo: float
@@ -60,6 +63,9 @@ class Report:
     kl_by_site: dict[str, float] = field(default_factory=dict)
     how: dict[str, str] = field(default_factory=dict)
     truth: float | None = None
+    truth_elbo: float | None = None
+    truth_sentences: int = 0
+    sentences: int = 0
 
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
         """Perplexity from the bound, from IWAE_K and from the plug-in network, each by its name.
@@ -69,7 +75,7 @@ class Report:
         """
         share = self.tokens / (tokens or self.tokens)
         names = ("elbo", "iwae", "plug_in")
-        return {name: math.exp(min(700.0, -share * getattr(self, name))) for name in names}
+        return {name: math.exp(min(-share * getattr(self, name), 700.0)) for name in names}
 
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""
@@ -111,7 +117,7 @@ def evaluate(
     parts: Iterable[Batch],
     samples: int = 1,
     seed: int = 0,
-    truth: float | None = None,
+    truth: Sequence[float] | None = None,
 ) -> Report:
     """Computes the true bound, IWAE_K and the plug-in likelihood.
 
@@ -121,7 +127,8 @@ def evaluate(
         parts: Batches, each sentence once.
         samples: Draws K of the latents for every sentence; a network without noise is run once.
         seed: Of the noise; the same seed gives the same noise for the same batches.
-        truth: Exact log p(y | x) of these sentences in nats, if known.
+        truth: Exact log p(y | x) of every sentence of the part in nats, by its place; NaN where it
+            is not known.
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
@@ -133,6 +140,7 @@ def evaluate(
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
     tasks = _Tasks()
+    exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in parts:
             here = batch.to(device)
@@ -147,9 +155,13 @@ def evaluate(
             joint += log_weights.sum(-1).cpu()
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
+            if exact is not None:
+                for name, value in _known(draws, exact[batch.sentences]):
+                    sums[name] = sums[name] + value
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
-    return _report(sums, how, torch.cat(tails), samples, truth)
+    shared = draws[0].shared_kl if draws else ()
+    return _report(sums, how, torch.cat(tails), samples, shared)
 
 
 def _drawn(model: Any, guide: Any, batch: Batch, held: Held) -> Terms:
@@ -210,8 +222,28 @@ def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[
         yield f"kl {site}", torch.stack([draw.kl[site] for draw in draws]).mean(0).sum()
 
 
+def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What adds up over the sentences whose exact log p(y | x) is known."""
+    known = ~truth.isnan()
+    bounds = torch.stack([draw.elbo for draw in draws]).mean(0)
+    yield "known sentences", known.double().sum()
+    yield "known tokens", draws[0].tokens.cpu()[known].sum()
+    yield "known truth", truth[known].sum()
+    yield "known bound", bounds.cpu()[known].sum()
+
+
+def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
+    """The exact log p(y | x) a token, beside the bound on the same sentences."""
+    number = int(sums["known sentences"])
+    if not number:
+        return {}
+    bound = sums["known bound"] - sum(float(sums[f"kl {site}"]) for site in shared)
+    truth, elbo = (float(nats / sums["known tokens"]) for nats in (sums["known truth"], bound))
+    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number}
+
+
 def _report(
-    sums: dict[str, Tensor], how: dict[str, str], tails: Tensor, samples: int, truth: float | None
+    sums: dict[str, Tensor], how: dict[str, str], tails: Tensor, samples: int, shared: Iterable[str]
 ) -> Report:
     tokens = sums["tokens"]
     kl_by_site = {site: float(sums[f"kl {site}"] / tokens) for site in how}
@@ -231,5 +263,6 @@ def _report(
         pareto_unknown=None if samples < TAIL_DRAWS else unknown,
         kl_by_site=kl_by_site,
         how=how,
-        truth=None if truth is None else truth / float(tokens),
+        sentences=int(sums["sentences"]),
+        **_truth(sums, shared),
     )

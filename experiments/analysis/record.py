@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from jsonargparse import Namespace
+from report import finite
 
 from analysis.portraits import Portrait, pair_mean
 from analysis.tables import head_figures, summary
@@ -29,7 +29,7 @@ def to_json(texts: Sequence[Text], portraits: Sequence[Portrait], options: Names
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, portraits, strict=True)],
     }
-    return json.dumps(_finite(said), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(said), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _record(text: Text, portrait: Portrait) -> dict[str, Any]:
@@ -103,14 +103,6 @@ def _ngram(portrait: Portrait, block: Block) -> dict[str, Any]:
         "importance": portrait.importance[block.name].tolist(),
         **({} if found is None else {"relevance": found.shares[block.name].tolist()}),
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _versions() -> dict[str, str]:

@@ -15,7 +15,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
-__all__ = ["Corpus", "Part", "grammar", "grammar_sources"]
+__all__ = ["Corpus", "Part", "grammar", "grammar_sources", "known_truth"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Part:
         targets: Target token ids, each sentence ended by EOS.
         sources: Source token ids, or None for a language model.
         references: The target sentences as text; none for training.
-        truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model;
-            None where it is not known, as with a word that the vocabulary does not hold.
+        truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model; NaN
+            of one with a word that the vocabulary does not hold, None where none is known.
         block: Length of the blocks into which a running text is cut; 0 for sentences.
         words: Words of the text, one for the end of each line; None where nobody counted.
         task: The place of each sentence's task in the mixture; None where there are no tasks.
@@ -68,12 +68,6 @@ class Part:
     def tokens(self) -> int:
         """Target tokens, one EOS a sentence or line included."""
         return len(self.targets.tokens)
-
-    @property
-    def log_p(self) -> float | None:
-        """The exact log p(y | x) of all sentences; None where one of them is not known."""
-        total = math.nan if self.truth is None else sum(self.truth)
-        return None if math.isnan(total) else total
 
     def places(self, task: int) -> NDArray[np.int64]:
         """The sentences of a task."""
@@ -187,7 +181,7 @@ def grammar(
             targets=targets,
             sources=sources,
             references=references,
-            truth=_known([sentence.log_p_mixture for sentence in chosen], targets, sources),
+            truth=known_truth([sentence.log_p_mixture for sentence in chosen], targets, sources),
         )
 
     parts = part(train), part(rest[:half]), part(rest[half:])
@@ -224,7 +218,7 @@ def grammar_sources(
             targets=targets,
             sources=None,
             references=references,
-            truth=exact and _known(exact, targets),
+            truth=exact and known_truth(exact, targets),
         )
 
     valid, test = drawn[sentences : sentences + held_out], drawn[sentences + held_out :]
@@ -240,9 +234,10 @@ def _draw(
     return sample(sentences + more, language=language, domains=domains, seed=seed)
 
 
-def _known(truth: list[float], *sides: Rows) -> list[float] | None:
-    """The truth of a part whose words are all known; with an unknown one it is of other tokens."""
-    return None if any(UNK in side.tokens for side in sides) else truth
+def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:
+    """The truth, NaN for a sentence with an unknown word: that is of other tokens."""
+    unknown = [any(UNK in row for row in rows) for rows in zip(*sides, strict=True)]
+    return [math.nan if out else value for out, value in zip(unknown, truth, strict=True)]
 
 
 def _log_p(source: Sequence[str], proportions: Mapping[str, float]) -> float:

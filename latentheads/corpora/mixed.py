@@ -9,9 +9,8 @@ from itertools import chain
 
 import numpy as np
 
-from latentheads.batch import UNK
 from latentheads.corpora.cleaning import USUAL, Cleaning, clean
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, known_truth
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, sample
 from latentheads.corpora.parallel import learn
 from latentheads.corpora.rows import Rows
@@ -125,7 +124,7 @@ def _part(mixture: Mixture, texts: Sequence[_Text], source: Vocabulary, target: 
         targets=targets,
         sources=joined,
         references=[right for _, right in pairs],
-        truth=_known(truth, joined, targets) if truth else None,
+        truth=known_truth(truth, joined, targets) if truth else None,
         task=np.repeat(np.arange(len(texts), dtype=np.int32), [len(t.pairs) for t in texts]),
         mixture=mixture,
     )
@@ -136,13 +135,6 @@ def tag_of(vocabulary: Vocabulary, task: Task) -> int:
     if not isinstance(vocabulary, Tagged):
         raise ValueError("the vocabulary of the source has no tags")
     return vocabulary.tag(_tag(task.target))
-
-
-def _known(truth: list[float], *sides: Rows) -> list[float]:
-    """The truth, NaN for a sentence with an unknown word: that is of other tokens."""
-    unknown = [np.array([UNK in row for row in side]) for side in sides]
-    values: list[float] = np.where(np.logical_or(*unknown), math.nan, truth).tolist()
-    return values
 
 
 def grammar_tasks(

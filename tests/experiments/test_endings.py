@@ -6,7 +6,12 @@ import math
 import re
 
 import pytest
+from endings import UnfinishedError, ending, streaming
 
+SHORT = "some.py: error: out of memory"
+TORCH = "can't allocate memory: you tried to allocate 51539607552 bytes. Error code 12"
+SIZES = "Storage size calculation overflowed with sizes=[1000000000, 1000000000, 1000000000]"
+NUMPY = "Unable to allocate 745. GiB for an array with shape (100000000000,) and data type float64"
 NAN, HUGE = math.nan, 2**63
 
 
@@ -14,6 +19,19 @@ NAN, HUGE = math.nan, 2**63
     ("raised", "status", "line"),
     [
         (ValueError("width must be\neven"), 2, "some.py: error: width must be even"),
+        (MemoryError(), 1, f"{SHORT}; half is left"),
+        (
+            RuntimeError(TORCH),
+            1,
+            f"{SHORT}: 48.0 GiB asked for at once; half is left",
+        ),
+        (
+            MemoryError(NUMPY),
+            1,
+            f"{SHORT}: 745. GiB asked for at once; half is left",
+        ),
+        (RuntimeError(SIZES), 1, f"{SHORT}; half is left"),
+        (UnfinishedError("a"), 1, "some.py: error: a; half is left"),
         (OSError("disk full"), 1, "some.py: error: disk full; half is left"),
         (FloatingPointError("step 3"), 1, "some.py: error: step 3; half is left"),
         (KeyboardInterrupt(), 130, "some.py: stopped; nothing is left"),
@@ -22,8 +40,6 @@ NAN, HUGE = math.nan, 2**63
 def test_a_program_ends_with_one_line(
     raised: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from endings import ending
-
     with pytest.raises(SystemExit) as left, ending("some.py", "half is left", "nothing is left"):
         raise raised
     assert left.value.code == status
@@ -31,12 +47,23 @@ def test_a_program_ends_with_one_line(
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
-    from endings import ending
-
     with pytest.raises(TypeError, match="own"), ending("some.py", mistakes=(ValueError,)):
         raise TypeError("our own")
     with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
         raise ValueError("our own")
+    for around in (ending("some.py"), streaming("some.py")):
+        with pytest.raises(RuntimeError, match="own"), around:
+            raise RuntimeError("our own")
+
+
+@pytest.mark.parametrize("words", [TORCH, "CUDA out of memory. Tried to allocate 48.0 GiB. GPU 0"])
+def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left, streaming("some.py"):
+        raise RuntimeError(words)
+    assert left.value.code == 1
+    assert capsys.readouterr() == ("", f"{SHORT}: 48.0 GiB asked for at once\n")
 
 
 @pytest.mark.parametrize("value", [0, -1, NAN])

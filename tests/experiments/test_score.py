@@ -74,6 +74,7 @@ MISTAKES = [
     ("run gone", "gone does not exist: give run folders or text files"),
     ("run bare", "bare is no finished run: it has no results.json"),
     ("run broken", "broken is no finished run: cannot read its results.json"),
+    ("run partial", "the report of partial lacks its translations: run.py goes on with it"),
     ("run half", "half has no test.references.txt: run.py writes"),
     ("run other", "other and run have different references"),
     ("text --references blank", "all 40 references are empty: there is nothing to score"),
@@ -99,6 +100,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(path / "other", GOOD, POOR)
     (path / "half" / "test.references.txt").unlink()
     (path / "broken" / "results.json").write_text("[]")
+    make_run(path / "partial", GOOD)
+    lacking = {"test": {}, "missing": {"translations": "out of memory"}}
+    (path / "partial" / "results.json").write_text(json.dumps(lacking))
     (path / "bare").mkdir()
     (path / "bytes").write_bytes(b"\xff\xfe\n")
     write(path / "text", GOOD)

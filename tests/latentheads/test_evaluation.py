@@ -100,9 +100,33 @@ def test_the_plug_in_likelihood_is_that_of_the_same_network_without_noise() -> N
 
 def test_truth_is_given_a_token() -> None:
     model, guide = pair("tied", prior="delta")
-    report = evaluate(model, guide, [small_batch()], truth=-18.0)
+    report = evaluate(model, guide, [small_batch()], truth=[-9.0, -4.0, -5.0])
     assert report.truth == -2.0
+    assert report.truth_sentences == report.sentences == 3
+    assert report.truth_elbo == pytest.approx(report.elbo, abs=1e-12)
     assert math.isfinite(report.figures()["elbo"])
+
+
+def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
+    """Batches in another order than the part: the truth is found by a sentence's place."""
+    model, guide = pair()
+    first, last = (small_batch(index=places, corpus_size=6) for places in ([5, 0, 3], [4, 1, 2]))
+    truth = [-1.0, math.nan, -2.0, math.nan, math.nan, math.nan]
+    report = evaluate(model, guide, [first, last], samples=2, truth=truth)
+    with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
+        drawn = [torch.stack([terms(model, guide, b).elbo for _ in "12"]) for b in (first, last)]
+    nats = drawn[0].mean(0)[1] + drawn[1].mean(0)[2]
+    assert (report.truth_sentences, report.sentences) == (2, 6)
+    assert report.truth == -3 / 5
+    assert report.truth_elbo == pytest.approx(float(nats / 5), abs=1e-12)
+    assert report.truth_elbo != pytest.approx(report.elbo, abs=1e-3)
+
+
+def test_a_truth_that_is_known_of_no_sentence_is_none() -> None:
+    model, guide = pair("tied", prior="delta")
+    for truth in (None, [math.nan] * 3):
+        report = evaluate(model, guide, [small_batch()], truth=truth)
+        assert (report.truth, report.truth_elbo, report.truth_sentences) == (None, None, 0)
 
 
 def test_evaluating_restores_the_mode_after_an_error() -> None:

@@ -255,7 +255,8 @@ def test_a_task_pays_for_its_own_selection_alone() -> None:
     model = make("group")
     guide = jiggle(Tied(model).double(), 1.0)
     batch = two_tasks()
-    whole = evaluate(model, guide, [batch])
+    whole = evaluate(model, guide, [batch], truth=[-1.0] * len(batch))
+    assert whole.truth_elbo == pytest.approx(whole.elbo)
     one = evaluate(model, guide, [alone(batch, 0)])
     kl = terms(model, guide, batch).shared_kl
     own = [kl[site][0 if site.startswith("encoder") else 2] for site in kl]

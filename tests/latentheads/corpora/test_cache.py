@@ -32,7 +32,8 @@ def alike(left: Corpus, right: Corpus) -> bool:
         rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
         arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
         known = [
-            (list(p.references), list(p.alternatives), p.truth, p.block, p.words) for p in parts
+            (list(p.references), list(p.alternatives), repr(p.truth), p.block, p.words)
+            for p in parts
         ]
         sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
         return [corpus.name, arrays, known, sides]
