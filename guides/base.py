@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from guides.selection import SelectionFamily
 from latentheads.blocks import HeadBlock
-from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits, Restricted
+from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
 from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
@@ -37,9 +37,10 @@ class Reader(GuideMessenger, nn.Module):
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
     At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
-    prior, conditioned on all that was drawn before. Unlike Pyro's ``AutoMessenger`` this is a plain
-    module: its parameters are told to ``SVI`` in each pass and never stand in the global parameter
-    store.
+    prior, conditioned on all that was drawn before. Pairs that carry no latent, which no density
+    counts, are drawn from the prior whatever it answers. Unlike Pyro's ``AutoMessenger`` this is a
+    plain module: its parameters are told to ``SVI`` in each pass and never stand in the global
+    parameter store.
 
     Where the model's blocks select their heads, every guide has a posterior of the selection too.
 
@@ -98,16 +99,15 @@ class Reader(GuideMessenger, nn.Module):
             return
         super()._pyro_sample(msg)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
-        if not isinstance(prior, HeadLogits) or posterior is prior:
-            return
-        if not getattr(self.batch, "context", None):
-            return
-        if not isinstance(posterior, HeadLogits):
-            raise ValueError(
-                f"site {msg['name']!r}: with a context the posterior must be a HeadLogits, "
-                f"got {type(posterior).__name__}"
-            )
-        msg["fn"] = Restricted(posterior, prior)
+        heads = isinstance(prior, HeadLogits) and isinstance(posterior, HeadLogits)
+        if heads and posterior is not prior:
+            posterior.restrict(prior)
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        prior = msg["infer"].get("prior")
+        if isinstance(prior, HeadLogits) and not isinstance(msg["fn"], HeadLogits):
+            msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
+        super()._pyro_post_sample(msg)
 
     @property
     def model(self) -> Any:

@@ -27,7 +27,8 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from latentheads.distributions import DeltaHeads, HeadLogits, Restricted
+from latentheads.distributions import DeltaHeads, HeadLogits
+from latentheads.handlers import FromPrior
 from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
@@ -43,7 +44,7 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
     """Runs model and guide and returns their traces, latents shared.
 
     A guide that reads the model (a ``GuideMessenger``) takes one pass of it; any other Pyro guide
-    runs first and the model is replayed after it.
+    runs first and the model is replayed after it, but for the pairs that carry no latent.
     """
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger):
@@ -51,7 +52,8 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
         return reader.get_traces()
     guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     replayed = poutine.replay(model, trace=guide_trace)
-    model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    with FromPrior():
+        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
 
 
@@ -122,17 +124,13 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     Raises:
         ValueError: There is no true bound to compute: the guide reads another model, dropout is
             on, the likelihood is smoothed, a head is observed, a site has a point or a relaxed
-            posterior, a posterior counts pairs that carry no latent, or the batch has a context
-            that a guide with a pass of its own knows nothing of.
+            posterior, or a posterior counts pairs that carry no latent.
     """
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
         raise ValueError("this guide reads another model: make a guide of this one")
     if _drops_out(model):
         raise ValueError("dropout makes no bound: call model.eval() first")
-    given = (*args, *kwargs.values())
-    if not isinstance(reader, GuideMessenger) and any(getattr(a, "context", 0) for a in given):
-        raise ValueError("a context needs a guide that reads the model: a subclass of Reader")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and site["is_observed"] and name != TARGET:
@@ -173,8 +171,7 @@ def _drops_out(model: Any) -> bool:
 
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
     """Refuses a posterior under which the sum of terms would bound nothing."""
-    drawn = q.posterior if isinstance(q, Restricted) else q
-    if isinstance(drawn, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
+    if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
         raise ValueError(
             f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
         )

@@ -22,6 +22,7 @@ from latentheads.distributions.selection import Selection
 from latentheads.names import SENTENCES, TARGET
 
 __all__ = [
+    "FromPrior",
     "Held",
     "PlugIn",
     "Selected",
@@ -127,6 +128,15 @@ class Held(Messenger):
         frames = {frame.name for frame in msg["cond_indep_stack"]}
         if not (SENTENCES in frames or msg["is_observed"] or site_is_subsample(msg)):
             self.values[msg["name"]] = msg["value"]
+
+
+class FromPrior(Messenger):
+    """Draws pairs without a latent from the prior, whatever a guide's own pass said of them."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        law, proposed = msg["fn"], msg["value"]
+        if isinstance(law, HeadLogits) and proposed is not None and not msg["is_observed"]:
+            msg["value"] = law.complete(proposed)
 
 
 class _Itself:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from latentheads.bound import closed_form, traces
 from latentheads.distributions import HeadLogits
+from latentheads.handlers import FromPrior
 from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Head_ELBO", "scored"]
@@ -62,7 +63,8 @@ class Head_ELBO(Trace_ELBO):
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Trace, Trace]:
         if is_validation_enabled():
-            return super()._get_trace(model, guide, args, kwargs)
+            with FromPrior():
+                return super()._get_trace(model, guide, args, kwargs)
         reader = poutine.unwrap(guide)
         looks_back = getattr(reader, "reads_trace", False)
         if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
@@ -166,7 +168,7 @@ class _Settling(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         prior = msg["infer"].get("prior")
-        if msg["is_observed"] or not isinstance(prior, HeadLogits):
+        if not (isinstance(prior, HeadLogits) and isinstance(msg["fn"], HeadLogits)):
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:

@@ -3,7 +3,6 @@
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import HeadContext, HeadLogits
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
-from latentheads.distributions.restricted import Restricted
 from latentheads.distributions.tokens import SmoothedTokens, Tokens
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "InverseHeads",
     "MaskedHeads",
     "NormalHeads",
-    "Restricted",
     "SmoothedTokens",
     "Tokens",
 ]

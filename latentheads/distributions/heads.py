@@ -75,6 +75,9 @@ class HeadLogits(TorchDistribution):
     the mask says which pairs count in a density and which are read by the softmax, and it touches
     neither location nor sample.
 
+    A pair that carries no latent counts in no density, but somebody may read it: the block above, a
+    gate. So a posterior that is restricted leaves it to the prior.
+
     A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is
     needed, and the density of one value is computed once, so that a prior that is its own
@@ -97,6 +100,7 @@ class HeadLogits(TorchDistribution):
         self._drawn: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, bool, Tensor] | None = None
         self._expanded: dict[torch.Size, HeadLogits] = {}
+        self._elsewhere: HeadLogits | None = None
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
 
     @abstractmethod
@@ -111,8 +115,26 @@ class HeadLogits(TorchDistribution):
         """Draws logits, differentiable in every parameter."""
         noise = standard_normal(self.location, self._extended_shape(sample_shape))
         value = self._draw(noise)
+        if self._elsewhere is not None:
+            value = self._elsewhere._where_latent(value, self._elsewhere._draw(noise))
         self._drawn = (value, noise)
         return value
+
+    def restrict(self, prior: HeadLogits) -> None:
+        """Draws the pairs that carry no latent from the prior, from now on.
+
+        Whatever reads them, their log-ratio is 0 then: the sum over all others is a bound.
+        """
+        self._elsewhere = prior
+        self._expanded = {}
+
+    def complete(self, value: Tensor) -> Tensor:
+        """Replaces what a value says of pairs that carry no latent by a draw from this law."""
+        return self._where_latent(value, self.rsample())
+
+    def _where_latent(self, counted: Tensor, other: Tensor) -> Tensor:
+        """One value where a pair carries a latent, the other elsewhere."""
+        return torch.where(self.context.mask.latent.unsqueeze(-3) > 0, counted, other)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""
@@ -133,7 +155,10 @@ class HeadLogits(TorchDistribution):
             return self
         if batch_shape not in self._expanded:
             location = self.location.expand(batch_shape + self.event_shape)
-            self._expanded[batch_shape] = self._relocated(location)
+            law = self._relocated(location)
+            if self._elsewhere is not None:
+                law.restrict(self._elsewhere.expand(batch_shape))
+            self._expanded[batch_shape] = law
         return self._expanded[batch_shape]
 
     @abstractmethod

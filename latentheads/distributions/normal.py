@@ -96,7 +96,9 @@ class DeltaHeads(HeadLogits):
     """Heads without noise: all mass at the location. Its only posterior is itself."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Returns the location."""
+        """Returns the location; noise is needed only where a prior has its say."""
+        if self._elsewhere is not None:
+            return super().rsample(sample_shape)
         return self.location.expand(self._extended_shape(sample_shape))
 
     def _draw(self, noise: Tensor) -> Tensor:
