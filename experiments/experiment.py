@@ -384,12 +384,12 @@ class Run:
             names: tuple[str, ...] = ("",)
             if mixture is not None and selector.tasks(chain) > 1:
                 names = mixture.sources if chain.startswith("encoder") else mixture.targets
-            shared = torch.stack([sharing(chosen[block]) for block in blocks]).mean(0)
+            shared = torch.stack([sharing(chosen[block]) for block in blocks]).nanmean(0)
             found[chain] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
-                "sharing": shared.tolist(),
+                "sharing": [[_number(share) for share in row] for row in shared.tolist()],
                 "by_chance": selector.heads / selector.candidates,
             }
         return found
@@ -507,6 +507,11 @@ def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
         for name in AVERAGED
         if tasks and all(figures.get(name) is not None for figures in tasks.values())
     }
+
+
+def _number(value: float) -> float | None:
+    """A figure for JSON, which knows no NaN."""
+    return None if math.isnan(value) else value
 
 
 def _median(values: list[float]) -> float | None:

@@ -13,6 +13,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from torch import Tensor
 
 from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, chain_of
@@ -26,6 +27,7 @@ __all__ = [
     "draw_selection",
     "draw_selection_history",
     "draw_sweep",
+    "largest",
 ]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
@@ -43,6 +45,11 @@ def by_chain(sites: Any) -> dict[str, list[str]]:
         chains[chain_of(site)].append(site)
     order = [chain for chain in CHAINS if chain in chains]
     return {chain: sorted(chains[chain], key=layer_of) for chain in order}
+
+
+def largest(values: Iterable[Tensor]) -> float:
+    """The end of a colour scale from 0 for several tensors; silent heads are NaN in them."""
+    return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -108,7 +115,7 @@ def draw_kl(kl_by_site: dict[str, float | None], path: Path) -> None:
 
 def draw_divergence(heads: Divergence, path: Path) -> None:
     """Draws the divergence between the heads of every block, a row of panels a chain."""
-    chains = by_chain(heads.summed)
+    chains = by_chain(site for site, matrix in heads.summed.items() if len(matrix) > 1)
     rows, columns = max(1, len(chains)), max([1, *map(len, chains.values())])
     figure, axes = plt.subplots(
         rows,
@@ -117,7 +124,7 @@ def draw_divergence(heads: Divergence, path: Path) -> None:
         squeeze=False,
         layout="constrained",
     )
-    top = max([1e-9, *(float(matrix.max()) for matrix in heads.summed.values())])
+    top = largest(heads.summed.values())
     for axis in axes.flat:
         axis.set_axis_off()
     image = None
@@ -135,7 +142,7 @@ def draw_divergence(heads: Divergence, path: Path) -> None:
         label = "JSD of the plug-in heads, nats\nsummed over queries, mean over sentences"
         figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     else:
-        axes[0, 0].text(0.5, 0.5, "no latent block", ha="center")
+        axes[0, 0].text(0.5, 0.5, "no latent block of two heads", ha="center")
     _save(figure, path)
 
 
@@ -245,15 +252,20 @@ def draw_selection(found: dict[str, Any], path: Path) -> None:
 
 
 def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
-    """Draws a matrix of tasks, each number written in its cell; nothing of a single task."""
+    """Draws a matrix of tasks, each number written in its cell; nothing of a single task.
+
+    Two tasks one of which has no heads have a dash.
+    """
     if len(side["tasks"]) < 2:
         axis.set_axis_off()
         return
-    matrix, names = np.array(side["sharing"]), [name or "all" for name in side["tasks"]]
+    matrix = np.array(side["sharing"], dtype=float)
+    names = [name or "all" for name in side["tasks"]]
     axis.imshow(matrix, vmin=0, vmax=1, cmap="Greens")
     for y, x in np.ndindex(matrix.shape):
         colour = "white" if matrix[y, x] > 0.6 else "black"
-        axis.text(x, y, f"{matrix[y, x]:.2f}", ha="center", va="center", fontsize=8, color=colour)
+        text = "-" if np.isnan(matrix[y, x]) else f"{matrix[y, x]:.2f}"
+        axis.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
     axis.set_xticks(range(len(names)), names, fontsize=8, rotation=30)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.set_title(f"heads in common ({side['by_chance']:.2f} by chance)", fontsize=9)

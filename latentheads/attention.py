@@ -194,9 +194,9 @@ class MultiHeadAttention(nn.Module):
             heads = heads * aligned(choice.weight, heads).to(heads.dtype)
         return self.placed(heads, choice)
 
-    def placed(self, heads: Tensor, choice: Choice) -> Tensor:
+    def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:
         """Gives every head its place where only those who speak were computed."""
-        if not choice.silent or choice.index is None:
+        if choice is None or not choice.silent or choice.index is None:
             return heads
         silence = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
         return silence.index_copy(-3, choice.index, heads)
@@ -248,7 +248,7 @@ class Cache(Kept):
 class LatentAttention(HeadBlock):
     """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
 
-    Whoever watches is given the logits, values and mask of every pass.
+    Whoever watches is given the logits, values and mask of every pass, and which heads speak.
 
     Args:
         block: Its address.
@@ -328,13 +328,14 @@ class LatentAttention(HeadBlock):
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw(context)
         spoken = self.attention.spoken(logits)
-        if self.watch is not None:
-            every, over = mask.over_keys(spoken)
-            self.watch(every, v, over)
         gate = self._draw_gate(context, cache)
         gate = None if gate is None else self.attention.spoken(gate, -1)
+        if self.watchers:
+            every, over = mask.over_keys(spoken)
+            told = (self.attention.placed(each, choice) for each in (every, v))
+            self._tell(*told, over, self._speaking(every, gate, choice))
         update = self.attention.read_out(spoken, v, mask, gate, choice)
-        return update, logits if choice is None else self.attention.placed(logits, choice)
+        return update, self.attention.placed(logits, choice)
 
     def cache(self) -> Cache:
         """An empty cache for decoding token by token."""

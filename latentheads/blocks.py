@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyro
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from pyro.distributions import Distribution
 from torch import Tensor, nn
 
@@ -18,13 +19,23 @@ from latentheads.families import Family
 from latentheads.names import Block
 from latentheads.selecting import Choice, Selector
 
-__all__ = ["GatePrior", "HeadBlock", "Kept", "aligned", "last_of", "pick", "taken", "unwatched"]
+__all__ = [
+    "GatePrior",
+    "HeadBlock",
+    "Kept",
+    "Watch",
+    "aligned",
+    "last_of",
+    "pick",
+    "taken",
+    "unwatched",
+]
 
 GatePrior = Callable[[HeadContext], Distribution]
 """The second kind of latent: the law of a block's gates, event ``head``."""
 
 Watch = Callable[..., None]
-"""What somebody does with the heads of a pass."""
+"""What somebody does with the heads of a pass; the last argument says which of them speak."""
 
 
 @dataclass
@@ -63,7 +74,7 @@ class HeadBlock(nn.Module, ABC):
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
-        watch: Called with the heads of every pass, where somebody listens.
+        watchers: Called with the heads of every pass, and with which of them speak.
     """
 
     prior: Family | None
@@ -74,7 +85,7 @@ class HeadBlock(nn.Module, ABC):
         self.block = block
         self.gate = gate
         self.selector = selector
-        self.watch: Watch | None = None
+        self.watchers: list[Watch] = []
 
     @property
     @abstractmethod
@@ -158,6 +169,35 @@ class HeadBlock(nn.Module, ABC):
             return context.scores
         return pyro.sample(self.site, self.prior(context))
 
+    def _tell(self, *heads: Any) -> None:
+        """Tells whoever watches."""
+        for watch in self.watchers:
+            watch(*heads)
+
+    def _speaking(
+        self,
+        heads: Shaped[Tensor, "*batch computed query any"],
+        gate: Float[Tensor, "*gates computed"] | None,
+        choice: Choice | None,
+    ) -> Bool[Tensor, "*out head"]:
+        """True at heads that are heard: those chosen, with an open gate, and read out.
+
+        Args:
+            heads: Something about every query of the heads that were computed.
+            gate: Their gates.
+            choice: The heads in the places.
+        """
+        heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
+        if gate is not None:
+            heard = heard & (gate != 0)
+        if choice is not None:
+            heard = heard & (aligned(choice.weight, heads) != 0)[..., 0, 0]
+        if choice is not None and choice.silent and choice.index is not None:
+            nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
+            heard = nobody.index_copy(-1, choice.index, heard)
+        read = self.projection.weight.unflatten(-1, (self.speakers, -1))
+        return heard & read.any(0).any(-1)
+
     def _draw_gate(self, context: HeadContext, cache: Kept | None) -> Tensor | None:
         """Draws the gates of a sentence, once: further tokens keep them."""
         if self.gate is None:
@@ -173,14 +213,14 @@ class HeadBlock(nn.Module, ABC):
 @contextmanager
 def unwatched(model: nn.Module) -> Iterator[None]:
     """Hides a pass from whoever watches the blocks of a model."""
-    watching = {m: m.watch for m in model.modules() if isinstance(m, HeadBlock)}
+    watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
     for block in watching:
-        block.watch = None
+        block.watchers = []
     try:
         yield
     finally:
-        for block, watch in watching.items():
-            block.watch = watch
+        for block, watchers in watching.items():
+            block.watchers = watchers
 
 
 def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:

@@ -5,9 +5,12 @@ For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the a
 .. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
 
 with x the unit vector of the head's values (``subspace``), of its output (``output``), or its
-attention weights as they are (``position``); n-gram heads have outputs alone. The model is
-multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a term to
-train with, absent in evaluation, so that every reported bound stays one on the tokens alone.
+attention weights as they are (``position``); n-gram heads have outputs alone. The sum is over the
+heads that speak in a sentence, not over those that are not chosen or behind a closed gate.
+
+The model is multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a
+term to train with, absent in evaluation, so that every reported bound stays one on the tokens
+alone.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.blocks import HeadBlock
+from latentheads.blocks import HeadBlock, Watch
 from latentheads.mask import Mask
 from latentheads.names import CHAINS
 from latentheads.numeric import full_precision
@@ -34,21 +37,27 @@ KINDS = ("subspace", "position", "output")
 
 
 def agreement(
-    x: Float[Tensor, "*batch head token dim"], diagonal: bool = True
+    x: Float[Tensor, "*batch head token dim"],
+    diagonal: bool = True,
+    speaking: Bool[Tensor, "*batch head"] | None = None,
 ) -> Float[Tensor, "*batch token"]:
-    """The mean product of the heads' vectors at every token.
+    """The mean product of the heads' vectors at every token; 0 where nobody is compared.
 
     Args:
         x: A vector a head and token.
         diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors that
             adds a constant; for attention weights it punishes a head for being sharp.
+        speaking: The heads that are compared; all when not given.
     """
-    heads = x.shape[-3]
-    of_all = x.mean(-3).square().sum(-1)
+    if speaking is None:
+        speaking = x.new_ones(x.shape[-3], dtype=torch.bool)
+    x = x * speaking[..., None, None]
+    heads = speaking.sum(-1, keepdim=True)
+    products = x.sum(-3).square().sum(-1)
     if diagonal:
-        return of_all
+        return products / heads.square().clamp_min(1)
     alone = x.square().sum(-1).sum(-2)
-    return (heads**2 * of_all - alone) / (heads * (heads - 1))
+    return (products - alone) / (heads * (heads - 1)).clamp_min(1)
 
 
 @dataclass(frozen=True)
@@ -78,57 +87,66 @@ class Disagreement:
             raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
 
     def of_block(
-        self, logits: Float[Tensor, "*batch head query key"], values: Tensor, mask: Mask
+        self,
+        logits: Float[Tensor, "*batch head query key"],
+        values: Tensor,
+        mask: Mask,
+        speaking: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of a block's heads, summed over kinds, its mean over tokens.
 
-        Padding and rows without a choice do not count.
+        Padding, rows without a choice and heads that are silent do not count.
         """
         weights = torch.softmax(logits + mask.bias, -1)
         queries, keys = mask.latent.amax(-1), mask.latent.amax(-2)
         total = logits.new_zeros(())
         for kind in self.kinds:
             if kind == "subspace":
-                total = total + _mean(self._unit(values), keys)
+                total = total + _mean(self._unit(values, speaking), keys)
             elif kind == "output":
                 heads = torch.matmul(weights.to(values.dtype), values)
-                total = total + _mean(self._unit(heads), queries)
+                total = total + _mean(self._unit(heads, speaking), queries)
             else:
-                total = total + _mean(agreement(weights, self.diagonal), queries)
+                total = total + _mean(agreement(weights, self.diagonal, speaking), queries)
         return total
 
     def of_outputs(
         self,
         heads: Float[Tensor, "*batch head query dim"],
         queries: Bool[Tensor, "*mask query"],
+        speaking: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of the outputs of a block that has no weights, its mean over queries."""
-        return _mean(self._unit(heads), queries.to(heads.dtype))
+        return _mean(self._unit(heads, speaking), queries.to(heads.dtype))
 
-    def _unit(self, x: Float[Tensor, "*batch head token dim"]) -> Float[Tensor, "*batch token"]:
-        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal)
+    def _unit(
+        self,
+        x: Float[Tensor, "*batch head token dim"],
+        speaking: Bool[Tensor, "*batch head"] | None,
+    ) -> Float[Tensor, "*batch token"]:
+        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, speaking)
 
     @contextmanager
     def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
         found: dict[str, Tensor] = {}
-        blocks = self.blocks(model)
-
-        def listen(block: HeadBlock) -> None:
-            agree = self.of_block if block.latent == "logits" else self.of_outputs
-
-            def watch(*heads: Any) -> None:
-                found[block.block.name] = agree(*heads)
-
-            block.watch = watch
-
-        for block in blocks:
-            listen(block)
+        watching = [(block, self._listener(block, found)) for block in self.blocks(model)]
+        for block, watch in watching:
+            block.watchers.append(watch)
         try:
             yield found
         finally:
-            for block in blocks:
-                block.watch = None
+            for block, watch in watching:
+                block.watchers.remove(watch)
+
+    def _listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
+        """What keeps the agreement of every pass of a block."""
+        agree = self.of_block if block.latent == "logits" else self.of_outputs
+
+        def listen(*heads: Any) -> None:
+            found[block.block.name] = agree(*heads)
+
+        return listen
 
     def blocks(self, model: nn.Module) -> list[HeadBlock]:
         """The blocks whose heads are compared: those with two heads or more, and what it takes."""

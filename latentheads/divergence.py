@@ -5,33 +5,29 @@ For heads i, j and every query t, with :math:`m = (a_{it} + a_{jt})/2`,
 .. math:: \mathrm{JSD} = \tfrac12 \mathrm{KL}(a_{it} \| m) + \tfrac12 \mathrm{KL}(a_{jt} \| m)
 
 The paper sums over queries and averages over sentences, so that its figures grow with length; the
-mean over queries stands beside it.
+mean over queries stands beside it. Sentences in which one of the two heads is silent do not count;
+of heads that never speak together both are NaN.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from pyro import poutine
 from torch import Tensor
 
+from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
-from latentheads.bound import traces
-from latentheads.distributions import HeadLogits
-from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import PlugIn, unseen
-from latentheads.names import chain_of, latent_of
+from latentheads.names import chain_of
+from latentheads.reading.means import Means, pairs
+from latentheads.reading.record import readings
+from latentheads.reading.sides import sides
 
-__all__ = ["Divergence", "divergence", "head_divergence", "head_weights"]
-
-
-def head_weights(site: dict[str, Any]) -> Float[Tensor, "*batch head query key"]:
-    """Attention weights of a block from its traced sample site."""
-    return torch.softmax(site["value"] + site["fn"].context.mask.bias, -1)
+__all__ = ["Divergence", "divergence", "head_divergence"]
 
 
 def head_divergence(
@@ -65,11 +61,12 @@ class Divergence:
             chain: Of this chain's blocks alone.
 
         Returns:
-            The mean, or None of no pair.
+            The mean over pairs that speak, or None of no pair.
         """
         sites = [site for site in self.summed if chain in (None, chain_of(site))]
-        pairs = [_upper(self.summed[site]) for site in sites if len(self.summed[site]) > 1]
-        return float(torch.cat(pairs).mean()) if pairs else None
+        found = torch.cat([torch.zeros(0), *(_upper(self.summed[site]) for site in sites)])
+        mean = float(found.nanmean())
+        return None if math.isnan(mean) else mean
 
 
 def _upper(matrix: Tensor) -> Tensor:
@@ -77,7 +74,9 @@ def _upper(matrix: Tensor) -> Tensor:
     return matrix[rows, columns]
 
 
-def divergence(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0) -> Divergence:
+def divergence(
+    model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0, latent: bool = True
+) -> Divergence:
     """Measures the heads of a model on every batch.
 
     Args:
@@ -86,31 +85,16 @@ def divergence(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int 
         guide: Draws the heads from this guide; without one they stand at their prior's location,
             as in the paper's figures. Noise of its own sets heads apart.
         seed: Of the guide's noise.
+        latent: Only of blocks whose logits are drawn; else of all that attend.
     """
-    device = next(model.parameters()).device
-    totals: dict[str, Tensor] = {}
-    queries: dict[str, Tensor] = {}
-    sentences = 0
-    with evaluating(model), fixed_noise(seed, device), unseen():
-        for batch in parts:
-            here = batch.to(device)
-            sentences += len(here)
-            for site, node in _traced(model, guide, here).items():
-                drawn = node["type"] == "sample" and isinstance(node["fn"], HeadLogits)
-                if drawn and latent_of(site) == "logits" and node["value"].shape[-3] > 1:
-                    real = here.source_valid if site.startswith("encoder") else here.target_valid
-                    summed = head_divergence(head_weights(node), real).double().sum(0).cpu()
-                    totals[site] = totals.get(site, 0) + summed
-                    queries[site] = queries.get(site, 0) + real.sum().cpu()
-    return Divergence(
-        {site: total / sentences for site, total in totals.items()},
-        {site: total / queries[site] for site, total in totals.items()},
-    )
-
-
-def _traced(model: Any, guide: Any, batch: Batch) -> dict[str, Any]:
-    if guide is not None:
-        return traces(model, guide, batch)[0].nodes
-    with poutine.trace() as plain, PlugIn():
-        model.states(batch)
-    return plain.trace.nodes
+    modules = [module for module in model.modules() if isinstance(module, LatentAttention)]
+    chosen = {m.block.name for m in modules if m.prior is not None or not latent}
+    summed, normalised = Means(), Means()
+    for batch, heads in readings(model, parts, guide, seed):
+        for block in heads.attending:
+            if block.name in chosen:
+                found, real = heads[block.name], sides(batch, block.chain).real_queries
+                apart, both = head_divergence(found.weights, real), pairs(found.speaks)
+                summed.add(block.site(), apart, both)
+                normalised.add(block.site(), apart, both, real.sum(-1))
+    return Divergence(summed.result(), normalised.result())

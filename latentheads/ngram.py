@@ -68,7 +68,8 @@ class NGram(HeadBlock):
     of Sun and Iyyer 2021 with as many hidden units); they differ where the reading of the paper is
     that head k sees only the k-th of K slices of each input (``slices``).
 
-    Whoever watches is given the heads of every pass and the queries at which they are drawn.
+    Whoever watches is given the heads of every pass, the queries at which they are drawn, and which
+    heads speak.
 
     Args:
         block: Its address, and the number of heads K.
@@ -145,8 +146,8 @@ class NGram(HeadBlock):
         if self.prior is not None or self.gate is not None:
             known = HeadContext(full_precision(heads), None, reach.outputs(self.size))
             heads, gate = self._draw(known).to(heads.dtype), self._draw_gate(known, cache)
-        if self.watch is not None:
-            self.watch(heads, reach.drawn)
+        if self.watchers:
+            self._tell(heads, reach.drawn, self._speaking(heads, gate, choice))
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
         if choice is not None:

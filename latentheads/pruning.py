@@ -50,7 +50,8 @@ def most_important(
     """The heads that stay when the least important ones go, as Michel et al. (2019) remove them.
 
     Args:
-        importance: Of the heads of every block by name, comparable between blocks.
+        importance: Of the heads of every block by name, comparable between blocks; NaN, as of a
+            head that never speaks, is less than anything.
         number: Heads that stay in the whole model. Among equals the later ones go.
         chains: Those whose heads may go; the heads of all others stay.
 
@@ -64,6 +65,7 @@ def most_important(
         raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
     heads = [(name, place) for name, values in free.items() for place in range(len(values))]
     values = torch.cat([torch.zeros(0), *(each.double().cpu() for each in free.values())])
+    values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf)
     best = values.argsort(descending=True, stable=True)[: number - fixed].tolist()
     kept: dict[str, list[int]] = {
         name: [] if name in free else list(range(len(each))) for name, each in importance.items()

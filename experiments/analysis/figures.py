@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
+from pictures import largest
 from torch import Tensor
 
 from analysis.portraits import Portrait, pair_mean
@@ -43,10 +44,10 @@ KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"
 
 def draw(portraits: Sequence[Portrait], title: str, out: Path) -> None:
     """Draws every figure."""
-    top = max(float(m.max()) for each in portraits for m in each.divergence.summed.values())
+    top = largest(m for each in portraits for m in each.divergence.summed.values())
     for portrait in portraits:
         name = portrait.name.strip("/").replace("/", "-")
-        draw_pairs(portrait, max(top, 1e-9), title, out / f"divergence-{name}.png")
+        draw_pairs(portrait, top, title, out / f"divergence-{name}.png")
     draw_averages(portraits, title, out / "divergence.png")
     draw_maps(portraits, title, out / "heads.png")
     draw_roles(portraits, "\n".join([title, *gaps(portraits)]), out / "roles.png")

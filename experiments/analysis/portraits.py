@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+import torch
 from jsonargparse import Namespace
 from torch import Tensor
 from tqdm import tqdm
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from analysis.texts import Text
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.divergence import Divergence, head_divergence
+from latentheads.divergence import Divergence, divergence
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS, Block
 from latentheads.reading import (
@@ -30,12 +31,10 @@ from latentheads.reading import (
     detect,
     gradient_importance,
     measure,
-    readings,
     relevance,
-    sides,
 )
 
-__all__ = ["Portrait", "distances", "others", "pair_mean", "portray"]
+__all__ = ["Portrait", "others", "pair_mean", "portray"]
 
 TOKENS = 512
 """Of a batch; memory grows with the square of the heads."""
@@ -81,6 +80,15 @@ class Portrait:
         found = [block for block in self.blocks if block.chain == name]
         return sorted(found, key=lambda block: block.layer)
 
+    def speaking(self, block: Block) -> list[int]:
+        """The heads of a block that speak in one of the sentences."""
+        return self.measures.entropy[block.name].isfinite().nonzero().flatten().tolist()
+
+    @property
+    def silent(self) -> int:
+        """How many heads speak in none of the sentences."""
+        return sum(block.heads - len(self.speaking(block)) for block in self.blocks)
+
     @property
     def roles(self) -> list[Role]:
         """All roles that its heads play."""
@@ -108,38 +116,15 @@ class Portrait:
 
 
 def others(matrix: Tensor) -> Tensor:
-    """The mean of every row of a symmetric matrix, its diagonal left out; NaN of a lone head."""
-    return (matrix.sum(-1) - matrix.diagonal()) / (len(matrix) - 1)
+    """The mean of every row, without its diagonal and silent heads; NaN of a head with no other."""
+    return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), torch.nan).nanmean(-1)
 
 
 def pair_mean(matrix: Tensor) -> float | None:
-    """The mean over all pairs of heads; None of a lone head."""
-    return float(others(matrix).mean()) if len(matrix) > 1 else None
-
-
-def distances(model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0) -> Divergence:
-    """Measures divergence as the library does, but of blocks without a latent too.
-
-    Args:
-        model: The model.
-        parts: Batches, each sentence once.
-        guide: Draws the heads from this guide; without one they stand at their plug-in value.
-        seed: Of the guide's noise; the draws are those that the other measures see.
-    """
-    totals: dict[str, Any] = {}
-    queries: dict[str, Any] = {}
-    sentences = 0
-    for batch, heads in readings(model, parts, guide, seed):
-        sentences += len(batch)
-        for block in heads.attending:
-            site, real = block.site(), sides(batch, block.chain).real_queries
-            summed = head_divergence(heads[block.name].weights, real).double().sum(0).cpu()
-            totals[site] = totals.get(site, 0) + summed
-            queries[site] = queries.get(site, 0) + real.sum().cpu()
-    return Divergence(
-        {site: total / sentences for site, total in totals.items()},
-        {site: total / queries[site] for site, total in totals.items()},
-    )
+    """The mean over all pairs of heads that speak; None where there are none."""
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1)
+    mean = float(matrix[rows, columns].nanmean())
+    return None if math.isnan(mean) else mean
 
 
 def portray(text: Text, options: Namespace) -> Portrait:
@@ -169,7 +154,7 @@ def _portray(text: Text, options: Namespace) -> Portrait:
         name=text.name,
         blocks=blocks,
         ngrams=tuple(block for block in recorded.blocks if block not in blocks),
-        divergence=distances(model, watched("divergence"), guide, seed),
+        divergence=divergence(model, watched("divergence"), guide, seed, latent=False),
         measures=measure(model, watched("measures"), guide, seed, options.exclude),
         importance=gradient_importance(model, watched("importance"), guide, seed),
         relevance=_relevance(text, options, watched),

@@ -56,10 +56,11 @@ def _record(text: Text, portrait: Portrait) -> dict[str, Any]:
             "origin": text.parses.origin,
             "sentences": len(text.parses.part),
             "cases": [
-                {**asdict(case), "name": case.name, "needed": syntactic.needed(case)}
+                {**asdict(case), "name": case.name, "needed": syntactic.needed(case.baseline)}
                 for case in syntactic.cases
             ],
             "accuracy": {block: each.tolist() for block, each in syntactic.accuracy.items()},
+            "baseline": {block: each.tolist() for block, each in syntactic.baseline.items()},
         },
         "roles": [asdict(role) for role in portrait.roles],
     }
@@ -85,8 +86,7 @@ def _block(portrait: Portrait, block: Block) -> dict[str, Any]:
         "cosine": cosine.tolist(),
         "cosine_average": pair_mean(cosine),
         **{key: values.tolist() for key, values in head_figures(portrait, block).items()},
-        "rare_chance": rare.chance[name],
-        "rare_queries": rare.count[name],
+        "rare_queries": rare.count[name].tolist(),
     }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jsonargparse import Namespace
 from tables import markdown
 from torch import Tensor
@@ -34,7 +36,8 @@ def summary(text: Text, portrait: Portrait) -> dict[str, Any]:
         "entropy": _mean(portrait.measures.entropy),
         "confidence": _mean(portrait.measures.confidence),
         "cosine": float(np.mean(cosines)) if cosines else None,
-        "heads": sum(block.heads for block in portrait.blocks),
+        "heads": sum(len(portrait.speaking(block)) for block in portrait.blocks),
+        "silent": portrait.silent,
         "positional": _heads(portrait, "positional"),
         "syntactic": None if portrait.syntactic is None else _heads(portrait, "syntactic"),
         "rare_word": _heads(portrait, "rare-word") if _asked(portrait) else None,
@@ -47,8 +50,10 @@ def _averages(name: str, found: Divergence, chains: Sequence[str]) -> dict[str, 
     return {name: found.average(), **by_chain}
 
 
-def _mean(blocks: dict[str, Tensor]) -> float:
-    return float(np.mean(np.concatenate([each.numpy() for each in blocks.values()])))
+def _mean(blocks: dict[str, Tensor]) -> float | None:
+    """The mean over heads that speak; None where none does."""
+    mean = float(torch.cat(list(blocks.values())).nanmean())
+    return None if math.isnan(mean) else mean
 
 
 def _heads(portrait: Portrait, kind: str) -> int:
@@ -73,6 +78,7 @@ def head_figures(portrait: Portrait, block: Block) -> dict[str, Tensor]:
         "offset_share": portrait.positional.share[name],
         "rarest": rare.rarest[name],
         "two_rarest": rare.two[name],
+        "rare_chance": rare.chance[name],
     }
 
 
@@ -103,7 +109,6 @@ def _head_rows(text: Text, portrait: Portrait, block: Block) -> Iterator[dict[st
             "layer": block.layer,
             "head": head,
             **{name: values[head].item() for name, values in figures.items()},
-            "rare_chance": portrait.rare[block.chain].chance[block.name],
             **_best_relation(portrait.syntactic, block.name, head),
             "roles": "; ".join(f"{role.role} {role.detail}" for role in played.get(head, [])),
         }
@@ -113,12 +118,16 @@ def _best_relation(found: Syntactic | None, block: str, head: int) -> dict[str, 
     """The relation in which a head is furthest above the baseline."""
     if found is None or block not in found.accuracy:
         return {}
-    scores = found.accuracy[block][:, head].tolist()
-    asked = [(score, case) for score, case in zip(scores, found.cases, strict=True) if case.count]
-    if not asked:
+    scores, baselines = found.accuracy[block][:, head], found.baseline[block][:, head]
+    above = scores - baselines
+    if above.isnan().all():
         return {}
-    score, case = max(asked, key=lambda pair: pair[0] - pair[1].baseline)
-    return {"relation": case.name, "accuracy": score, "accuracy_baseline": case.baseline}
+    best = int(above.nan_to_num(nan=-torch.inf).argmax())
+    return {
+        "relation": found.cases[best].name,
+        "accuracy": float(scores[best]),
+        "accuracy_baseline": float(baselines[best]),
+    }
 
 
 TITLES = {
@@ -171,12 +180,17 @@ def notes(texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespa
         for text, portrait in zip(texts, portraits, strict=True)
         if text.parses is not None and portrait.syntactic is not None
     )
-    return [*found, *parsed, *(f"{note}." for note in gaps(portraits))]
+    silent = [
+        f"Heads of {each.name} that are silent, and left out: {each.silent}."
+        for each in portraits
+        if each.silent
+    ]
+    return [*found, *silent, *parsed, *(f"{note}." for note in gaps(portraits))]
 
 
 def _sizes(portraits: Sequence[Portrait]) -> list[int]:
-    """So many heads each run has; once if all have the same."""
-    sizes = [sum(block.heads for block in portrait.blocks) for portrait in portraits]
+    """So many heads of each run speak; once if it is the same number."""
+    sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in portraits]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 
 
@@ -210,7 +224,7 @@ def _within(portrait: Portrait) -> bool:
 
 def _asked(portrait: Portrait) -> bool:
     """Whether there was a rare word to point to."""
-    return any(count for found in portrait.rare.values() for count in found.count.values())
+    return any(bool(n.any()) for found in portrait.rare.values() for n in found.count.values())
 
 
 def _of(names: Sequence[str], portraits: Sequence[Portrait]) -> str:

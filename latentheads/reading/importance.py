@@ -7,17 +7,18 @@ With a mask :math:`\xi_h = 1` on the output of head h,
                 \frac{\partial \mathcal L(x)}{\partial o_{ht}}\Bigr|,
 
 where :math:`\mathcal L(x) = -\log p(y \mid z, x)` is summed over the tokens of a sentence and
-:math:`o_{ht}` is what the head says at query t. The second form needs no mask.
+:math:`o_{ht}` is what the head says at query t. The second form needs no mask. The mean is over the
+sentences in which the head speaks, NaN where there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
@@ -25,7 +26,8 @@ from latentheads.bound import traces
 from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
 from latentheads.handlers import evaluation_mode, unseen
 from latentheads.names import TARGET
-from latentheads.reading.record import Recording
+from latentheads.reading.means import Means
+from latentheads.reading.record import Heads, Recording
 
 __all__ = ["UNITS", "gradient_importance", "mask_gradient"]
 
@@ -62,35 +64,28 @@ def gradient_importance(
     """
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
-    sums: dict[str, Tensor] = {}
-    count: dict[str, Tensor] = {}
+    found = Means()
     for place, batch in enumerate(parts):
         here = batch.to(next(model.parameters()).device)
-        for block, gradient in _gradients(model, guide, here, seed + place).items():
-            encoder = block.chain.startswith("encoder")
-            real = here.source_valid if encoder else here.target_valid
-            value, number = _absolute(gradient, real, unit)
-            sums[block.name] = sums.get(block.name, 0) + value.double().cpu()
-            count[block.name] = count.get(block.name, 0) + number.cpu()
-    found = {name: total / count[name] for name, total in sums.items()}
-    return {n: _unit_length(each) for n, each in found.items()} if normalise else found
-
-
-def _absolute(
-    gradient: Float[Tensor, "batch query head"], real: Bool[Tensor, "batch query"], unit: str
-) -> tuple[Tensor, Tensor]:
-    """Sum of absolute gradients of every head, and how many there are; 0 at padding."""
-    if unit == "sentence":
-        return gradient.sum(1).abs().sum(0), torch.tensor(len(gradient))
-    return gradient.abs().sum((0, 1)), real.sum()
+        for heads, gradient in _gradients(model, guide, here, seed + place):
+            values, counts = gradient.sum(1).abs(), None
+            if unit == "token":
+                encoder = heads.block.chain.startswith("encoder")
+                real = here.source_valid if encoder else here.target_valid
+                values, counts = gradient.abs().sum(1), real.sum(-1)
+            found.add(heads.block.name, values, heads.speaks, counts)
+    importance = found.result()
+    return {n: _unit_length(each) for n, each in importance.items()} if normalise else importance
 
 
 def _unit_length(value: Tensor) -> Tensor:
-    return value / value.norm().clamp_min(torch.finfo(value.dtype).tiny)
+    return value / value.nan_to_num().norm().clamp_min(torch.finfo(value.dtype).tiny)
 
 
-def _gradients(model: Any, guide: Any, batch: Batch, seed: int) -> dict[Any, Tensor]:
-    """The gradient of every sentence's loss by the mask of every head and query, by block."""
+def _gradients(
+    model: Any, guide: Any, batch: Batch, seed: int
+) -> Iterator[tuple[Heads, Float[Tensor, "batch query head"]]]:
+    """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     with ExitStack() as around:
@@ -100,12 +95,11 @@ def _gradients(model: Any, guide: Any, batch: Batch, seed: int) -> dict[Any, Ten
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
         loss = -_log_likelihood(model, guide, batch).sum()
-    joined = [heads[block.name].joined for block in heads.blocks]
+    found = [heads[block.name] for block in heads.blocks]
+    joined = [each.joined for each in found]
     gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
-    return {
-        block: mask_gradient(x.detach(), gradient, block.heads)
-        for block, x, gradient in zip(heads.blocks, joined, gradients, strict=True)
-    }
+    for each, gradient in zip(found, gradients, strict=True):
+        yield each, mask_gradient(each.joined.detach(), gradient, each.block.heads)
 
 
 def _log_likelihood(model: Any, guide: Any, batch: Batch) -> Tensor:

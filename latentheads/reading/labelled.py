@@ -24,7 +24,8 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
     """Makes a tree with a group a chain, each with ``weights`` and ``logits``.
 
     Their dimensions are sentence, layer, head, query and key; a dimension of particles, where the
-    pass had one, stands in front and is called draw. A layer is the depth in its chain.
+    pass had one, stands in front and is called draw. A layer is the depth in its chain. A silent
+    head is NaN.
 
     Args:
         heads: A recording in which every block ran once; a block that did not run is left out.
@@ -67,7 +68,7 @@ def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, 
     """Weights and logits of the blocks of a chain, with the layer in front of the heads."""
     arrays = {
         "weights": torch.stack([each.weights for each in layers], -4),
-        "logits": torch.stack([each.logits for each in layers], -4),
+        "logits": torch.stack([_heard(each) for each in layers], -4),
     }
     if batch is not None:
         known = sides(batch, chain)
@@ -75,3 +76,8 @@ def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, 
         unread = ~pairs[:, None, None]
         arrays = {name: each.masked_fill(unread, torch.nan) for name, each in arrays.items()}
     return {name: each.detach().cpu() for name, each in arrays.items()}
+
+
+def _heard(heads: Heads) -> Tensor:
+    """The logits of heads that speak."""
+    return heads.logits.masked_fill(~heads.speaks[..., None, None], torch.nan)

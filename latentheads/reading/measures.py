@@ -6,15 +6,15 @@ For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
           \mathrm{confidence}(h) = \frac1T \sum_t \max_s a_{ts}, \qquad
           \mathrm{cosine}(h, h') = \frac1T \sum_t \frac{o_t \cdot o'_t}{\|o_t\| \|o'_t\|}
 
-over all T queries of all sentences that are no padding; n-gram heads, which have no weights, have a
-cosine alone. Confidence is that of Voita et al. (2019),
+over all T queries of all sentences that are no padding and in which the head, or both heads, speak;
+of a head that never speaks they are NaN. N-gram heads, which have no weights, have a cosine alone.
+Confidence is that of Voita et al. (2019),
 who exclude the end of the sentence as "not a real token". Whether as what asks or as what is asked
 they do not say: here, by default, as both. Nothing is normalised again after the exclusion.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
-from latentheads.reading.record import Heads, readings
-from latentheads.reading.sides import Sides, sides
+from latentheads.reading.means import Means, pairs
+from latentheads.reading.record import readings
+from latentheads.reading.sides import sides
 
 __all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measure"]
 
@@ -54,7 +55,7 @@ def head_cosine(
 ) -> Float[Tensor, "*batch head head"]:
     """Cosine between the outputs of all pairs of heads, summed over the queries that count.
 
-    A head that says nothing, as behind a closed gate, is at a right angle to all, itself included.
+    Zeros, as an n-gram head says with all its units off, are at a right angle to everything.
     """
     unit = F.normalize(outputs, dim=-1) * queries[..., None, :, None]
     return torch.einsum("...iqd,...jqd->...ij", unit, unit)
@@ -62,7 +63,7 @@ def head_cosine(
 
 @dataclass(frozen=True)
 class Measures:
-    """Averages over the queries of all sentences, by block.
+    """Averages over the queries of the sentences in which a head speaks, by block.
 
     Attributes:
         entropy: In nats.
@@ -92,36 +93,15 @@ def measure(
         exclude: Where BOS and EOS do not count for the confidence, one of ``EXCLUDE``: as both
             query and key, as one of them, or nowhere, ``none``.
     """
-    sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    entropy, confidence, cosine = Means(), Means(), Means()
     for batch, heads in readings(model, parts, guide, seed):
         for block in heads.blocks:
-            known = sides(batch, block.chain)
-            for name, value in _sums(heads[block.name], known, exclude).items():
-                total = value.double().cpu()
-                sums[block.name][name] = sums[block.name].get(name, 0) + total
-    return Measures(
-        entropy=_divided(sums, "entropy", "queries"),
-        confidence=_divided(sums, "confidence", "asked"),
-        cosine=_divided(sums, "cosine", "queries"),
-    )
-
-
-def _divided(
-    sums: dict[str, dict[str, Tensor]], name: str, number: str
-) -> dict[str, Float[Tensor, ...]]:
-    """The averages of one quantity, by block; of the blocks that have it."""
-    return {b: found[name] / found[number] for b, found in sums.items() if name in found}
-
-
-def _sums(heads: Heads, known: Sides, exclude: str) -> dict[str, Tensor]:
-    """What adds up over batches."""
-    real = known.real_queries
-    found = {"queries": real.sum(), "cosine": head_cosine(heads.outputs, real).sum(0)}
-    if not heads.attends:
-        return found
-    weights, asking, answering = heads.weights, known.asking(exclude), known.answering(exclude)
-    return found | {
-        "asked": asking.sum(),
-        "entropy": head_entropy(weights, real).sum(0),
-        "confidence": head_confidence(weights, asking, answering).sum(0),
-    }
+            found, known = heads[block.name], sides(batch, block.chain)
+            real, speaks, name = known.real_queries, found.speaks, block.name
+            cosine.add(name, head_cosine(found.outputs, real), pairs(speaks), real.sum(-1))
+            if found.attends:
+                weights, asking = found.weights, known.asking(exclude)
+                sure = head_confidence(weights, asking, known.answering(exclude))
+                entropy.add(name, head_entropy(weights, real), speaks, real.sum(-1))
+                confidence.add(name, sure, speaks, asking.sum(-1))
+    return Measures(entropy.result(), confidence.result(), cosine.result())

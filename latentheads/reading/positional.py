@@ -20,7 +20,7 @@ class Positional:
 
     Attributes:
         offset: By block: the position, key less query.
-        share: By block: how often.
+        share: By block: how often; NaN of a head that was never asked.
         threshold: From which share on a head is positional.
     """
 
@@ -55,13 +55,14 @@ class Positions(Detector):
         self.threshold, self.edges = threshold, edges
         self._hits: dict[str, Counts] = defaultdict(dict)
         self._possible: dict[str, Counts] = defaultdict(dict)
-        self._asked: dict[str, int] = defaultdict(int)
+        self._asked: dict[str, Tensor] = {}
 
     def look(self, view: View) -> None:
         """Counts the offsets of a block."""
-        add(self._hits[view.block], by_offset(pointed(view.weights, view.pairs)))
-        add(self._possible[view.block], by_offset(view.pairs))
-        self._asked[view.block] += int(view.pairs.any(-1).sum())
+        asked, number = view.asked, view.asked.any(-1).sum((0, -1)).cpu()
+        add(self._hits[view.block], by_offset(pointed(view.weights, asked)))
+        add(self._possible[view.block], by_offset(asked))
+        self._asked[view.block] = self._asked.get(view.block, 0) + number
 
     def result(self) -> Positional:
         """The most frequent offset of every head, and its share."""
@@ -69,7 +70,8 @@ class Positions(Detector):
         for block, hits in self._hits.items():
             offsets = torch.tensor(list(hits))
             most, place = torch.stack(list(hits.values())).max(0)
-            possible = torch.stack([self._possible[block][o] for o in hits])[place]
-            offset[block] = offsets[place]
+            possible = torch.stack([self._possible[block][o] for o in hits])
+            possible = possible.gather(0, place[None])[0]
+            offset[block] = offsets[place].where(self._asked[block] > 0, 0)
             shares[block] = share(most, self._asked[block] if self.edges else possible)
         return Positional(offset, shares, self.threshold)

@@ -20,18 +20,18 @@ class RareWord:
     """How often every head points to the least frequent words.
 
     Attributes:
-        rarest: By block: to the rarest word.
+        rarest: By block: to the rarest word; NaN where nothing was asked.
         two: By block: to one of the two rarest.
-        chance: By block: how often a random key is one of the two.
-        count: By block: queries that were asked.
+        chance: By block: how often a random key is one of the two, where the head speaks.
+        count: By block: queries that the head was asked.
         threshold: How often a rare-word head does.
         margin: By how much it must be better than chance.
     """
 
     rarest: dict[str, Float[Tensor, " head"]]
     two: dict[str, Float[Tensor, " head"]]
-    chance: dict[str, float]
-    count: dict[str, int]
+    chance: dict[str, Float[Tensor, " head"]]
+    count: dict[str, Int[Tensor, " head"]]
     threshold: float
     margin: float
 
@@ -39,10 +39,12 @@ class RareWord:
     def roles(self) -> list[Role]:
         """The rare-word heads."""
         return [
-            Role(block, head, "rare-word", "two rarest", score, self.chance[block])
+            Role(block, head, "rare-word", "two rarest", score, chance)
             for block, scores in self.two.items()
-            for head, score in enumerate(scores.tolist())
-            if score >= max(self.threshold, self.chance[block] + self.margin)
+            for head, (score, chance) in enumerate(
+                zip(scores.tolist(), self.chance[block].tolist(), strict=True)
+            )
+            if score >= max(self.threshold, chance + self.margin)
         ]
 
 
@@ -78,8 +80,8 @@ class Rarity(Detector):
 
     def look(self, view: View) -> None:
         """Counts the rare words that a block points to."""
-        pairs = view.pairs
-        rank = self.ranks.to(pairs.device)[view.known.keys].unsqueeze(1)
+        pairs = view.asked
+        rank = self.ranks.to(pairs.device)[view.known.keys][:, None, None]
         here = torch.where(pairs, rank, -1)
         first = here.amax(-1, keepdim=True)
         second = torch.where(here < first, here, -1).amax(-1, keepdim=True)
@@ -88,8 +90,8 @@ class Rarity(Detector):
         points = pointed(view.weights, pairs)
         sums = self._sums[view.block]
         for name, value in (
-            ("rarest", (points & rarest.unsqueeze(1)).any(-1) & asked.unsqueeze(1)),
-            ("two", (points & two.unsqueeze(1)).any(-1) & asked.unsqueeze(1)),
+            ("rarest", (points & rarest).any(-1) & asked),
+            ("two", (points & two).any(-1) & asked),
             ("chance", two.sum(-1) / pairs.sum(-1).clamp_min(1) * asked),
             ("count", asked),
         ):
@@ -105,8 +107,8 @@ class Rarity(Detector):
         return RareWord(
             rarest=shares["rarest"],
             two=shares["two"],
-            chance={block: float(value) for block, value in shares["chance"].items()},
-            count={block: int(sums["count"]) for block, sums in self._sums.items()},
+            chance=shares["chance"],
+            count={block: sums["count"] for block, sums in self._sums.items()},
             threshold=self.threshold,
             margin=self.margin,
         )

@@ -1,21 +1,21 @@
 """Every head on request: logits, weights and outputs of each block, in any pass of a model.
 
-Hooks stand on the blocks only while a recording is open, so nothing is kept or computed for
-somebody who does not ask.
+A recording listens to the blocks only while it is open, so nothing is kept or computed for somebody
+who does not ask.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from latentheads.attention import LatentAttention
 from latentheads.batch import Batch
@@ -23,7 +23,6 @@ from latentheads.blocks import HeadBlock
 from latentheads.bound import traces
 from latentheads.evaluation import evaluating, fixed_noise
 from latentheads.handlers import PlugIn, unseen
-from latentheads.mask import Mask
 from latentheads.names import Block
 
 __all__ = ["Heads", "Recording", "readings"]
@@ -39,11 +38,24 @@ class Heads:
             times values, or what an n-gram says, times the gate where there is one, under dropout
             while training.
         scored: The logits and the bias of a block that attends; None of n-grams.
+        speaking: True at heads that are heard; None: all are.
     """
 
     block: Block
     joined: Float[Tensor, "*batch query width"]
     scored: tuple[Tensor, Tensor] | None = None
+    speaking: Bool[Tensor, "*gates head"] | None = None
+
+    @property
+    def speaks(self) -> Bool[Tensor, "*batch head"]:
+        """True at heads that say something in a sentence.
+
+        A head is silent where it is not chosen, where its gate is closed, and where the output
+        projection reads nothing of it. No measure of heads counts it there.
+        """
+        shape = (*self.joined.shape[:-2], self.block.heads)
+        every = self.joined.new_ones(shape, dtype=torch.bool)
+        return every if self.speaking is None else every & self.speaking
 
     @property
     def attends(self) -> bool:
@@ -52,7 +64,10 @@ class Heads:
 
     @property
     def logits(self) -> Float[Tensor, "*batch head query key"]:
-        """What was drawn, or the scores of a block without a latent; finite everywhere."""
+        """What was drawn, or the scores of a block without a latent; finite everywhere.
+
+        Those of a silent head are 0 where nothing had to compute them.
+        """
         return self._scored[0]
 
     @property
@@ -71,8 +86,9 @@ class Heads:
 
     @property
     def weights(self) -> Float[Tensor, "*batch head query key"]:
-        """``softmax(logits + bias)``, without the dropout of training."""
-        return torch.softmax(self.logits + self.bias, -1)
+        """``softmax(logits + bias)``, without the dropout of training; NaN of a silent head."""
+        weights = torch.softmax(self.logits + self.bias, -1)
+        return weights.masked_fill(~self.speaks[..., None, None], torch.nan)
 
     @property
     def readable(self) -> Bool[Tensor, "*mask asking key"]:
@@ -119,8 +135,8 @@ class Recording:
             self._modules = {name: self._modules[self._known(name)] for name in map(_own, blocks)}
         self.keep_gradients = keep_gradients
         self._passes: dict[str, list[Heads]] = defaultdict(list)
-        self._handles: list[RemovableHandle] = []
-        self._joined: dict[str, Tensor] = {}
+        self._endings: list[Callable[[], None]] = []
+        self._heard: dict[str, tuple[Any, ...]] = {}
 
     def _known(self, name: str) -> str:
         if name not in self._modules:
@@ -151,12 +167,13 @@ class Recording:
         return found[-1]
 
     def __enter__(self) -> Recording:
-        """Puts hooks on the blocks."""
+        """Begins to listen to the blocks."""
         for module in self._modules.values():
-            self._handles += [
-                module.projection.register_forward_pre_hook(self._joins(module.block)),
-                module.register_forward_hook(self._keep, with_kwargs=True),
-            ]
+            name = module.block.name
+            watch = partial(self._hear, name)
+            module.watchers.append(watch)
+            keep = module.projection.register_forward_pre_hook(partial(self._keep, name))
+            self._endings += [partial(module.watchers.remove, watch), keep.remove]
         return self
 
     def __exit__(
@@ -165,31 +182,29 @@ class Recording:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Takes the hooks away; what was recorded stays."""
-        while self._handles:
-            self._handles.pop().remove()
-        self._joined.clear()
+        """Listens no longer; what was recorded stays."""
+        while self._endings:
+            self._endings.pop()()
+        self._heard.clear()
 
-    def _joins(self, block: Block) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            (joined,) = inputs
-            if self.keep_gradients and not joined.requires_grad:
-                joined = joined.detach().requires_grad_()
-            self._joined[block.name] = joined
-            return (joined,)
+    def _hear(self, name: str, *heads: Any) -> None:
+        """Takes what a block tells of a pass, before it is read out."""
+        self._heard[name] = heads
 
-        return hook
-
-    def _keep(
-        self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], found: Any
-    ) -> None:
-        assert isinstance(module, HeadBlock)
-        joined, scored = self._kept(self._joined.pop(module.block.name)), None
+    def _keep(self, name: str, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        """Keeps a pass that was told of, as the output projection reads it."""
+        (joined,) = inputs
+        if name not in self._heard:
+            return inputs
+        if self.keep_gradients and not joined.requires_grad:
+            joined = joined.detach().requires_grad_()
+        module, (*told, speaking), scored = self._modules[name], self._heard.pop(name), None
         if isinstance(module, LatentAttention):
-            mask: Mask = named["mask"] if "mask" in named else inputs[2]
-            logits, mask = mask.over_keys(module.attention.spoken(found[1]))
+            logits, _, mask = told
             scored = self._kept(logits), self._kept(mask.bias)
-        self._passes[module.block.name].append(Heads(_spoken(module), joined, scored))
+        found = Heads(_spoken(module), self._kept(joined), scored, speaking)
+        self._passes[name].append(found)
+        return (joined,)
 
     def _kept(self, tensor: Tensor) -> Tensor:
         return tensor if self.keep_gradients else tensor.detach()

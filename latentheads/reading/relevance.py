@@ -35,9 +35,9 @@ their positions. It is conserved, but for what the stabiliser takes, :math:`D_v 
 as behind a feed-forward layer all of whose units are off: there is nobody to inherit.
 
 The relevance of a head is the sum over its neurons, :math:`\sum_t o_{ht} \cdot g_{ht}`, divided by
-that of all heads of its block, and averaged over predictions. Relevances may be negative, which
-the paper does not speak of: here shares are of the sum of *absolute* relevances, the same where
-none is negative.
+that of all heads of its block, and averaged over the predictions of sentences in which it speaks.
+Relevances may be negative, which the paper does not speak of: here shares are of the sum of
+*absolute* relevances, the same where none is negative.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from latentheads.batch import Batch
 from latentheads.handlers import PlugIn, evaluation_mode, unseen
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
+from latentheads.reading.means import Means
 from latentheads.reading.record import Recording
 
 __all__ = ["BIASES", "SHARES", "Propagated", "Relevance", "propagate", "relevance"]
@@ -75,12 +76,14 @@ class Propagated:
         inputs: Of all inputs together.
         logit: The logit, where relevance begins.
         real: True at predictions that count.
+        speaks: True at the heads that speak in a sentence, by block.
     """
 
     heads: dict[str, Float[Tensor, "batch target head"]]
     inputs: Float[Tensor, "batch target"]
     logit: Float[Tensor, "batch target"]
     real: Bool[Tensor, "batch target"]
+    speaks: dict[str, Bool[Tensor, "batch head"]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Relevance:
     """Relevance of the heads of a model, averaged over predictions.
 
     Attributes:
-        shares: Of every head in its block, by block.
+        shares: Of every head in its block, by block; NaN of a head that never speaks.
         raw: The same before division, in units of logits.
         logit: The mean top-1 logit, where relevance begins.
         inputs: The mean of the relevance that arrives at the inputs.
@@ -124,22 +127,24 @@ def relevance(
     """
     if shares not in SHARES:
         raise ValueError(f"shares must be one of {', '.join(SHARES)}; got {shares!r}")
-    sums: dict[str, dict[str, Any]] = {"shares": {}, "raw": {}}
+    means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
     for batch in parts:
         found = propagate(model, batch.to(next(model.parameters()).device), biases, stabiliser)
         for block, each in found.heads.items():
-            rows = each[found.real].double().cpu()
-            for name, values in (("shares", _divided(rows, shares)), ("raw", rows)):
-                sums[name][block] = sums[name].get(block, 0) + values.sum(0)
+            rows = each[found.real].double()
+            speaks = found.speaks[block].unsqueeze(1).expand(each.shape)[found.real]
+            means.add(block, _divided(rows, shares), speaks)
+            raw.add(block, rows, speaks)
         logit += float(found.logit[found.real].double().sum())
         inputs += float(found.inputs[found.real].double().sum())
         predictions += int(found.real.sum())
     if not predictions:
         raise ValueError("parts must hold a target token")
     return Relevance(
-        **{name: {b: s / predictions for b, s in each.items()} for name, each in sums.items()},
+        shares=means.result(),
+        raw=raw.result(),
         logit=logit / predictions,
         inputs=inputs / predictions,
         predictions=predictions,
@@ -188,6 +193,7 @@ def propagate(
         inputs=torch.stack(left, 1),
         logit=logits.detach(),
         real=batch.target_drawn,
+        speaks={block.name: heads[block.name].speaks for block in blocks},
     )
 
 

@@ -1,9 +1,9 @@
 """Roles of heads after Voita et al. (2019): positional, syntactic, rare-word.
 
 A head is said to *point* from a query to the key of its largest weight. BOS, EOS and padding
-neither point nor are pointed at, and a query that can read a single key is not asked. Detectors
-are shown the heads of a chain batch by batch, and then tell what they found: a new one is a
-subclass of :class:`Detector`.
+neither point nor are pointed at, a query that can read a single key is not asked, and a head is
+asked only in sentences in which it speaks. Detectors are shown the heads of a chain batch by batch,
+and then tell what they found: a new one is a subclass of :class:`Detector`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class View:
         known: The tokens at queries and keys.
         places: Each sentence's place in its corpus.
         pairs: True where a query that is asked may point at a key.
+        speaks: True at the heads that speak in a sentence.
     """
 
     block: str
@@ -79,13 +80,20 @@ class View:
     known: Sides
     places: Sequence[int]
     pairs: Bool[Tensor, "batch query key"]
+    speaks: Bool[Tensor, "batch head"]
 
     @classmethod
     def of(cls, heads: Heads, batch: Batch) -> View:
         """Views the heads of a block."""
         known = sides(batch, heads.block.chain)
         pairs = known.asking()[:, :, None] & known.answering()[:, None] & heads.readable
-        return cls(heads.block.name, heads.weights, known, batch.sentences.tolist(), free(pairs))
+        places = batch.sentences.tolist()
+        return cls(heads.block.name, heads.weights, known, places, free(pairs), heads.speaks)
+
+    @property
+    def asked(self) -> Bool[Tensor, "batch head query key"]:
+        """The pairs, of heads that speak alone."""
+        return self.pairs.unsqueeze(1) & self.speaks[..., None, None]
 
 
 def free(pairs: Bool[Tensor, "batch query key"]) -> Bool[Tensor, "batch query key"]:
@@ -94,12 +102,11 @@ def free(pairs: Bool[Tensor, "batch query key"]) -> Bool[Tensor, "batch query ke
 
 
 def pointed(
-    weights: Float[Tensor, "batch head query key"], pairs: Bool[Tensor, "batch query key"]
+    weights: Float[Tensor, "batch head query key"], pairs: Bool[Tensor, "batch head query key"]
 ) -> Bool[Tensor, "batch head query key"]:
     """True at the key of the largest weight among the pairs; the first of equals."""
-    allowed = pairs.unsqueeze(-3)
-    best = weights.masked_fill(~allowed, -1.0).argmax(-1, keepdim=True)
-    return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, best, True) & allowed
+    best = weights.masked_fill(~pairs, -1.0).argmax(-1, keepdim=True)
+    return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, best, True) & pairs
 
 
 def by_offset(pairs: Bool[Tensor, "batch *more query key"]) -> Counts:
@@ -119,8 +126,8 @@ def add(total: Counts, more: Counts) -> None:
 
 
 def share(part: Tensor, whole: Tensor | int) -> Tensor:
-    """A quotient, 0 where there is nothing."""
-    return part.double() / torch.as_tensor(whole).clamp_min(1)
+    """A quotient, NaN where there is nothing."""
+    return part.double() / whole
 
 
 class Detector(ABC):

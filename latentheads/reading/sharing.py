@@ -31,8 +31,8 @@ def sharing(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task othe
 
     .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)
 
-    Two random halves of the candidates share a half. A task without heads shares none.
+    Two random halves of the candidates share a half. It is NaN where a task has no heads to share.
     """
     common = chosen @ chosen.T
     size = chosen.sum(-1)
-    return common / torch.minimum(size[:, None], size[None, :]).clamp_min(1)
+    return common / torch.minimum(size[:, None], size[None, :])

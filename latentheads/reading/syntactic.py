@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.corpora.grammar import Arc
@@ -34,14 +34,14 @@ RELATIONS = ("nsubj", "dobj", "amod", "advmod")
 
 @dataclass(frozen=True)
 class Case:
-    """A relation in one direction, and the fixed offset that finds it most often.
+    """A relation in one direction, and the fixed offset that finds it most often in the text.
 
     Attributes:
         relation: Its name.
         to_dependent: Whether governors point to dependents; else dependents to governors.
         offset: The offset in words.
         baseline: How often the offset is right.
-        count: Words that were asked.
+        count: Words of which it could be asked.
     """
 
     relation: str
@@ -62,29 +62,32 @@ class Syntactic:
 
     Attributes:
         cases: Relations in both directions.
-        accuracy: By block.
+        accuracy: By block; NaN where a head was not asked.
+        baseline: By block: how often the best offset is right in the sentences in which a head
+            speaks, that of the case for one that always does.
         margin: By how much a syntactic head is better than the baseline.
         relative: Whether the margin is a share of the baseline; else it is added to it.
     """
 
     cases: tuple[Case, ...]
     accuracy: dict[str, Float[Tensor, "case head"]]
+    baseline: dict[str, Float[Tensor, "case head"]]
     margin: float
     relative: bool
 
-    def needed(self, case: Case) -> float:
+    def needed(self, baseline: float) -> float:
         """The accuracy from which on a head is syntactic."""
-        return case.baseline * (1 + self.margin) if self.relative else case.baseline + self.margin
+        return baseline * (1 + self.margin) if self.relative else baseline + self.margin
 
     @property
     def roles(self) -> list[Role]:
         """The syntactic heads, one role a relation and direction."""
         return [
-            Role(block, head, "syntactic", case.name, score, case.baseline)
+            Role(block, head, "syntactic", self.cases[case].name, score, baseline)
             for block, table in self.accuracy.items()
-            for case, row in zip(self.cases, table.tolist(), strict=True)
-            for head, score in enumerate(row)
-            if case.count and score >= self.needed(case)
+            for case, row in enumerate(zip(table.tolist(), self.baseline[block].tolist()))
+            for head, (score, baseline) in enumerate(zip(*row, strict=True))
+            if score >= self.needed(baseline)
         ]
 
 
@@ -93,8 +96,9 @@ class Relations(Detector):
 
     A word is right when it points to a word with which it is in the relation, of which there may
     be several. The baseline always points to the most frequent offset of the relation in the same
-    sentences. Where words are cut, the weight on a word is the sum over its pieces, and the weight
-    of a word the mean over its pieces; so everything here is in words.
+    sentences, those in which the head speaks. Where words are cut, the weight on a word is the sum
+    over its pieces, and the weight of a word the mean over its pieces; so everything here is in
+    words.
 
     Args:
         arcs: Dependencies of each sentence of the corpus, in words from 0; a batch says by its
@@ -123,6 +127,8 @@ class Relations(Detector):
         self._hits: dict[str, Tensor] = {}
         self._asked: dict[str, Tensor] = {}
         self._offsets: dict[str, Counts] = defaultdict(dict)
+        self._text: dict[str, Counts] = defaultdict(dict)
+        self._words: dict[str, Tensor] = {}
 
     def look(self, view: View) -> None:
         """Counts the right words of a block."""
@@ -132,12 +138,14 @@ class Relations(Detector):
         related = self._related(view.places, member.any(-1)).to(member.device)
         weights = _in_words(view.weights, member)
         reached = _in_words(view.pairs.unsqueeze(1).to(weights), member).squeeze(1) > 0
-        pairs = free(reached)
+        pairs, speaks = free(reached), view.speaks[..., None, None]
         related &= pairs.unsqueeze(1)
-        right = pointed(weights, pairs).unsqueeze(1) & related.unsqueeze(2)
-        self._count(self._hits, view.block, right.any(-1).sum((0, -1)))
-        self._count(self._asked, view.block, related.any(-1).sum((0, -1)))
-        add(self._offsets[view.block], by_offset(related))
+        asked = related.unsqueeze(2) & speaks.unsqueeze(1)
+        right = pointed(weights, pairs.unsqueeze(1) & speaks).unsqueeze(1) & asked
+        for total, each in ((self._hits, right), (self._asked, asked), (self._words, related)):
+            self._count(total, view.block, each.any(-1).sum((0, -1)))
+        add(self._offsets[view.block], by_offset(asked))
+        add(self._text[view.block], by_offset(related))
 
     def _count(self, total: dict[str, Tensor], block: str, more: Tensor) -> None:
         total[block] = total.get(block, 0) + more.cpu()
@@ -185,17 +193,23 @@ class Relations(Detector):
         if not self._hits:
             raise ValueError("no heads were shown to this detector")
         block = next(iter(self._hits))
-        asked = self._asked[block]
-        offsets = self._offsets[block]
-        most, place = torch.stack(list(offsets.values())).max(0)
-        best = torch.tensor(list(offsets))[place].tolist()
-        baseline = share(most, asked).tolist()
+        words = self._words[block]
+        offset, found = _best(self._text[block])
+        baseline = share(found, words.clamp_min(1)).tolist()
         cases = tuple(
-            Case(relation, down, best[n] if asked[n] else 0, baseline[n], int(asked[n]))
+            Case(relation, down, int(offset[n]) if words[n] else 0, baseline[n], int(words[n]))
             for n, (relation, down) in enumerate(self.directed)
         )
-        accuracy = {name: share(hits, asked[:, None]) for name, hits in self._hits.items()}
-        return Syntactic(cases, accuracy, self.margin, self.relative)
+        asked = self._asked.items()
+        accuracy = {name: share(self._hits[name], number) for name, number in asked}
+        best = {name: share(_best(self._offsets[name])[1], number) for name, number in asked}
+        return Syntactic(cases, accuracy, best, self.margin, self.relative)
+
+
+def _best(counts: Counts) -> tuple[Int[Tensor, "*case"], Int[Tensor, "*case"]]:
+    """The most frequent offset of every case, and how often it occurs."""
+    most, place = torch.stack(list(counts.values())).max(0)
+    return torch.tensor(list(counts))[place], most
 
 
 def _in_words(

@@ -122,7 +122,8 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: in
         rare = rarity.result()
         for name in rare.two:
             assert close(blocks[name]["two_rarest"], rare.two[name])
-            assert blocks[name]["rare_queries"] == rare.count[name] > 0
+            assert blocks[name]["rare_queries"] == rare.count[name].tolist()
+            assert (rare.count[name] > 0).all()
     found = positions.result()
     assert set(blocks) == set(found.share) == set(measures.entropy)
     for name, block in blocks.items():
@@ -248,21 +249,6 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     assert portrait.relevance is not None
     tokens = text.part.targets.lengths
     assert portrait.relevance.predictions == tokens[0] + tokens[1]
-
-
-def test_blocks_without_a_latent_are_measured_too() -> None:
-    from analysis.portraits import distances
-
-    from tests.tiny import build, small_batch
-
-    torch.set_default_dtype(torch.float64)
-    some = build(latent=("decoder-self",))
-    found = distances(some, [small_batch()])
-    library = divergence(some, [small_batch()])
-    assert len(found.summed) == 3 * len(library.summed)
-    for site, matrix in library.summed.items():
-        torch.testing.assert_close(found.summed[site], matrix)
-        torch.testing.assert_close(found.normalised[site], library.normalised[site])
 
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:

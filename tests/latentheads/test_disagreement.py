@@ -34,6 +34,14 @@ def test_heads_that_are_equal_agree_entirely_and_opposite_ones_not_at_all() -> N
     torch.testing.assert_close(agreement(opposite, diagonal=False), -torch.ones(1, 5))
 
 
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_heads_that_are_silent_agree_with_nobody(diagonal: bool) -> None:
+    x, speaking = torch.randn(2, 4, 5, 7), torch.tensor([[True, False, True, True], [False] * 4])
+    found = agreement(x, diagonal, speaking)
+    torch.testing.assert_close(found[0], agreement(x[:1, speaking[0]], diagonal)[0])
+    assert not found[1].any()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:

@@ -275,6 +275,8 @@ def test_the_least_important_heads_go_first() -> None:
     assert most_important(importance, 3) == three
     kept = most_important(importance, 4, ["decoder-self", "decoder-cross"])
     assert kept == {"encoder.0.self": [0, 1, 2], "decoder.0.self": [1], "decoder.0.cross": []}
+    importance["encoder.0.self"][2] = torch.nan
+    assert most_important(importance, 6)["encoder.0.self"] == [0, 1], "it never speaks"
     with pytest.raises(ValueError, match="heads must lie between 3 and 7, got 2"):
         most_important(importance, 2, ["decoder-self", "decoder-cross"])
 

@@ -74,12 +74,12 @@ def with_roles(name: str = "run") -> Any:
     share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
     offset = {**plain.positional.offset, block: torch.tensor([-1, 0, 0])}
     accuracy = torch.tensor([[0.7, 0.7, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.8, 0.0]])
-    two = {block: torch.tensor([0.9, 0.0, 0.0])}
+    two, chance = {block: torch.tensor([0.9, 0.0, 0.0])}, {block: torch.full((3,), 0.1)}
     return replace(
         plain,
         positional=replace(plain.positional, share=share, offset=offset),
-        syntactic=Syntactic(CASES, {block: accuracy}, 0.1, False),
-        rare={"encoder-self": RareWord(two, two, {block: 0.1}, {block: 9}, 0.5, 0.1)},
+        syntactic=Syntactic(CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False),
+        rare={"encoder-self": RareWord(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)},
     )
 
 
@@ -145,6 +145,23 @@ def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> No
     np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
     names = [axis.get_title(loc="left") for axis in axes[:, 0]]
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
+
+
+def test_silent_heads_are_blank_and_in_no_mean(figures: list[Any], tmp_path: Path) -> None:
+    from analysis.figures import draw_pairs
+    from analysis.portraits import others, pair_mean
+    from pictures import largest
+
+    own = portrait(chains=CHAINS[:1], layers=1)
+    matrix = own.divergence.summed["encoder.0.self.logits"]
+    matrix[1], matrix[:, 1] = torch.nan, torch.nan
+    apart = float(matrix[0, 2])
+    assert largest([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
+    assert others(matrix)[[0, 2]].tolist() == [apart, apart]
+    draw_pairs(own, largest([matrix]), "some text", tmp_path / "pairs.png")
+    assert shown(figures[0])[0].get_title() == f"layer 0: {apart:.2f}"
+    matrix.fill_(torch.nan)
+    assert pair_mean(matrix) is own.divergence.average() is None
 
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:

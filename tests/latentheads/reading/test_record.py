@@ -12,8 +12,8 @@ from torch import nn
 
 from latentheads import Batch, Block, PlugIn
 from latentheads.attention import LatentAttention
+from latentheads.blocks import HeadBlock
 from latentheads.decoding import beam_search
-from latentheads.divergence import head_weights
 from latentheads.families import Point, Scores
 from latentheads.mask import Mask, causal
 from latentheads.reading import Recording, labelled, readings
@@ -22,8 +22,9 @@ from tests.tiny import HEADS, KINDS, attach, bernoulli_gate, build, padded, smal
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+def listeners(model: nn.Module) -> int:
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    return hooks + sum(len(m.watchers) for m in model.modules() if isinstance(m, HeadBlock))
 
 
 def plugged(model: Any, batch: Batch) -> Recording:
@@ -42,7 +43,8 @@ def test_what_is_recorded_is_what_was_drawn(kind: str, training: bool) -> None:
     for block in model.blocks:
         node, found = trace.nodes[block.site()], heads[block.name]
         assert found.logits.equal(node["value"])
-        assert found.weights.equal(head_weights(node))
+        bias = node["fn"].context.mask.bias
+        assert found.weights.equal(torch.softmax(node["value"] + bias, -1))
         assert heads[block.site()] is found
 
 
@@ -140,14 +142,14 @@ def test_a_block_that_did_not_run_says_so() -> None:
 def test_nothing_stands_on_a_model_that_is_not_recorded() -> None:
     model, batch = build(), small_batch()
     with Recording(model) as heads:
-        assert hooks(model) == 2 * len(heads.blocks)
+        assert listeners(model) == 2 * len(heads.blocks)
         model(batch)
-    assert hooks(model) == 0
+    assert listeners(model) == 0
     model(batch)
     assert len(heads.passes("encoder.0.self")) == 1
     with pytest.raises(RuntimeError, match="broken"), Recording(model):
         raise RuntimeError("broken")
-    assert hooks(model) == 0
+    assert listeners(model) == 0
 
 
 def test_readings_run_in_evaluation_mode_and_hand_the_model_back() -> None:

@@ -90,7 +90,7 @@ def test_planted_rare_word_heads_are_found_and_nothing_else() -> None:
     found = detector.result()
     assert names(found.roles) == {2: ["two rarest"]}
     assert found.rarest["encoder.0.self"][2] == 1
-    assert 0 < found.count["encoder.0.self"] < int(batch.source_valid.sum())
+    assert 0 < int(found.count["encoder.0.self"][2]) < int(batch.source_valid.sum())
 
 
 @pytest.mark.parametrize("noise", range(3))
@@ -133,7 +133,7 @@ def test_batches_add_up() -> None:
     assert whole[1].cases == apart[1].cases
     assert whole[1].accuracy["encoder.0.self"].equal(apart[1].accuracy["encoder.0.self"])
     assert torch.allclose(whole[2].two["encoder.0.self"], apart[2].two["encoder.0.self"])
-    assert whole[2].chance == pytest.approx(apart[2].chance)
+    assert torch.allclose(whole[2].chance["encoder.0.self"], apart[2].chance["encoder.0.self"])
 
 
 # By hand.
@@ -141,7 +141,8 @@ def test_batches_add_up() -> None:
 
 def test_a_head_points_to_its_largest_weight_among_the_pairs() -> None:
     weights = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]])[None, None]
-    pairs = torch.tensor([[False, True, True], [True, True, True], [False, False, False]])[None]
+    pairs = torch.tensor([[False, True, True], [True, True, True], [False, False, False]])
+    pairs = pairs[None, None]
     expected = [[False, False, True], [False, False, True], [False, False, False]]
     assert pointed(weights, pairs)[0, 0].tolist() == expected
 
@@ -169,7 +170,7 @@ def test_positions_in_a_decoder_leave_out_its_first_token_and_forced_words() -> 
     detector.look(view_of(batch, [at(-1), at(0)], "decoder-self"))
     found = detector.result()
     assert found.offset["decoder.0.self"].tolist() == [-1, 0]
-    assert int(detector._asked["decoder.0.self"]) == 3
+    assert detector._asked["decoder.0.self"].tolist() == [3, 3]
 
 
 def test_accuracy_and_the_best_offset_by_hand() -> None:
@@ -207,8 +208,8 @@ def test_the_margin_is_in_points_or_relative() -> None:
     for detector in (points, relative):
         detector.look(view_of(batch, [at_random]))
     case = points.result().cases[0]
-    assert points.result().needed(case) == pytest.approx(case.baseline + 0.1)
-    assert relative.result().needed(case) == pytest.approx(case.baseline * 1.5)
+    assert points.result().needed(case.baseline) == pytest.approx(case.baseline + 0.1)
+    assert relative.result().needed(case.baseline) == pytest.approx(case.baseline * 1.5)
 
 
 def test_dependencies_are_read_in_a_language_model_as_far_as_it_reads() -> None:
@@ -264,10 +265,10 @@ def test_rare_words_by_hand() -> None:
     detector.look(view_of(batch, [to_rarest, at(0)]))
     found = detector.result()
     block = "encoder.0.self"
-    assert found.count[block] == 4
+    assert found.count[block].tolist() == [4, 4]
     assert found.rarest[block].tolist() == [0.5, 0.25]
     assert found.two[block].tolist() == [1.0, 0.5]
-    assert found.chance[block] == 0.5
+    assert found.chance[block].tolist() == [0.5, 0.5]
     assert [role.head for role in found.roles] == [0]
 
 
@@ -276,7 +277,7 @@ def test_a_corpus_of_frequent_words_has_no_rare_one() -> None:
     ranks = ranks_of(batch, words)
     detector = Rarity(ranks)
     detector.look(view_of(batch, [at_rarest(batch, ranks)]))
-    assert detector.result().count["encoder.0.self"] == 0
+    assert detector.result().count["encoder.0.self"].tolist() == [0]
     assert detector.result().roles == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import torch
 
 from guides import Tied
@@ -13,8 +15,8 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 
 def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
     chosen = torch.tensor([[1.0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
-    expected = torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 0]])
-    torch.testing.assert_close(sharing(chosen), expected)
+    expected = torch.tensor([[1.0, 0.5, nan], [0.5, 1, nan], [nan, nan, nan]])
+    torch.testing.assert_close(sharing(chosen), expected, equal_nan=True)
 
 
 def test_a_guide_tells_its_selections_by_block() -> None:
