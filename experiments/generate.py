@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import beginning  # noqa: F401
 import torch
 from command import Parser, add_run_options
 from endings import ending, streaming

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import beginning  # noqa: F401
 import torch
 from command import Parser, add_run_options
 from data import make_corpus

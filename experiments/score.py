@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import beginning  # noqa: F401
 from tables import aligned
 
 from latentheads.scores import Comparison, Estimate, paired_bootstrap

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+import beginning  # noqa: F401
 import numpy as np
 import torch
 from command import Parser, add_run_options
