@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import beginning  # noqa: F401
 import pandas as pd
 from analysis.figures import draw
 from analysis.portraits import Portrait, portray

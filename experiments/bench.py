@@ -28,6 +28,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
+import beginning  # noqa: F401
 import pyro
 import torch
 from rivals import BASELINE, PRECISIONS, RECIPES, ROWS, Runner, Setting, Size, make_batch

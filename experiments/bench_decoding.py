@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
+import beginning  # noqa: F401
 import bench
 import pyro
 import torch

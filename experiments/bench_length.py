@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import beginning  # noqa: F401
 import pyro
 import torch
 from bench import Parser, Plan, metadata, positive, progress, quartiles, race, writable

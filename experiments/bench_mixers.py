@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import beginning  # noqa: F401
 import torch
 from bench import Parser, positive
 from bench_length import Growth, add_options, begin, race_at_all, report

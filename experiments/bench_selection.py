@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import beginning  # noqa: F401
 import torch
 from bench import Parser, quartiles
 from bench_length import Growth, add_options, begin, race_at_all

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentError
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, NoReturn
 
 import allocation  # noqa: F401
@@ -15,7 +16,16 @@ from gates import Gates
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 from selection import Selecting
 from settings import Settings, make_settings
-from words import NAMED, expand_words, load_yaml, name_of, own_options, presets, resolve
+from words import (
+    NAMED,
+    expand_words,
+    load_yaml,
+    name_of,
+    named_classes,
+    own_options,
+    presets,
+    resolve,
+)
 
 from guides import GUIDES, RECIPES, Reader
 from latentheads.disagreement import KINDS
@@ -83,6 +93,12 @@ def add_run_options(parser: Parser, seed: str) -> None:
         "are of",
     )
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    parser.add_argument(
+        "--trust",
+        "--guide",
+        type=str,
+        help="module:Class, comma between: guides and priors of your own that a run may be made of",
+    )
 
 
 def read_settings(
@@ -99,6 +115,7 @@ def read_settings(
     parser = _parser(prog, description)
     extend(parser)
     try:
+        set_loader("names", partial(load_yaml, trusted=named_classes(arguments)))
         configuration = parser.parse_args(expand_words(arguments))
         return make_settings(parser, configuration), configuration
     except (ValueError, TypeError) as mistake:
@@ -137,6 +154,12 @@ def _parser(prog: str, description: str) -> Parser:
         "--device", type=str, default="auto", help="cpu, cuda, or auto: cuda where there is one"
     )
     parser.add_argument("--verbose", type=bool, default=False, help="print the KL of every site")
+    parser.add_argument(
+        "--trust",
+        type=str,
+        help="module:Class, comma between: classes of your own that --config and --start may name; "
+        "those that --guide and --prior name are trusted",
+    )
     return parser
 
 

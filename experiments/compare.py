@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import beginning  # noqa: F401
 import pandas as pd
 from command import read_settings
 from comparison import (

@@ -232,12 +232,15 @@ class Data:
         return self.made or self.tokenised
 
 
-def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corpus:
+def make_corpus(
+    data: Data, tell: Callable[[str], object] | None = None, keep: bool = True
+) -> Corpus:
     """Makes the corpus that the options name.
 
     Args:
         data: The options.
         tell: Called with a line about what was left out of training.
+        keep: Whether it may be put into the cache; nothing is written where a run folder says.
 
     Raises:
         ValueError: Its text is missing or broken; one line that names file and place.
@@ -258,7 +261,7 @@ def make_corpus(data: Data, tell: Callable[[str], object] | None = None) -> Corp
     make = _prose if data.running else _tasks if data.tasks else _parallel
     if not data.cache:
         return make(data, tell)
-    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell))
+    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell), keep)
     return kept if data.mixture is None else kept.mixed(data.mixture)
 
 

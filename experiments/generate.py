@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import beginning  # noqa: F401
 import torch
 from command import Parser, add_run_options
 from endings import ending, streaming
@@ -94,7 +95,7 @@ def load(options: Namespace) -> tuple[Loaded, Sampler]:
     for prompt in options.prompt or ():
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise ValueError("prompt is no UTF-8")
-    run = load_run(Path(options.run), options.checkpoint, options.device)
+    run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
     if run.source is not None:
         raise ValueError(f"{options.run} is a translation run: use translate.py")
     block, context = block_of(run), run.settings.data.context

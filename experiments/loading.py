@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from settings import Settings
 from latentheads import checkpoints
 from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.files import read_json, read_yaml
 from latentheads.names import CHAINS
 from latentheads.pruning import remove_heads, settle_gates
 from models import HeadModel, LanguageModel, Translation
@@ -131,7 +131,7 @@ def _settings(path: Path, words: list[str]) -> Settings:
 
 def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
     try:
-        said = json.loads((path / "vocabulary.json").read_text(encoding="utf-8"))
+        said = read_json(path / "vocabulary.json")
         if "joint" in said:
             both = vocabulary_from_json(said["joint"])
             return both, both
@@ -150,10 +150,16 @@ def read_heads(path: Path) -> dict[str, list[int]] | None:
     if not (path / HEADS).exists():
         return None
     try:
-        said = json.loads((path / HEADS).read_text(encoding="utf-8"))
-        return {str(name): [int(place) for place in places] for name, places in said.items()}
-    except (OSError, AttributeError, TypeError, ValueError) as reason:
+        said = read_json(path / HEADS)
+    except (OSError, ValueError) as reason:
         raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
+    if not isinstance(said, dict) or not all(map(_are_places, said.values())):
+        raise ValueError(f"{path / HEADS} cannot be used: it must name places of heads by block")
+    return said
+
+
+def _are_places(value: Any) -> bool:
+    return isinstance(value, list) and all(type(place) is int for place in value)
 
 
 def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: Any, guide: Any) -> None:
@@ -174,22 +180,34 @@ def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: Any, guide
         raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
 
 
-def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
-    """Loads a run.
+def load_run(
+    path: Path,
+    checkpoint: str = "reported",
+    device: str = "auto",
+    trusted: str | None = None,
+) -> Loaded:
+    """Loads a run. A run folder is data: none of its files runs or imports anything.
 
     Args:
         path: The run folder.
         checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
             that the run's figures are of.
         device: cpu, cuda, or auto.
+        trusted: Guides and priors of the reader's own that it may be made of, as ``module:Class``
+            with commas between; any other that is not the library's is refused.
 
     Raises:
-        ValueError: It is no run folder, or lacks the checkpoint.
+        ValueError: It is no run folder, or lacks the checkpoint, or names a class not trusted.
     """
     configuration = path / "config.yaml"
     if not configuration.is_file():
         raise ValueError(f"{path} is no run folder: it has no config.yaml")
-    settings = _settings(path, ["--config", str(configuration), "--device", device])
+    try:
+        read_yaml(configuration)  # its size is looked at before the parser reads it
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path} cannot be loaded: {reason}") from reason
+    words = ["--trust", trusted] if trusted else []
+    settings = _settings(path, [*words, "--config", str(configuration), "--device", device])
     target, source = _vocabularies(path)
     if checkpoint == "reported":
         checkpoint = "average" if settings.training.average else "best"
@@ -204,16 +222,22 @@ def load_run(path: Path, checkpoint: str = "reported", device: str = "auto") -> 
     lose_heads(path, heads, model, guide)
     tensors, facts = checkpoints.load(weights)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
-    return Loaded(path, settings, target, source, model.eval(), guide.eval(), facts["step"], heads)
+    step = checkpoints.read_step(weights, facts)
+    return Loaded(path, settings, target, source, model.eval(), guide.eval(), step, heads)
 
 
-def load_finished(path: Path, checkpoint: str = "reported", device: str = "auto") -> Loaded:
+def load_finished(
+    path: Path,
+    checkpoint: str = "reported",
+    device: str = "auto",
+    trusted: str | None = None,
+) -> Loaded:
     """Loads a run that has reported its figures; see :func:`load_run`."""
     if not path.is_dir():
         raise ValueError(f"{path} is no folder: give folders that run.py wrote")
     if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
         raise ValueError(f"{path} is no finished run: it has no results.json")
-    return load_run(path, checkpoint, device)
+    return load_run(path, checkpoint, device, trusted)
 
 
 def same_vocabulary(run: Loaded, corpus: Corpus) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import beginning  # noqa: F401
 import torch
 from command import Parser, add_run_options
 from data import make_corpus
@@ -230,8 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ending("prune.py", stopped="the run is as it was"):
         _check(options)
-        run = load_finished(Path(options.run), options.checkpoint, options.device)
-        corpus = make_corpus(run.settings.data, tell=print)
+        run = load_finished(Path(options.run), options.checkpoint, options.device, options.trust)
+        corpus = make_corpus(run.settings.data, tell=print, keep=False)
         check_vocabulary(run, corpus)
         out = _folder(options)
         laws = settle_gates(run.model, run.guide)

@@ -24,6 +24,7 @@ from latentheads import checkpoints
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.evaluation import evaluate, evaluating, fixed_noise
+from latentheads.files import read_json, read_text, read_yaml
 from latentheads.handlers import PlugIn, Selected
 from latentheads.pruning import remove_heads
 from latentheads.scores import score
@@ -146,7 +147,7 @@ def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], 
     """Writes a pruned network as a run folder; what was there is replaced."""
     folder = Folder(out, _without_gates(run.path / "config.yaml"), overwrite=True)
     folder.begin()
-    words = (run.path / "vocabulary.json").read_text(encoding="utf-8")
+    words = read_text(run.path / "vocabulary.json")
     folder.write("vocabulary.json", words)
     folder.write(HEADS, json.dumps(_places(found.kept, run.heads), indent=2) + "\n")
     reported = "average" if run.settings.training.average else "best"
@@ -163,7 +164,7 @@ def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], 
 
 def _without_gates(configuration: Path) -> str:
     """A run's configuration after its gates have gone into its weights."""
-    known = yaml.safe_load(configuration.read_text(encoding="utf-8"))
+    known = read_yaml(configuration)
     return yaml.safe_dump({**known, **asdict(Gates())}, sort_keys=False, allow_unicode=True)
 
 
@@ -179,7 +180,7 @@ def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> 
 
 def _results(run: Loaded, found: Pruned) -> dict[str, Any]:
     """What a run says of itself, with the figures of the smaller network."""
-    results = json.loads((run.path / "results.json").read_text(encoding="utf-8"))
+    results = read_json(run.path / "results.json")
     results.pop("missing", None)  # what the run's own report lacks
     valid, test = dict(found.valid), dict(found.test)
     kl, how = test.pop("kl_by_site"), test.pop("how")

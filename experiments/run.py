@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import beginning  # noqa: F401
 from command import read_settings
 from endings import ending, leave
 from experiment import Run, make_accelerator

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+import beginning  # noqa: F401
 from tables import aligned
 
+from latentheads.files import read_json
 from latentheads.scores import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
@@ -108,8 +110,8 @@ def read_lines(path: Path) -> list[str]:
 def read_run(folder: Path) -> System:
     """Reads what a finished run wrote."""
     try:
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        signature = results["test"].get("bleu_signature", "")
+        results = read_json(folder / "results.json")
+        signature = results["test"].get("bleu_signature", "").split("|")
     except FileNotFoundError:
         raise ValueError(f"{folder} is no finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -125,8 +127,8 @@ def read_run(folder: Path) -> System:
         str(folder),
         read_lines(folder / "test.translations.txt"),
         read_lines(folder / "test.references.txt"),
-        "tok:none" in signature.split("|"),
-        "case:lc" in signature.split("|"),
+        "tok:none" in signature,
+        "case:lc" in signature,
     )
 
 

@@ -47,6 +47,7 @@ class Settings:
         selecting: Which heads speak for each task.
         adapters: Hidden width of the adapters of each task; 0: none.
         start: A finished run whose weights training starts with; None: random ones.
+        trusted: Classes that the run of ``start`` may be made of, as ``--trust`` names them.
         train: What is trained: all, or the adapters alone.
         gates: Which heads may close while training.
         seed: Of weights, data order and noise.
@@ -74,6 +75,7 @@ class Settings:
     selecting: Selecting
     adapters: int
     start: Path | None
+    trusted: str
     train: Literal["all", "adapters"]
     gates: Gates
     seed: int
@@ -121,6 +123,7 @@ def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
         selecting=_group(Selecting, configuration),
         adapters=configuration.adapters,
         start=Path(configuration.start) if configuration.start else None,
+        trusted=_trusted(configuration, prior_class, guide_class),
         train=_train(configuration),
         gates=_gates(configuration),
         seed=configuration.seed,
@@ -138,7 +141,7 @@ def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
 
 NO_PART_OF_A_RUN = (
     *("config", "out", "overwrite", "verbose", "tensorboard", "device"),
-    *("recipes", "seeds"),
+    *("recipes", "seeds", "trust"),
 )
 
 
@@ -166,6 +169,12 @@ def _pair(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str,
     if prior_class.deterministic and guide_class is not GUIDES["tied"]:
         raise ValueError(f"prior {name_of(prior_class, PRIORS)!r} has no noise: use --guide tied")
     return prior_class, prior_options, guide_class, guide_options
+
+
+def _trusted(configuration: Namespace, *used: type) -> str:
+    """What the command line names, and what this run itself is made of."""
+    named = [configuration.trust] if configuration.trust else []
+    return ",".join([*named, *(f"{each.__module__}:{each.__qualname__}" for each in used)])
 
 
 def _check(configuration: Namespace) -> None:

@@ -29,7 +29,7 @@ def load_start(settings: Settings) -> Loaded | None:
     """
     if settings.start is None:
         return None
-    begun = load_finished(settings.start, "reported", "cpu")
+    begun = load_finished(settings.start, "reported", "cpu", settings.trusted)
     changed = dict(_changed(begun.settings, settings))
     for name in _bound(begun):
         if name in changed:

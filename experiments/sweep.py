@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import beginning  # noqa: F401
 import pandas as pd
 from command import Parser, read_settings
 from comparison import COLUMNS, cell, check_words, lawless, run_all, summarise, write_tables

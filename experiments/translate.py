@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+import beginning  # noqa: F401
 import numpy as np
 import torch
 from command import Parser, add_run_options
@@ -149,7 +150,7 @@ def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
     check_least(vars(options), buffer=1, samples=0)
     check_seed(options.seed)
-    run = load_run(Path(options.run), options.checkpoint, options.device)
+    run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
     names = ("beam", "length_penalty", "min_tokens", "max_tokens", "no_repeat")

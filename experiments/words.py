@@ -6,14 +6,15 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import yaml
+from trust import refuse_code
 
 from guides import GUIDES, RECIPES, Reader
+from latentheads.files import parse_yaml
 from latentheads.names import CHAINS
 from latentheads.selecting import LAWS, Law
 from models import PRIORS, Prior
@@ -28,6 +29,7 @@ __all__ = [
     "expand_words",
     "load_yaml",
     "name_of",
+    "named_classes",
     "own_options",
     "presets",
     "resolve",
@@ -189,20 +191,66 @@ def chains_of(text: str) -> tuple[str, ...] | None:
     return chains
 
 
-def class_path(kind: str, name: str) -> str:
-    """The import path of a guide or prior from its name in the table or from ``module:Class``."""
+def named_classes(arguments: Sequence[str]) -> frozenset[str]:
+    """The import paths of classes that a command line itself names: those that its files may name.
+
+    Args:
+        arguments: The words after the program's name.
+
+    Raises:
+        ValueError: ``--trust`` names something else.
+    """
+    found: set[str] = set()
+    for word, value in pairwise(_split_equals(arguments)):
+        if word in ("--guide", "--prior"):
+            found.add(split_law(value)[0].replace(":", "."))
+        elif word == "--trust":
+            found.update(_split_path("trust", name) for name in value.split(","))
+    return frozenset(found)
+
+
+def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> str:
+    """The import path of a guide or prior from its name in the table or from ``module:Class``.
+
+    Args:
+        kind: ``guide`` or ``prior``.
+        name: What it is called.
+        trusted: Where a file says the name, the import paths of classes of the reader's own that it
+            may mean; nothing else is imported. None where the reader himself says it.
+
+    Raises:
+        ValueError: There is none of that name, or a file may not say it.
+    """
     table = NAMED[kind]
     if name in table:
-        return f"{table[name].__module__}.{table[name].__qualname__}"
+        return _path_of(table[name])
     if ":" not in name and "." not in name:
         _refuse_other_kinds(kind, name)
         own = "" if kind == "prior" else ", or module:Class for your own"
         raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(table)}{own}")
-    module, _, class_name = name.replace(":", ".").rpartition(".")
-    if not all(part.isidentifier() for part in name.replace(":", ".").split(".")):
+    path = _split_path(kind, name)
+    if path in map(_path_of, table.values()):
+        return path
+    if trusted is not None and path not in trusted:
+        own = ":".join(path.rsplit(".", 1))
+        raise ValueError(
+            f"{kind} {name!r} is none of this library's, and a file may import nothing; if the "
+            f"class is yours, say so: --trust {own}"
+        )
+    _import(kind, name, *path.rsplit(".", 1))
+    return path
+
+
+def _path_of(found: type) -> str:
+    return f"{found.__module__}.{found.__qualname__}"
+
+
+def _split_path(kind: str, name: str) -> str:
+    """The import path that ``module:Class`` stands for."""
+    parts = name.replace(":", ".").split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")
-    _import(kind, name, module, class_name)
-    return f"{module}.{class_name}"
+    return ".".join(parts)
 
 
 def _import(kind: str, name: str, module: str, class_name: str) -> None:
@@ -254,15 +302,19 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def load_yaml(text: str) -> Any:
-    """Reads YAML; in a configuration, names stand for classes as on the command line."""
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as reason:
-        raise ValueError(f"not YAML: {' '.join(str(reason).split())}") from reason
+def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
+    """Reads YAML; in a configuration, names stand for classes as on the command line.
+
+    A configuration may come from anywhere: it names no other file, and no class that is neither
+    the library's nor trusted.
+
+    Args:
+        text: The YAML.
+        trusted: As for :func:`class_path`.
+    """
+    value = parse_yaml(text)
     if isinstance(value, dict):
-        if value.pop("preset", None) is not None:
-            raise ValueError("preset belongs on the command line: --preset NAME")
+        _refuse_keys(value)
         if (named := value.pop("recipe", None)) is not None:
             if {"prior", "guide"} & set(value):
                 raise ValueError("recipe sets both prior and guide: drop prior and guide")
@@ -271,21 +323,37 @@ def load_yaml(text: str) -> Any:
             recipe = _lookup("recipe", named, RECIPES)
             value = {"prior": recipe.prior, "guide": recipe.guide, **value}
         for kind in ("guide", "prior"):
-            value = _named(value, kind)
+            value = _named(value, kind, trusted)
     return value
 
 
-def _named(value: dict[str, Any], kind: str) -> dict[str, Any]:
+def _refuse_keys(value: dict[str, Any]) -> None:
+    """Refuses what is the reader's to say, and what would reach past a group of options."""
+    for name, given in (("preset", "NAME"), ("config", "FILE"), ("trust", "module:Class")):
+        if value.pop(name, None) is not None:
+            raise ValueError(f"{name} belongs on the command line: --{name} {given}")
+    for name in value:
+        if not str(name).isidentifier():
+            raise ValueError(f"{name!r} is no option: a group, as guide, holds its own below it")
+
+
+def _named(value: dict[str, Any], kind: str, trusted: Collection[str]) -> dict[str, Any]:
     given = value.get(kind)
+    if given is None:
+        return value
     if kind == "guide" and isinstance(given, str) and (law := split_law(given)[1]):
         given = split_law(given)[0] or "tied"
         plain = {"prior": "delta"} if given == "tied" else {}
         value = {**plain, **value, "select": law}
     if isinstance(given, str):
-        return {**value, kind: {"class_path": class_path(kind, given)}}
-    if isinstance(given, dict) and "class_path" in given:
-        return {**value, kind: {**given, "class_path": class_path(kind, given["class_path"])}}
-    return value
+        return {**value, kind: {"class_path": class_path(kind, given, trusted)}}
+    if not isinstance(given, dict) or set(given) - {"class_path", "init_args"}:
+        raise ValueError(f"{kind} must be a name, or class_path and init_args, got {given!r}")
+    path = given.get("class_path")
+    if path is not None:
+        given = {**given, "class_path": class_path(kind, str(path), trusted)}
+    refuse_code(kind, given.get("init_args"), given.get("class_path"))
+    return {**value, kind: given}
 
 
 def name_of(found: type, table: dict[str, Any]) -> str:

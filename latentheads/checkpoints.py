@@ -1,16 +1,16 @@
 """Checkpoints: tensors and facts in one file, written whole or not at all, never unpickled.
 
-A file is safetensors; the facts stand as JSON in its header. Renaming one file is atomic, so that
-a process killed at any moment, or a full disk, leaves the previous checkpoint as it was.
+A file is safetensors; the facts stand as JSON in its header, and a checksum of all that it holds.
+Renaming one file is atomic, so that a process killed at any moment, or a full disk, leaves the
+previous checkpoint as it was. A number that is not finite is neither saved nor loaded.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-__all__ = ["average", "load", "restore", "save", "weights"]
+from latentheads.files import parse_json, written_whole
 
-FORMAT = "latentheads checkpoint 1"
+__all__ = ["average", "load", "read_step", "restore", "save", "weights"]
+
+FORMAT = "latentheads checkpoint 2"
+UNCHECKED = "latentheads checkpoint 1"
+"""The format of older files, which have no checksum."""
+
+KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {
+    *(torch.uint8, torch.int32, torch.int64, torch.bool)
+}
+"""What a tensor may be made of."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -34,50 +43,108 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
 
     Raises:
         OSError: It cannot be written; an older file is still whole.
+        FloatingPointError: A tensor is not finite; an older file is still whole.
     """
-    partial = path.with_name(path.name + ".part")
-    packed = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    try:
-        save_file(packed, partial, {"format": FORMAT, "facts": json.dumps(facts)})
-        _flush(partial)
-        os.replace(partial, path)
-    except (OSError, SafetensorError) as reason:
-        with suppress(OSError):
-            partial.unlink()
-        raise OSError(f"cannot write {path}: {_heart(reason)}") from reason
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    packed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    if (spoilt := _find_not_finite(packed)) is not None:
+        raise FloatingPointError(f"{path} is not written: {spoilt} is not finite")
+    said = json.dumps(facts)
+    header = {"format": FORMAT, "facts": said, "checksum": _checksum(packed, said)}
+    with written_whole(path) as partial:
+        try:
+            save_file(packed, partial, header)
+        except SafetensorError as reason:
+            raise OSError(_heart(reason)) from reason
 
 
 def _heart(reason: Exception) -> str:
-    if isinstance(reason, OSError) and reason.strerror:
-        return reason.strerror
-    text = str(reason)
-    found = re.search(r"I/O error: (.*?)(?: \(os error|$)", text)
-    return found[1] if found else text
+    found = re.search(r"I/O error: (.*?)(?: \(os error|$)", str(reason))
+    return found[1] if found else str(reason)
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], Any]:
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    """The CRC-32 of facts and tensors: fast, and enough against accidents."""
+    found = zlib.crc32(facts.encode())
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), found)
+        found = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, found)
+    return f"{found:08x}"
+
+
+def _find_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor with a number that is not finite."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            low, high = tensor.aminmax()  # ten times as fast as a look at every number
+            if not (low.isfinite() and high.isfinite()):
+                return name
+    return None
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads a checkpoint: its tensors and its facts.
 
     Raises:
-        ValueError: The file is missing, truncated, or none of ours.
+        ValueError: The file is missing, damaged, or none of ours.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file")
     try:
-        with safe_open(path, "pt", device=str(device)) as file:
+        # safetensors opens a file twice: by its number both see the same one, though a run may put
+        # a newer one in its place meanwhile
+        with path.open("rb") as held, safe_open(f"/dev/fd/{held.fileno()}", "pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
-            names = list(file.keys())
-            return {name: file.get_tensor(name) for name in names}, json.loads(header["facts"])
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
     except FileNotFoundError:
         raise ValueError(f"there is no checkpoint {path}") from None
-    except (SafetensorError, OSError) as reason:
-        heart = " ".join(str(reason).split())
-        raise ValueError(f"{path} is no whole checkpoint: {heart}") from reason
+    except OSError as reason:
+        raise ValueError(f"cannot read {path}: {reason.strerror or reason}") from reason
+    except (SafetensorError, RuntimeError, ValueError, OverflowError) as reason:
+        raise ValueError(f"{path} is no whole checkpoint: {_one_line(reason)}") from reason
+    return tensors, _check_header(path, header, tensors)
+
+
+def _check_header(
+    path: Path, header: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """The facts of a header, where it belongs to these tensors."""
+    said = header.get("facts", "")
+    if header.get("format") not in (FORMAT, UNCHECKED):
+        raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
+    for name, tensor in tensors.items():
+        if tensor.dtype not in KINDS:
+            raise ValueError(f"{path} cannot be used: {name} is {tensor.dtype}")
+    if header["format"] == FORMAT and header.get("checksum") != _checksum(tensors, said):
+        raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
+    if (spoilt := _find_not_finite(tensors)) is not None:
+        raise ValueError(f"{path} cannot be used: {spoilt} is not finite")
+    try:
+        facts = parse_json(said)
+    except ValueError as reason:
+        raise ValueError(f"{path} cannot be used: its facts are no JSON: {reason}") from reason
+    if not isinstance(facts, dict):
+        raise ValueError(f"{path} cannot be used: its facts are no object of JSON")
+    return facts
+
+
+def _one_line(reason: Exception) -> str:
+    return " ".join(str(reason).split())
+
+
+def read_step(path: Path, facts: Mapping[str, Any]) -> int:
+    """The updates that the weights of a checkpoint have seen.
+
+    Args:
+        path: Where the facts come from, for the message.
+        facts: Those of a checkpoint.
+
+    Raises:
+        ValueError: They do not say it.
+    """
+    step = facts.get("step")
+    if type(step) is not int or step < 0:
+        raise ValueError(f"{path} cannot be used: step must be a whole number from 0, got {step!r}")
+    return step
 
 
 def weights(**modules: nn.Module) -> dict[str, Tensor]:
@@ -90,7 +157,7 @@ def weights(**modules: nn.Module) -> dict[str, Tensor]:
 
 
 def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
-    """Copies tensors into modules; nothing is changed if one is missing or has another shape.
+    """Copies tensors into modules; nothing is changed if one is missing or of another kind.
 
     Args:
         path: Where the tensors come from, for the message.
@@ -107,9 +174,18 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
         if tensors[name].shape != tensor.shape:
             shapes = f"{list(tensors[name].shape)}, not {list(tensor.shape)}"
             raise ValueError(f"{path} belongs to another model: {name} has shape {shapes}")
+        if not _holds(tensor.dtype, tensors[name].dtype):
+            kinds = f"{tensors[name].dtype}, not {tensor.dtype}"
+            raise ValueError(f"{path} belongs to another model: {name} is {kinds}")
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(tensors[name])
+
+
+def _holds(kind: torch.dtype, given: torch.dtype) -> bool:
+    """Whether numbers of one kind stay what they are in another: the same, or finer floats."""
+    floats = kind.is_floating_point and given.is_floating_point
+    return kind == given or (floats and torch.promote_types(kind, given) == kind)
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -93,12 +93,14 @@ def texts(options: Namespace) -> list[Text]:
     paths = [Path(run) for run in options.runs]
     names = unlike_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
-    runs = [load_finished(path, options.checkpoint, options.device) for path in paths]
+    runs = [
+        load_finished(path, options.checkpoint, options.device, options.trust) for path in paths
+    ]
     corpora: dict[Data, Corpus] = {}
     found = []
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
-        corpus = corpora[data] = corpora.get(data) or make_corpus(data)
+        corpus = corpora[data] = corpora.get(data) or make_corpus(data, keep=False)
         check_vocabulary(run, corpus)
         part = getattr(corpus, options.part).first(options.sentences)
         if data.data == "grammar":

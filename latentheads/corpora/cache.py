@@ -18,16 +18,20 @@ from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.files import read_json
 
 __all__ = ["cached"]
 
 FORMAT = 3
 """Number of the cache's format; a cache of another one is made again."""
 
+MOST_BYTES = 2**32
+"""Bytes of what is kept of a corpus beside its tokens: held-out texts, and their references."""
+
 NAMES = ("train", "valid", "test")
 
 
-def cached(folder: str | Path, key: str, make: Callable[[], Corpus]) -> Corpus:
+def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool = True) -> Corpus:
     """Takes a corpus from the cache, or makes it and puts it there.
 
     Token ids are mapped into memory, not read; a corpus of tasks comes back without saying how they
@@ -38,6 +42,7 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus]) -> Corpus:
         folder: Holds any number of corpora.
         key: Everything that the corpus depends on, the state of its files included.
         make: Makes it.
+        keep: Whether to put it there.
 
     Raises:
         ValueError: The folder cannot be written.
@@ -46,6 +51,8 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus]) -> Corpus:
     found = _load(place, key)
     if found is not None:
         return found
+    if not keep:
+        return make()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
@@ -117,7 +124,7 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
 def _load(place: Path, key: str) -> Corpus | None:
     """The corpus kept at a place; None where there is none that is whole."""
     try:
-        said = json.loads((place / "corpus.json").read_text(encoding="utf-8"))
+        said = read_json(place / "corpus.json", most=MOST_BYTES)
         if (said["format"], said["key"]) != (FORMAT, key):
             return None
         target = vocabulary_from_json(said["target"])

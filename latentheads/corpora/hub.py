@@ -164,6 +164,8 @@ def _known(table: Mapping[str, HubCorpus], name: str, path: str | None) -> HubCo
     known = table.get(name, HubCorpus(""))
     if path is None:
         return known
+    if path == "pandas":
+        raise ValueError("pandas reads pickles, which are programs: use parquet, json or csv")
     return replace(known, path=path, config=None, revision=None, files=None)
 
 

@@ -59,7 +59,8 @@ class Subwords(Vocabulary):
         self.tokenised = tokenised
         places = tokenizer.get_vocab(with_added_tokens=False)
         types = sorted(places, key=lambda name: places[name])
-        if types[: len(RESERVED)] != RESERVED or len(types) != 1 + max(places.values()):
+        whole = sorted(places.values()) == list(range(len(types)))
+        if types[: len(RESERVED)] != RESERVED or not whole:
             raise ValueError(
                 f"a subword vocabulary begins with {', '.join(SPECIALS)} and has no gap"
             )
@@ -161,11 +162,7 @@ class Subwords(Vocabulary):
             raise ValueError("a bpe vocabulary says lowercase and tokenised, each true or false")
         if not isinstance(described, dict):
             raise ValueError("a bpe vocabulary has a tokenizer, an object")
-        tokenizer = _read(described)
-        cut, expected = tokenizer.pre_tokenizer, _untrained(tokenised).pre_tokenizer
-        if type(cut) is not type(expected) or described.get("added_tokens"):
-            raise ValueError("the tokenizer of a bpe vocabulary was not written by latentheads")
-        return cls(tokenizer, lowercase, tokenised)
+        return cls(_read(described, tokenised), lowercase, tokenised)
 
 
 def _untrained(tokenised: bool) -> Tokenizer:
@@ -178,7 +175,23 @@ def _untrained(tokenised: bool) -> Tokenizer:
     return tokenizer
 
 
-def _read(described: dict[str, Any]) -> Tokenizer:
+LEARNED = ("vocab", "merges")
+"""All that a trained tokenizer has of its own."""
+
+
+def _read(described: dict[str, Any], tokenised: bool) -> Tokenizer:
+    """Makes a trained tokenizer again; in all but what it learned it is one that `train` makes."""
+    own, model = json.loads(_untrained(tokenised).to_str()), described.get("model", {})
+    if not isinstance(model, dict):
+        raise ValueError("the model of a bpe vocabulary is an object")
+    given = [(name, value, own.get(name)) for name, value in described.items() if name != "model"]
+    given += [(n, value, own["model"].get(n)) for n, value in model.items() if n not in LEARNED]
+    for name, value, expected in given:
+        if value != expected:
+            raise ValueError(
+                f"the tokenizer of a bpe vocabulary was not written by latentheads: its {name} is "
+                "another"
+            )
     try:
         return Tokenizer.from_str(json.dumps(described))
     except Exception as reason:

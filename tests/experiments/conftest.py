@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+
+from tests.experiments.programs import SHORT, TINY, inside
 
 
 @pytest.fixture
 def as_the_programs_do() -> None:
     """Float32, as a user has it."""
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on the grammar, made by ``[*TINY, *SHORT]``: copy it before you change it."""
+    out = tmp_path_factory.mktemp("tiny") / "run"
+    done = inside("run.py", *TINY, *SHORT, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from endings import UnfinishedError, ending, streaming
+
+from tests.experiments.programs import ROOT, command
 
 SHORT = "some.py: error: out of memory"
 TORCH = "can't allocate memory: you tried to allocate 51539607552 bytes. Error code 12"
@@ -97,3 +104,30 @@ def test_numbers_are_read_and_those_named_twice_refused() -> None:
     for seed in (-1, HUGE):
         with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):
             check_seed(seed)
+
+
+def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> None:
+    interrupted = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    for name in ("torch", "numpy", "pandas", "yaml"):
+        (tmp_path / f"{name}.py").write_text(interrupted)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command("run.py"), env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -2  # by SIGINT, which a shell shows as 130
+    assert (done.stdout, done.stderr) == ("", "run.py: stopped\n")
+
+
+PROGRAMS = [
+    path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_every_program_minds_ctrl_c_before_it_loads_anything(path: Path) -> None:
+    imports = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Import)]
+    names = [alias.name for each in imports for alias in each.names]
+    assert next(n for n in names if n not in sys.stdlib_module_names) == "beginning"
+    froms = [e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ImportFrom)]
+    late = [e for e in froms if str(e.module).partition(".")[0] not in sys.stdlib_module_names]
+    assert min(e.lineno for e in late) > imports[names.index("beginning")].lineno

@@ -1,8 +1,13 @@
 """Checkpoints are whole or not there, and only ours are read."""
 
+import json
+import os
 import resource
 import signal
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,3 +114,163 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
         checkpoints.average([tmp_path / "0", tmp_path / "other"])
     with pytest.raises(ValueError, match="no checkpoint to average"):
         checkpoints.average([])
+
+
+SMALL = {
+    "weight": torch.tensor([[0.5, -1.25], [3.0, 0.0]], dtype=torch.float32),
+    "noise": torch.arange(5, dtype=torch.uint8),
+    "kept": torch.tensor([True, False]),
+    "scalar": torch.tensor(2.0, dtype=torch.float64),
+    "none": torch.zeros(0, 3),
+}
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {"step": 3, "best": -1.5})
+    whole = path.read_bytes()
+    for bit in range(0, 8 * len(whole), 61):
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"last\.safetensors") as caught:
+            checkpoints.load(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_is_kept_is_read_by_others_too(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path / "last.safetensors", SMALL, {})
+    (tmp_path / "plain").touch()
+    mode = (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / "last.safetensors").stat().st_mode == mode
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {})
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ValueError, match=r"^cannot read .*last.safetensors: Permission denied$"):
+        checkpoints.load(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ValueError, match=r"is no file$"):
+            checkpoints.load(path)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_neither_saved_nor_loaded(
+    tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {"step": 1})
+    spoilt = {**SMALL, "weight": SMALL["weight"].clone()}
+    spoilt["weight"][1, 0] = value
+    with pytest.raises(FloatingPointError, match="is not written: weight is not finite"):
+        checkpoints.save(path, spoilt, {"step": 2})
+    assert checkpoints.load(path)[1] == {"step": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_find_not_finite", lambda tensors: None)
+        checkpoints.save(path, spoilt, {"step": 2})
+    with pytest.raises(ValueError, match="cannot be used: weight is not finite"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.bool, torch.uint8])
+def test_numbers_of_another_kind_are_not_copied(tmp_path: Path, kind: torch.dtype) -> None:
+    model = build().float()
+    given = dict(checkpoints.weights(model=model))
+    name = next(iter(given))
+    before = given[name].detach().clone()
+    given[name] = torch.ones(before.shape, dtype=kind)
+    with pytest.raises(ValueError, match=rf"belongs to another model: {name} is {kind}, not "):
+        checkpoints.restore(tmp_path, given, model=model)
+    assert torch.equal(checkpoints.weights(model=model)[name], before)
+    finer = build()
+    checkpoints.restore(tmp_path, {**checkpoints.weights(model=model)}, model=finer)
+    assert torch.equal(checkpoints.weights(model=finer)[name], before.double())
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.float8_e4m3fn, torch.int16])
+def test_numbers_that_nobody_writes_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    header = {"format": checkpoints.FORMAT, "facts": "{}"}
+    save_file({"x": torch.zeros(2).to(kind)}, tmp_path / "x", header)
+    with pytest.raises(ValueError, match=f"cannot be used: x is {kind}"):
+        checkpoints.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("facts", ["[]", "{", "", "3", "[" * 9999])
+def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
+    header = {"format": checkpoints.UNCHECKED, "facts": facts}
+    save_file({"x": torch.zeros(2)}, tmp_path / "x", header)
+    with pytest.raises(ValueError, match="cannot be used: its facts are no "):
+        checkpoints.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("step", [None, True, -1, 1.5, "7"])
+def test_a_step_is_a_number(tmp_path: Path, step: object) -> None:
+    assert checkpoints.read_step(tmp_path, {"step": 7}) == 7
+    with pytest.raises(ValueError, match="step must be a whole number from 0, got "):
+        checkpoints.read_step(tmp_path, {"step": step})
+
+
+def test_a_file_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
+    header = {"format": "latentheads checkpoint 1", "facts": '{"step": 2}'}
+    save_file({"x": torch.ones(2)}, tmp_path / "x", header)
+    tensors, facts = checkpoints.load(tmp_path / "x")
+    assert (tensors["x"].tolist(), facts) == ([1.0, 1.0], {"step": 2})
+
+
+def enlarge(header: dict[str, Any]) -> None:
+    header["x"]["shape"] = [2**40]
+
+
+def overlap(header: dict[str, Any]) -> None:
+    header["x"]["data_offsets"] = [0, 2**50]
+
+
+def rename(header: dict[str, Any]) -> None:
+    header["x"]["dtype"] = "PICKLE"
+
+
+@pytest.mark.parametrize("spoil", [enlarge, overlap, rename, dict.clear])
+def test_a_header_that_lies_costs_one_line(
+    tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    path = tmp_path / "x"
+    checkpoints.save(path, {"x": torch.ones(2)}, {})
+    whole = path.read_bytes()
+    (size,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + size])
+    spoil(header)
+    said = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(said)) + said + whole[8 + size :])
+    with pytest.raises(ValueError, match=r"is no whole checkpoint|is no checkpoint") as caught:
+        checkpoints.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_replaced_while_it_is_read_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors reads the header, and then opens the file anew for the numbers."""
+    path, opened = tmp_path / "last.safetensors", torch.UntypedStorage.from_file
+    checkpoints.save(path, {"x": torch.ones(300)}, {"step": 1})
+
+    def replaced(*given: Any, **options: Any) -> Any:
+        checkpoints.save(path, {"x": torch.zeros(3)}, {"step": 2})
+        return opened(*given, **options)
+
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", replaced)
+    tensors, facts = checkpoints.load(path)
+    assert (tensors["x"].tolist(), facts) == ([1.0] * 300, {"step": 1})
+    monkeypatch.undo()
+    assert checkpoints.load(path)[1] == {"step": 2}

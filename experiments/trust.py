@@ -1,0 +1,58 @@
+"""What a file may say to a class of the reader's own: values, and no name of more code."""
+
+from __future__ import annotations
+
+import importlib
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+__all__ = ["refuse_code"]
+
+PLAIN = (str, int, float, bool, type(None), Path)
+GROUPS = (list, tuple, dict, Union, UnionType)
+
+
+def refuse_code(kind: str, options: Any, path: str | None) -> None:
+    """Refuses options that the parser would take for names of classes or functions to import.
+
+    A number is none. A text or a list is none where the option is annotated as such.
+
+    Args:
+        kind: ``guide`` or ``prior``.
+        options: Its options in a file.
+        path: The import path of its class, which is trusted; None where the file does not say it.
+
+    Raises:
+        ValueError: The first that might be one.
+    """
+    if not isinstance(options, dict | None):
+        raise ValueError(f"{kind}.init_args must be options with their values, got {options!r}")
+    hints = {} if path is None else _read_annotations(path)
+    for name, value in (options or {}).items():
+        number = value is None or isinstance(value, (bool, int, float))
+        if not str(name).isidentifier() or not (number or _is_plain(hints.get(name))):
+            raise ValueError(
+                f"{kind}.{name} {value!r} might name code: in a file it must be a number, or be "
+                "annotated as str, Path, Literal, or a list of such values"
+            )
+
+
+def _read_annotations(path: str) -> dict[str, Any]:
+    """The annotations of a class's options; none where they cannot be read."""
+    module, _, name = path.rpartition(".")
+    try:
+        return get_type_hints(getattr(importlib.import_module(module), name).__init__)
+    except (NameError, TypeError):
+        return {}
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Whether no value of this kind is ever taken for the name of a class or a function."""
+    if annotation in PLAIN or get_origin(annotation) is Literal:
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return True
+    inner = [kind for kind in get_args(annotation) if kind is not ...]
+    return get_origin(annotation) in GROUPS and all(map(_is_plain, inner))

@@ -1,0 +1,163 @@
+"""Files as data: read within limits, as anybody may have written them, and written whole.
+
+A run folder may come from anywhere. Neither JSON nor YAML can run code here, but a short text of
+either can ask for more memory than there is. So its size is known before it is read, and its depth
+before anybody walks through it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = [
+    "naming",
+    "parse_json",
+    "parse_yaml",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "written_whole",
+]
+
+MOST_BYTES = 2**26
+"""Bytes of a file of JSON: a vocabulary of a million words has half as many."""
+
+MOST_YAML = 2**16
+"""Bytes of a configuration: a long one has a tenth of them."""
+
+MOST_DEPTH = 32
+"""Lists and mappings that may stand one in the other."""
+
+
+def read_text(path: Path, most: int = MOST_BYTES, errors: str = "strict") -> str:
+    """Reads a file of UTF-8 text.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+        errors: What becomes of bytes that are no UTF-8, as for ``bytes.decode``.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no file, or too large, or no UTF-8.
+    """
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise ValueError("no file of text")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"at most {most:,} bytes are accepted, got {size:,}")
+        return file.read(most).decode("utf-8", errors)
+
+
+def parse_json(text: str) -> Any:
+    """Makes what a text of JSON describes.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    level = [found]
+    for _ in range(MOST_DEPTH):
+        level = [inner for outer in level for inner in _nested(outer)]
+        if not level:
+            return found
+    raise _too_deep()
+
+
+def read_json(path: Path, most: int = MOST_BYTES) -> Any:
+    """Reads a file of JSON; see :func:`read_text` and :func:`parse_json`."""
+    return parse_json(read_text(path, most))
+
+
+def parse_yaml(text: str) -> Any:
+    """Makes what a text of YAML describes, of plain values alone.
+
+    Raises:
+        ValueError: It is no YAML, too long, nested too deeply, or has aliases or tags.
+    """
+    if len(text) > MOST_YAML:
+        raise ValueError(f"at most {MOST_YAML:,} characters are accepted, got {len(text):,}")
+    try:
+        _check_events(text)
+        return yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise ValueError(f"not YAML: {' '.join(str(reason).split())}") from reason
+
+
+def read_yaml(path: Path) -> Any:
+    """Reads a file of YAML; see :func:`read_text` and :func:`parse_yaml`."""
+    return parse_yaml(read_text(path, MOST_YAML))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Says which file cannot be written, and why."""
+    try:
+        yield
+    except OSError as reason:
+        raise OSError(f"cannot write {path}: {reason.strerror or reason}") from reason
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Gives the place of a new file, which takes that of an older one when it is whole.
+
+    A process killed at any moment, or a full disk, leaves the older file as it was.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    partial = path.with_name(path.name + ".part")
+    with naming(path):
+        try:
+            partial.unlink(missing_ok=True)  # it might be a link to somewhere else
+            partial.touch(exist_ok=False)
+            mode = partial.stat().st_mode  # safetensors makes files that others cannot read
+            yield partial
+            partial.chmod(mode)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+
+
+def _check_events(text: str) -> None:
+    """Walks through a text of YAML as its reader would, but builds nothing."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"alias *{event.anchor}: write out what it stands for")
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
+            raise ValueError(f"tag {event.tag}: only plain values are accepted")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            raise _too_deep()
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    """The lists and mappings right inside a value."""
+    inside = value.values() if isinstance(value, dict) else value
+    if isinstance(value, (dict, list)):
+        yield from (inner for inner in inside if isinstance(inner, (dict, list)))
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"at most {MOST_DEPTH} lists and mappings may stand one in the other")

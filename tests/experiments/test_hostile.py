@@ -1,0 +1,282 @@
+"""A run folder is data: whoever wrote it, opening it imports and runs nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from latentheads import checkpoints
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+
+GUIDE = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+
+from guides import Guide
+from latentheads.families import Gaussian, HeadScale, Scores
+
+class Sharper(Guide):
+    def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
+        self.start = start
+        super().__init__(model)
+
+    def family(self, block):
+        return Gaussian(Scores(), HeadScale(block.heads, self.start, learned=True))
+
+class Other(Sharper):
+    pass
+"""
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that tells when it is imported, where an import would look first."""
+    (tmp_path / "planted.py").write_text(GUIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "ran"
+    sys.modules.pop("planted", None)
+
+
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def say(run: Path, **options: Any) -> None:
+    """Changes what a run's configuration says."""
+    path = run / "config.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **options}))
+
+
+OPENED = [
+    ("translate.py", "{run}"),
+    ("generate.py", "{run}"),
+    ("analyse.py", "{run} --out {out}"),
+    ("prune.py", "{run} --out {out}"),
+    ("run.py", "--start {run} --out {out}"),
+    ("run.py", "--config {run}/config.yaml --out {out}"),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), OPENED)
+def test_no_program_imports_what_a_folder_names(
+    tiny_run: Path, tmp_path: Path, planted: Path, name: str, words: str
+) -> None:
+    run = copied(tiny_run, tmp_path)
+    say(run, guide={"class_path": "planted.Sharper"})
+    given = words.format(run=run, out=tmp_path / "out").split()
+    done = inside(name, *given)
+    assert_one_line(done, name)
+    assert "guide 'planted.Sharper' is none of this library's" in done.stderr
+    assert "--trust planted:Sharper" in done.stderr
+    assert not planted.exists()
+    assert not (tmp_path / "out").exists()
+
+
+TRUSTED = {"class_path": "planted.Sharper", "init_args": {"start": 0.7}}
+CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
+    ({"guide": "planted:Sharper"}, "is none of this library's"),
+    ({"guide": "planted:Sharper+group"}, "is none of this library's"),
+    ({"guide": "os:system"}, "guide 'os:system' is none of this library's"),
+    ({"prior": "planted:Sharper"}, "prior 'planted:Sharper' is none of this library's"),
+    ({"prior": {"class_path": "planted.Sharper"}}, "is none of this library's"),
+    ({"guide": {"class_path": "../planted.Sharper"}}, "expected module:Class"),
+    ({"guide.class_path": "planted.Sharper"}, "'guide.class_path' is no option"),
+    ({"guide+": {"class_path": "planted.Sharper"}}, "'guide+' is no option"),
+    ({"guide.help": "planted.Sharper"}, "'guide.help' is no option"),
+    ({"guide": {"class_path": "cascaded", "dict_kwargs": {"a": 1}}}, "guide must be a name, or"),
+    ({"guide": {"class_path": "cascaded", "init_args.net": "planted.Sharper"}}, "must be a name"),
+    ({"guide": {"class_path": "cascaded", "init_args": "other.yaml"}}, "guide.init_args must be"),
+    ({"guide": ["planted.Sharper"]}, "guide must be a name, or class_path and init_args"),
+    ({"guide": "other.yaml"}, "guide 'other.yaml' is none of this library's"),
+    ({"config": "other.yaml"}, "config belongs on the command line: --config FILE"),
+    ({"config": {"guide": "planted:Sharper"}}, "config belongs on the command line"),
+    ({"trust": "planted:Sharper"}, "trust belongs on the command line: --trust module:Class"),
+    ({"preset": "grammar"}, "preset belongs on the command line"),
+    ({"width": {"class_path": "planted.Sharper"}}, "--width: expected int"),
+    ({"data": {"class_path": "planted.Sharper"}}, "--data: expected str"),
+]
+
+
+@pytest.mark.parametrize(("said", "message"), CONFIGURATIONS)
+def test_no_key_of_a_configuration_imports_or_reads_anything(
+    tiny_run: Path, tmp_path: Path, planted: Path, said: dict[str, Any], message: str
+) -> None:
+    run = copied(tiny_run, tmp_path)
+    say(run, **said)
+    (run / "other.yaml").write_text("guide: planted:Sharper\n")
+    shutil.copy(tmp_path / "planted.py", run)
+    done = inside("translate.py", str(run))
+    assert_one_line(done, "translate.py")
+    assert f"{run} cannot be loaded: " in done.stderr
+    assert message in done.stderr
+    assert not planted.exists()
+    assert not (run / "ran").exists()
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose guide is its author's own."""
+    top = tmp_path_factory.mktemp("own")
+    (top / "planted.py").write_text(GUIDE)
+    words = [*TINY, *SHORT, "--guide", "planted:Sharper", "--guide.start", "0.7"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(top)
+        done = inside("run.py", *words, "--out", str(top / "run"))
+    sys.modules.pop("planted", None)
+    assert done.returncode == 0, done.stderr
+    return top / "run"
+
+
+@pytest.mark.parametrize("option", ["--trust", "--guide"])
+def test_a_class_that_the_reader_names_is_his_to_import(
+    own_run: Path, planted: Path, option: str
+) -> None:
+    refused = inside("translate.py", str(own_run), text="the dog\n")
+    assert_one_line(refused, "translate.py")
+    assert not planted.exists()
+    done = inside("translate.py", str(own_run), option, "planted:Sharper", text="the dog\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert planted.exists()
+
+
+def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
+    own_run: Path, tmp_path: Path, planted: Path
+) -> None:
+    from command import read_settings
+    from start import load_start
+
+    words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
+    for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
+        settings, _ = read_settings([*words, *named], "run.py", "", lambda parser: None)
+        assert planted.exists() == ("--guide" in named)
+        if named:
+            begun = load_start(settings)
+            assert begun is not None
+            assert type(begun.guide).__name__ == "Sharper"
+            planted.unlink()
+        else:
+            with pytest.raises(ValueError, match="is none of this library's"):
+                load_start(settings)
+        sys.modules.pop("planted", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"class_path": "planted.Other"}, "guide 'planted.Other' is none of this library's"),
+        ({"class_path": "os.system"}, "guide 'os.system' is none of this library's"),
+        (TRUSTED | {"init_args": {"net": "os.system"}}, "guide.net 'os.system' might name code"),
+        (TRUSTED | {"init_args": {"net": "other"}}, "guide.net 'other' might name code"),
+        (TRUSTED | {"init_args": {"net": {"class_path": "os.system"}}}, "might name code"),
+        (TRUSTED | {"init_args": {"net.class_path": 3}}, "might name code"),
+    ],
+)
+def test_to_trust_a_class_is_to_trust_no_other(
+    own_run: Path, tmp_path: Path, planted: Path, said: dict[str, Any], message: str
+) -> None:
+    run = copied(own_run, tmp_path)
+    say(run, guide=said)
+    done = inside("translate.py", str(run), "--trust", "planted:Sharper")
+    assert_one_line(done, "translate.py")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("named", ["planted", "planted/Sharper", "a b:C", "planted:Sharper,"])
+def test_what_cannot_be_trusted_is_said(tiny_run: Path, named: str) -> None:
+    done = inside("translate.py", str(tiny_run), "--trust", named)
+    assert_one_line(done, "translate.py")
+    assert "expected module:Class" in done.stderr
+
+
+def test_options_annotated_as_texts_are_read_from_a_folder(
+    own_run: Path, tmp_path: Path, planted: Path
+) -> None:
+    run = copied(own_run, tmp_path)
+    say(run, guide={**TRUSTED, "init_args": {"start": 0.7, "name": "c.d", "net": 3}})
+    done = inside("translate.py", str(run), "--trust", "planted:Sharper", text="the dog\n")
+    assert done.returncode == 0, done.stderr
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_text(text)
+
+
+def change_vocabulary(run: Path, **tokenizer: Any) -> None:
+    path = run / "vocabulary.json"
+    path.write_text(json.dumps({"joint": {"kind": "bpe", **tokenizer}}))
+
+
+LINES = "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 99))
+NESTED = '{"kind": "tagged", "tags": [], "plain": ' * 99 + "{}" + "}" * 99
+BOMBS: list[tuple[str, str, str]] = [
+    ("config.yaml", f"a0: &a0 [1]\n{LINES}\n", "alias *a0: write out"),
+    ("config.yaml", "width: &a [*a]\n", "alias *a: write out"),
+    ("config.yaml", "width: " + "[" * 5000, "may stand one in the other"),
+    ("config.yaml", "width: 8 #" + "." * 2**16, "at most 65,536 bytes"),
+    ("config.yaml", "width: " + "9" * 5000, "Exceeds the limit"),
+    ("config.yaml", "width: !!python/name:os.system", "only plain values are accepted"),
+    ("vocabulary.json", "[" * 99999, "may stand one in the other"),
+    ("vocabulary.json", f'{{"joint": {NESTED}}}', "may stand one in the other"),
+    ("vocabulary.json", '{"target": {"kind": "words", "words": {}}}', "a list of strings"),
+    ("heads.json", "[" * 99999, "heads.json cannot be used: at most 32"),
+    ("heads.json", '{"encoder.0.self": [1e999]}', "places of heads by block"),
+    ("heads.json", '{"encoder.0.self": "01"}', "places of heads by block"),
+    ("heads.json", '{"encoder.0.self": [0, 99]}', "has 2 heads, got head 99"),
+    ("heads.json", "[]", "places of heads by block"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), BOMBS)
+def test_a_bomb_is_refused_before_it_is_built(
+    tiny_run: Path, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    run = copied(tiny_run, tmp_path)
+    (run / name).write_text(text)
+    done = inside("translate.py", str(run))
+    assert_one_line(done, "translate.py")
+    assert message in done.stderr
+
+
+def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path) -> None:
+    run = copied(tiny_run, tmp_path)
+    path = run / "checkpoints" / "best.safetensors"
+    tensors, facts = checkpoints.load(path)
+    name = "model.source_embedding.table.weight"
+    header = {"format": checkpoints.UNCHECKED, "facts": json.dumps(facts)}
+    for value, message in (
+        (torch.full_like(tensors[name], torch.nan), f"{name} is not finite"),
+        (tensors[name].long(), f"{name} is torch.int64, not torch.float32"),
+        (tensors[name].bool(), f"{name} is torch.bool, not torch.float32"),
+        (tensors[name].to(torch.complex64), f"{name} is torch.complex64"),
+    ):
+        save_file({**tensors, name: value}, path, header)
+        done = inside("translate.py", str(run), text="the dog\n")
+        assert_one_line(done, "translate.py")
+        assert message in done.stderr
+
+
+def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
+    """A run's cache is read by those who only look at the run, and not made by them."""
+    from data import Data, make_corpus
+
+    place = tmp_path / "cache"
+    data = Data("grammar", sentences=20, held_out=4, cache=str(place))
+    make_corpus(data, keep=False)
+    assert not place.exists()
+
+
+def test_a_loader_that_unpickles_is_refused() -> None:
+    from latentheads.corpora.hub import load_pairs
+
+    with pytest.raises(ValueError, match="pandas reads pickles, which are programs"):
+        load_pairs("mine", "train", "en", "de", path="pandas")

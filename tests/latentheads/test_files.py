@@ -1,0 +1,122 @@
+"""Files of others: refused before they are built; our own: written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads import files
+
+DEEP = "at most 32 lists and mappings may stand one in the other"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 99)),
+            "alias *a0: write",
+        ),
+        ("a: &a [*a]", "alias *a: write out what it stands for"),
+        ("[" * 5000, DEEP),
+        ("- " * 5000, DEEP),
+        ("? " * 5000, DEEP),
+        ("{a: " * 5000, DEEP),
+        ("a: 1 #" + "." * 2**16, "at most 65,536 characters are accepted, got 65,542"),
+        ("a: !!python/object:os.system {}", "tag tag:yaml.org,2002:python/object:os.system: only"),
+        ("a: !!python/object/apply:os.system [ls]", "only plain values are accepted"),
+        ("!!bool x", "tag tag:yaml.org,2002:bool: only plain values"),
+        ("a: " + "9" * 5000, "Exceeds the limit"),
+        ("a: 2026-99-99", "month must be in 1..12"),
+        ("a: [", "not YAML: while parsing"),
+        ("? [a]\n: b", "not YAML: while constructing a mapping"),
+        ("a: 1\n---\nb: 2", "not YAML: expected a single document"),
+        ("a\0", "not YAML: unacceptable character"),
+    ],
+)
+def test_yaml_beyond_its_limits_costs_one_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        files.parse_yaml(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_yaml_is_what_it_says() -> None:
+    text = "a: [1, 2.5, null, true]\nb: {c: x}\n"
+    assert files.parse_yaml(text) == {"a": [1, 2.5, None, True], "b": {"c": "x"}}
+    assert files.parse_yaml("[" * 32 + "]" * 32) == json.loads("[" * 32 + "]" * 32)
+    assert files.parse_yaml("") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"a":' * 10**5, "[" * 33 + "]" * 33, "9" * 5000, "{"]
+)
+def test_json_beyond_its_limits_costs_one_line(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        files.parse_json(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_json_is_what_it_says() -> None:
+    deep = '{"a":' * 31 + "[]" + "}" * 31
+    assert files.parse_json(deep) == json.loads(deep)
+    assert files.parse_json('{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
+
+
+def test_a_file_is_looked_at_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # no disk has so much of it
+    with pytest.raises(ValueError, match=r"^at most 67,108,864 bytes are accepted, got 1,099,511"):
+        files.read_json(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ValueError, match=r"^no file of text$"):
+            files.read_text(name)
+    (tmp_path / "latin").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="decode byte 0xff"):
+        files.read_text(tmp_path / "latin")
+    assert files.read_text(tmp_path / "latin", errors="replace") == "\ufffd"
+    with pytest.raises(FileNotFoundError):
+        files.read_text(tmp_path / "gone")
+
+
+def test_a_new_file_has_the_rights_of_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with files.written_whole(path) as partial:
+        partial.unlink()
+        os.close(os.open(partial, os.O_CREAT, 0o600))  # as safetensors makes it
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("older")
+
+    def write(mistake: BaseException) -> Any:
+        with files.written_whole(path) as partial:
+            partial.write_text("new")
+            raise mistake
+
+    for mistake in (ValueError("ours"), KeyboardInterrupt()):
+        with pytest.raises(type(mistake)):
+            write(mistake)
+    with pytest.raises(OSError, match=rf"^cannot write {path}: No space left$"):
+        write(OSError(28, "No space left"))
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "older")]
+
+
+def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for name in ("file", "file.part"):
+        (tmp_path / name).symlink_to(tmp_path / "mine")
+    with files.written_whole(tmp_path / "file") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "new"
+    assert not (tmp_path / "file").is_symlink()
