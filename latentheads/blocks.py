@@ -18,7 +18,7 @@ from latentheads.families import Family
 from latentheads.names import Block
 from latentheads.selecting import Choice, Selector
 
-__all__ = ["GatePrior", "HeadBlock", "Kept", "aligned", "last_of", "pick", "taken", "unwatched"]
+__all__ = ["GatePrior", "HeadBlock", "Kept", "last_of", "pick", "taken", "unwatched"]
 
 GatePrior = Callable[[HeadContext], Distribution]
 """The second kind of latent: the law of a block's gates, event ``head``."""
@@ -183,21 +183,15 @@ def unwatched(model: nn.Module) -> Iterator[None]:
             block.watch = watch
 
 
-def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
-    """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
-    between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
-    return x[(..., *[None] * between, slice(None), None, None)]
-
-
 def taken(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
 ) -> Float[Tensor, "*out place position dim"]:
     """Of all candidates, takes those of every sentence; as they are where all share theirs."""
     if choice is None or choice.index is None or choice.common:
         return heads
-    index = aligned(choice.index, heads)
-    heads = heads[(None,) * (index.ndim - heads.ndim)]
-    return torch.take_along_dim(heads, index, -3)
+    index = choice.index[..., None, None]
+    missing = index.ndim - heads.ndim
+    return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
 
 
 def last_of(
