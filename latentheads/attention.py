@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.band import Band
-from latentheads.blocks import GatePrior, HeadBlock, Kept, aligned, last_of, pick, taken
+from latentheads.blocks import GatePrior, HeadBlock, Kept, last_of, pick, taken
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Point, Scores
 from latentheads.mask import Mask
@@ -191,7 +191,7 @@ class MultiHeadAttention(nn.Module):
     def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
         if choice.index is None or choice.silent or choice.weight.requires_grad:
-            heads = heads * aligned(choice.weight, heads).to(heads.dtype)
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return self.placed(heads, choice)
 
     def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:

@@ -18,7 +18,7 @@ from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.checkpoints import weights
 from latentheads.corpora import Part, Place, Stream, Update
-from latentheads.families import HeadScale
+from latentheads.families import Family, HeadScale, Point
 from latentheads.objective import Head_ELBO
 from latentheads.training import Training
 
@@ -97,6 +97,8 @@ class Engine:
         self.selections: list[Any] = list(families)
         if isinstance(self.elbo, Enumerated_ELBO):
             self.elbo.check(family() for family in self.selections)
+        if training.noise_warmup_steps:
+            check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
@@ -319,6 +321,20 @@ def make_elbo(training: Training) -> Head_ELBO:
     kinds = {"straight-through": Head_ELBO, "score": Scored_ELBO, "enumerate": Enumerated_ELBO}
     analytic = training.kl == "analytic"
     return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
+
+
+def check_warmth(module: nn.Module) -> None:
+    """Refuses families whose noise would not grow together with that of the others.
+
+    Raises:
+        ValueError: It names the family.
+    """
+    for family in module.modules():
+        noisy = isinstance(family, Family) and not isinstance(family, Point)
+        if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
+            raise ValueError(
+                f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
+            )
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:

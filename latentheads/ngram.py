@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.band import Band
-from latentheads.blocks import GatePrior, HeadBlock, Kept, aligned, last_of, pick, taken
+from latentheads.blocks import GatePrior, HeadBlock, Kept, last_of, pick, taken
 from latentheads.distributions import HeadContext
 from latentheads.families import Family
 from latentheads.mask import Reach
@@ -151,7 +151,7 @@ class NGram(HeadBlock):
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
         if choice is not None:
-            heads = heads * aligned(choice.weight, heads).to(heads.dtype)
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
