@@ -76,9 +76,8 @@ def smaller(run: Loaded, kept: dict[str, list[int]]) -> Pruned:
 def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> None:
     """Evaluates a network on validation and test, and translates the latter."""
     for part, figures in ((valid, found.valid), (test, found.test)):
-        truth = None if part.truth is None else sum(part.truth)
         parts = batches(part, EVALUATION_TOKENS)
-        report = evaluate(found.model, found.guide, parts, 1, seed, truth)
+        report = evaluate(found.model, found.guide, parts, 1, seed, part.log_p)
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
