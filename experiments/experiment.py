@@ -430,6 +430,7 @@ class Run:
             "kl_by_site": test.kl_by_site,
             "kl_how": test.how,
             "selection": selection,
+            "gates": settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
             "versions": {"torch": torch.__version__, "device": self.device.type},
         }
         draw_bound(self.folder.metrics(), self.folder.path / "bound.png")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pictures import layer_of
 
-from latentheads.names import chain_of
+from latentheads.names import CHAINS, chain_of, latent_of
 
 __all__ = ["aligned", "markdown", "result_table", "site_table", "task_table"]
 
@@ -41,7 +41,7 @@ def result_table(results: dict[str, Any]) -> str:
         _row("bound (ELBO)", valid, test, "elbo"),
         _row("  log-likelihood term", valid, test, "log_likelihood"),
         _row("  KL, all sites", valid, test, "kl"),
-        *_kl_rows(results["kl_by_site"]),
+        *_kl_rows(results["kl_by_site"], results.get("gates") is not None),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
     if test["truth"] is not None:
@@ -63,6 +63,7 @@ def result_table(results: dict[str, Any]) -> str:
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
         chains = results["head_divergence_by_chain"].items()
         rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
+    rows += _gate_rows(results.get("gates"))
     rows.append(("target tokens", f"{valid['tokens']:,}", f"{test['tokens']:,}"))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(("training, target tokens/s", "", f"{results['tokens_per_second']:,.0f}"))
@@ -121,15 +122,34 @@ def _figure(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
 
 
-def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
-    """KL of each chain, with its layers in one cell."""
-    chains: dict[str, list[tuple[int, float]]] = defaultdict(list)
+def _kl_rows(kl_by_site: dict[str, float], gated: bool) -> list[Row]:
+    """KL of each chain, and of what else is drawn in it, with its layers in one cell."""
+    parts: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    names = {"logits": "", "selection": " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
-        chains[chain_of(site)].append((layer_of(site), kl))
+        chain, latent = chain_of(site), latent_of(site)
+        place = CHAINS.index(chain), chain + names.get(latent, f" {latent}")
+        parts[place].append((layer_of(site), kl))
     rows: list[Row] = []
-    for chain, parts in chains.items():
-        layers = " + ".join(_figure(kl) for _, kl in sorted(parts))
-        rows.append((f"    {chain} = {layers}", "", _figure(sum(kl for _, kl in parts))))
+    for (_, name), found in sorted(parts.items()):
+        layers = " + ".join(_figure(kl) for _, kl in sorted(found))
+        rows.append((f"    {name} = {layers}", "", _figure(sum(kl for _, kl in found))))
+    return rows
+
+
+def _gate_rows(gates: dict[str, Any] | None) -> list[Row]:
+    """How many gates are open, whether so many were wanted, and what an open one costs."""
+    if gates is None:
+        return []
+    rows: list[Row] = [
+        (f"gates open at test time, of {gates['gated']}", "", str(gates["open"])),
+        ("  open on average, under the gates' noise", "", f"{gates['expected']:.1f}"),
+        ("  lambda, nats a target token for an open gate", "", _figure(gates["lambda"])),
+    ]
+    if gates["wanted"] is not None:
+        missed = abs(gates["open"] - gates["wanted"])
+        label = f"  wanted by --gate_heads{f', missed by {missed}' if missed else ''}"
+        rows.append((label, "", str(gates["wanted"])))
     return rows
 
 
