@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from limits import check_least
 from words import chains_of
 
@@ -78,3 +79,23 @@ class Gates:
         if not self.gate_heads:
             return None
         return Closing(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+
+    @torch.no_grad()
+    def facts(self, model: Any, guide: Any, tokens: int) -> dict[str, Any] | None:
+        """What has become of the gates of a trained model; None where it has none.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        laws = [family() for family in guide.selections.values()]
+        return {
+            "gated": sum(law.mode.numel() for law in laws),
+            "open": sum(int((law.mode > 0).sum()) for law in laws),
+            "expected": sum(float(law.open.sum()) for law in laws),
+            "wanted": self.gate_heads or None,
+            "lambda": float(model.pressure.value) / tokens,
+        }

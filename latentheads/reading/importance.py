@@ -13,7 +13,7 @@ sentences in which the head speaks, NaN where there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.bound import traces
 from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
-from latentheads.handlers import evaluation_mode, unseen
+from latentheads.handlers import Held, evaluation_mode, unseen
 from latentheads.names import TARGET
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording
@@ -56,7 +56,8 @@ def gradient_importance(
     Args:
         model: The model.
         parts: Batches, each sentence once.
-        guide: Draws the heads from this guide; without one they stand at their plug-in value.
+        guide: Draws the heads from this guide, what sentences share once; without one they stand
+            at their plug-in value.
         seed: Of the guide's noise, together with the place of the batch.
         unit: Over what the absolute value is averaged: sentences, as the paper writes, or the
             queries of the block, as its released code does.
@@ -64,10 +65,10 @@ def gradient_importance(
     """
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
-    found = Means()
+    found, held = Means(), Held()
     for place, batch in enumerate(parts):
         here = batch.to(next(model.parameters()).device)
-        for heads, gradient in _gradients(model, guide, here, seed + place):
+        for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
                 encoder = heads.block.chain.startswith("encoder")
@@ -83,8 +84,8 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: Any, guide: Any, batch: Batch, seed: int
-) -> Iterator[tuple[Heads, Float[Tensor, "batch query head"]]]:
+    model: Any, guide: Any, batch: Batch, seed: int, held: Held
+) -> list[tuple[Heads, Float[Tensor, "batch query head"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
@@ -94,17 +95,20 @@ def _gradients(
         around.enter_context(unseen())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
-        loss = -_log_likelihood(model, guide, batch).sum()
+        loss = -_log_likelihood(model, guide, batch, held).sum()
     found = [heads[block.name] for block in heads.blocks]
     joined = [each.joined for each in found]
     gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
-    for each, gradient in zip(found, gradients, strict=True):
-        yield each, mask_gradient(each.joined.detach(), gradient, each.block.heads)
+    return [
+        (each, mask_gradient(each.joined.detach(), gradient, each.block.heads))
+        for each, gradient in zip(found, gradients, strict=True)
+    ]
 
 
-def _log_likelihood(model: Any, guide: Any, batch: Batch) -> Tensor:
+def _log_likelihood(model: Any, guide: Any, batch: Batch, held: Held) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:
         return plug_in_log_likelihood(model, batch)
-    target = traces(model, guide, batch)[0].nodes[TARGET]
+    with held:
+        target = traces(model, guide, batch)[0].nodes[TARGET]
     return target["fn"].log_prob(target["value"])

@@ -22,7 +22,7 @@ from latentheads.batch import Batch
 from latentheads.blocks import HeadBlock
 from latentheads.bound import traces
 from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import PlugIn, unseen
+from latentheads.handlers import Held, PlugIn, unseen
 from latentheads.names import Block
 
 __all__ = ["Heads", "Recording", "readings"]
@@ -107,8 +107,14 @@ class Recording:
     ::
 
         with Recording(model) as heads:
-            model(batch)
+            guide(batch)
         heads["encoder.2.self"].weights
+
+    A recording has what the pass draws: in a guide, draws from the posterior. Outside one,
+    ``model(batch)`` and ``model.states(batch)`` draw heads, gates and selections from the *prior*,
+    which knows nothing of the target. ``with PlugIn(): model.states(batch)`` sets heads to their
+    prior's location, as the plug-in network does, and ``Selected(guide)`` around it takes the
+    likeliest selection of the posterior. :func:`readings` runs a model either way.
 
     It works in training and evaluation and under any guide, and in decoding, where a block runs
     once a token: ``heads.passes("decoder.0.self")`` lists all. Then a cache stands before the new
@@ -225,6 +231,8 @@ def readings(
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch, and tells its heads.
 
+    What all sentences share, as a selection of heads or their gates, is drawn once.
+
     Args:
         model: The model.
         parts: Batches, each sentence once.
@@ -237,17 +245,19 @@ def readings(
     """
     device = next(model.parameters()).device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
+    held = Held()
     for place, batch in enumerate(parts):
         here = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + place, device), unseen(), heads:
-            _run(model, guide, here)
+            _run(model, guide, here, held)
         yield here, heads
 
 
-def _run(model: Any, guide: Any, batch: Batch) -> None:
+def _run(model: Any, guide: Any, batch: Batch, held: Held) -> None:
     if guide is not None:
-        traces(model, guide, batch)
+        with held:
+            traces(model, guide, batch)
         return
     with PlugIn():
         model.states(batch)
