@@ -13,13 +13,12 @@ from typing import Any
 
 import beginning  # noqa: F401
 import pandas as pd
-from command import read_settings
+from command import read_options
 from comparison import (
     COLUMNS,
     cell,
     check_words,
     extend,
-    lawless,
     run_all,
     run_folder,
     summarise,
@@ -69,7 +68,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _, options = read_settings(lawless(words), "compare.py", DESCRIPTION, extend)
+    options = read_options(words, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     kept = f"finished runs are in {out}"

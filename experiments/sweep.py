@@ -12,8 +12,8 @@ from typing import Any
 
 import beginning  # noqa: F401
 import pandas as pd
-from command import Parser, read_settings
-from comparison import COLUMNS, cell, check_words, lawless, run_all, summarise, write_tables
+from command import Parser, read_options
+from comparison import COLUMNS, cell, check_words, run_all, summarise, write_tables
 from comparison import extend as extend_comparison
 from endings import ending
 from limits import distinct, whole_numbers
@@ -82,14 +82,14 @@ def numbers(text: str, width: int) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(lawless(words), "sweep.py", DESCRIPTION, extend)
+    options = read_options(words, "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
     kept = f"finished runs are in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
-        check_words(words, recipes, options.seeds, "sweep.py", ("--heads",))
-        heads = numbers(options.head_numbers, settings.network.width)
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
+        check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
+        heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     draw_sweep(rows, out / "heads.png")
     write_tables(runs, rows, table(rows), out)
