@@ -27,7 +27,7 @@ from latentheads.corpora.prose import Unit, prose
 from latentheads.corpora.tasks import Apart
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 
-__all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
+__all__ = ["CHARACTERS", "TASK_OPTIONS", "Data", "make_corpus"]
 
 MADE = ("grammar", "pydoc")
 CHARACTERS = 32
