@@ -168,6 +168,11 @@ NEEDS = (
     Need(("joint", "tokenised", "max_length", "max_ratio"), PAIRS, lambda p: p.pairs),
     Need(("lowercase",), TEXT, lambda p: not p.data.made),
     Need(
+        ("max_line",),
+        "text other than the grammar's, read line by line (without --block)",
+        lambda p: p.data.data != "grammar" and not p.data.block,
+    ),
+    Need(
         ("train_name", "valid_name", "test_name"),
         "--data FOLDER",
         lambda p: not (p.data.made or p.data.from_hub),

@@ -16,12 +16,13 @@ import beginning  # noqa: F401
 import torch
 from command import Parser, add_run_options
 from data import make_corpus
+from decoding import TOKENS
 from endings import ending
 from jsonargparse import Namespace
 from limits import check_least, check_seed, whole_numbers
 from loading import Loaded, check_vocabulary, load_finished
 from pictures import draw_pruning
-from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
+from pruned import Pruned, measure, point, smaller, time_all, write_run
 from report import finite
 from tables import aligned, figure
 from torch import Tensor

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import yaml
-from decoding import translate
+from decoding import TOKENS, translate_part
 from experiment import EVALUATION_TOKENS
 from folder import HEADS, Folder
 from gates import Gates
@@ -30,9 +30,7 @@ from latentheads.pruning import remove_heads
 from latentheads.scores import score
 from models import HeadModel
 
-__all__ = ["TOKENS", "Pruned", "measure", "point", "smaller", "time_all", "write_run"]
-
-TOKENS = 2048
+__all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
 
 @dataclass
@@ -83,14 +81,11 @@ def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> N
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
-    lines: dict[int, str] = {}
     start = time.perf_counter()
     with fixed_noise(seed, run.model.device):
-        for batch in batches(test, TOKENS):
-            said = translate(found.model, found.guide, run.target, batch, run.settings.decoding)
-            lines.update(zip(batch.sentences.tolist(), said, strict=True))
+        decoding = run.settings.decoding
+        found.lines = translate_part(found.model, found.guide, run.target, test, decoding)
     speed = len(test) / (time.perf_counter() - start)
-    found.lines = [lines[place] for place in range(len(test))]
     data, protocol = run.settings.data, run.settings.protocol
     scores = score(found.lines, list(test.references), data.words, protocol, data.lowercase)
     found.test |= {**asdict(scores), "sentences_per_second": speed}

@@ -42,6 +42,8 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"joint": False, "tokenised": True, "max_length": 9, "max_ratio": 2.0}, TEXT, PAIRS),
     ({"joint": False, "tokenised": True, "max_length": 9, "max_ratio": 2.0}, MADE, PAIRS),
     ({"lowercase": True}, MADE, TEXT),
+    ({"max_line": 9}, MADE, PAIRS),
+    ({"max_line": 9}, {**TEXT, "block": 5}, TEXT),
     ({"train_name": "a", "valid_name": "b", "test_name": "c"}, {"data": "wmt14"}, TEXT),
     ({"train_name": "a", "valid_name": "b", "test_name": "c"}, MADE, PAIRS),
     ({"types": 300}, TEXT, {**TEXT, "unit": "subword"}),
