@@ -13,7 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from latentheads.divergence import Divergence
-from latentheads.names import CHAINS, chain_of
+from latentheads.files import written_whole
+from latentheads.names import CHAINS, chain_of, layer_of
 
 __all__ = [
     "draw_bound",
@@ -24,14 +25,10 @@ __all__ = [
     "draw_selection",
     "draw_selection_history",
     "draw_sweep",
+    "save_figure",
 ]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
-
-
-def layer_of(site: str) -> int:
-    """``encoder.2.self.logits`` lies in layer 2."""
-    return int(site.split(".")[1])
 
 
 def by_chain(sites: Any) -> dict[str, list[str]]:
@@ -43,13 +40,22 @@ def by_chain(sites: Any) -> dict[str, list[str]]:
     return {chain: sorted(chains[chain], key=layer_of) for chain in order}
 
 
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a figure whole or not at all, and forgets it."""
+    try:
+        with written_whole(path) as partial:
+            figure.savefig(partial, dpi=120, format=path.suffix[1:])
+    finally:
+        plt.close(figure)
 
 
 def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
-    """Draws the true bound on validation, and what stands beside it, over training."""
+    """Draws the true bound on validation, and what stands beside it, over training.
+
+    Args:
+        records: Those of ``metrics.jsonl``, as many as are left.
+        path: Where to write.
+    """
     steps = [record["step"] for record in records]
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     for name, label, style in (
@@ -61,14 +67,14 @@ def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
         axis.plot(steps, values, style, marker=".", label=label)
     objective = [-record["objective"] for record in records]
     axis.plot(steps, objective, color="0.7", label="training objective (no bound)", zorder=0)
-    truth = records[-1]["valid"]["truth"]
+    truth = records[-1]["valid"].get("truth") if records else None
     if truth is not None:
         axis.axhline(-truth, color="black", linewidth=0.8, label="true log p(y | x)")
     axis.set_yscale("log")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
     axis.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
@@ -88,7 +94,7 @@ def draw_kl(kl_by_site: dict[str, float], path: Path) -> None:
         axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     if labels:
         figure.legend(frameon=False, loc="outside upper center", ncols=3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_divergence(heads: Divergence, path: Path) -> None:
@@ -121,7 +127,7 @@ def draw_divergence(heads: Divergence, path: Path) -> None:
         figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     else:
         axes[0, 0].text(0.5, 0.5, "no latent block", ha="center")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
@@ -153,7 +159,7 @@ def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
     axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
     axis.set_ylabel("nats per target token (test)")
     axis.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
@@ -189,7 +195,7 @@ def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
     cost.legend(frameon=False)
     for axis in axes.flat:
         axis.set_xlabel("heads left")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_selection(found: dict[str, Any], path: Path) -> None:
@@ -224,7 +230,7 @@ def draw_selection(found: dict[str, Any], path: Path) -> None:
         _draw_sharing(row[-1], side)
     if image is not None:
         figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
@@ -249,9 +255,13 @@ def draw_selection_history(
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
+            Nothing is drawn where none is left that has them.
         found: By chain: ``tasks``, their names. A colour that stands for several has them all.
         path: Where to write.
     """
+    records = [record for record in records if "selection" in record]
+    if not records:
+        return
     blocks = list(records[-1]["selection"])
     columns = min(4, len(blocks))
     rows = -(-len(blocks) // columns)
@@ -273,7 +283,7 @@ def draw_selection_history(
     most = max(axes.flat, key=lambda axis: len(axis.get_lines()))
     handles, labels = most.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _named(found: dict[str, Any], task: int) -> str:
@@ -318,4 +328,4 @@ def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_xlabel("heads of every block")
         axis.set_ylabel(label)
     axes[0, 0].legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)

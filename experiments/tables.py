@@ -6,11 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from pictures import layer_of
+from latentheads.names import chain_of, layer_of
 
-from latentheads.names import chain_of
-
-__all__ = ["aligned", "markdown", "result_table", "site_table", "task_table"]
+__all__ = [
+    "aligned",
+    "are_printable",
+    "markdown",
+    "result_table",
+    "site_table",
+    "task_table",
+]
 
 Row = tuple[str, ...]
 
@@ -32,8 +37,22 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join([titles, sides, *others]) + "\n"
 
 
+def are_printable(results: Any) -> bool:
+    """Whether these are the results of a run: all tables can be made of them."""
+    try:
+        result_table(results)
+        task_table(results)
+        site_table(results)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
 def result_table(results: dict[str, Any]) -> str:
-    """The one table a run prints, in nats a target token unless a row says otherwise."""
+    """The one table a run prints, in nats a target token unless a row says otherwise.
+
+    A figure that is not known, as the truth of a text with an unknown word, leaves its cell empty.
+    """
     valid, test = results["valid"], results["test"]
     k = test["iwae_k"]
     rows: list[Row] = [("nats per target token", "valid", "test")]
@@ -44,16 +63,15 @@ def result_table(results: dict[str, Any]) -> str:
         *_kl_rows(results["kl_by_site"]),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
-    if test["truth"] is not None:
+    if (valid["truth"], test["truth"]) != (None, None):
         name = "true log p(y | x)" if "bleu" in test else "true log p(y)"
         rows.append(_row(name, valid, test, "truth"))
-        gaps = [f"{part['truth'] - part['elbo']:.4f}" for part in (valid, test)]
-        rows.append(("  truth less bound", *gaps))
+        rows.append(("  truth less bound", *(_gap(part) for part in (valid, test))))
     rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
-    ess = [f"{part['effective_sample_size']:.1f}" for part in (valid, test)]
+    ess = [_figure(part["effective_sample_size"], ".1f") for part in (valid, test)]
     rows.append((f"effective draws of {k}", *ess))
-    if test["pareto_k"] is not None:
-        tails = [f"{100 * part['pareto_k']:.0f} %" for part in (valid, test)]
+    if (valid["pareto_k"], test["pareto_k"]) != (None, None):
+        tails = [_figure(part["pareto_k"], ".0%").replace("%", " %") for part in (valid, test)]
         rows.append(("sentences with Pareto k > 0.7", *tails))
     if "bleu" in test:
         rows += _translation_rows(results)
@@ -85,7 +103,7 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
             title = title.format(k=test["iwae_k"])
             for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
                 label = f"{title}, by {unit}" if unit == "word" else title
-                cells = (f"{part[unit][name]:.2f}" for part in (valid, test))
+                cells = (_figure(part[unit][name], ".2f") for part in (valid, test))
                 rows.append((f"    {label}", *cells))
     return rows
 
@@ -96,9 +114,9 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
     search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
     rows: list[Row] = [
-        (f"BLEU ({heads}, {search})", "", f"{test['bleu']:.2f}"),
+        (f"BLEU ({heads}, {search})", "", _figure(test["bleu"], ".2f")),
         ("  " + test["bleu_signature"], "", ""),
-        (f"chrF ({heads}, {search})", "", f"{test['chrf']:.2f}"),
+        (f"chrF ({heads}, {search})", "", _figure(test["chrf"], ".2f")),
     ]
     if test["paper_bleu"] is not None:
         rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))
@@ -116,9 +134,18 @@ def _row(label: str, valid: dict[str, Any], test: dict[str, Any], key: str) -> R
     return label, _figure(valid[key]), _figure(test[key])
 
 
-def _figure(value: float) -> str:
-    """Four decimals, or two digits of what would not show in them."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
+def _gap(part: dict[str, Any]) -> str:
+    """The truth less the bound; nothing where one is not known."""
+    truth, bound = part["truth"], part["elbo"]
+    return "" if truth is None or bound is None else _figure(truth - bound, ".4f")
+
+
+def _figure(value: float | None, form: str = "") -> str:
+    """In a form, or four decimals, or two digits of what would not show in them."""
+    if value is None:
+        return ""
+    small = 0 < abs(value) < 5e-5
+    return format(value, form or (".1e" if small else ".4f"))
 
 
 def _kl_rows(kl_by_site: dict[str, float]) -> list[Row]:
