@@ -22,6 +22,7 @@ from endings import ending
 from jsonargparse import Namespace
 from limits import check_least, check_seed
 
+from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
 
 DESCRIPTION = (
@@ -108,10 +109,11 @@ def write(
     """Writes figures, tables and JSON; returns the table."""
     rows = [summary(*pair) for pair in zip(texts, portraits, strict=True)]
     said = table(rows, notes(texts, portraits, options))
-    (out / "analysis.json").write_text(to_json(texts, portraits, options), encoding="utf-8")
-    (out / "table.md").write_text(said, encoding="utf-8")
-    pd.DataFrame(rows).to_csv(out / "table.csv", index=False, float_format=DIGITS)
-    head_table(texts, portraits).to_csv(out / "heads.csv", index=False, float_format=DIGITS)
+    write_text(out / "analysis.json", to_json(texts, portraits, options))
+    write_text(out / "table.md", said)
+    heads = head_table(texts, portraits)
+    for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads)):
+        write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(portraits, caption(texts, options), out)
     return said
 

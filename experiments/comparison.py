@@ -20,6 +20,7 @@ from scipy import stats
 from settings import Settings
 from words import split_law
 
+from latentheads.files import write_text
 from latentheads.selecting import LAWS
 
 __all__ = [
@@ -256,9 +257,9 @@ def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str,
         table: The same as Markdown.
         out: Where.
     """
-    runs.to_csv(out / "runs.csv", index=False)
-    pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
-    (out / "table.md").write_text(table, encoding="utf-8")
+    write_text(out / "runs.csv", runs.to_csv(index=False))
+    write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_text(out / "table.md", table)
     print("Test part, nats per target token; mean over seeds [95 % interval].")
     print(table, end="")
     print(f"written to {out}")

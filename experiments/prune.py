@@ -30,6 +30,7 @@ from words import chains_of
 
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.distributions.hard_concrete import HardConcrete
+from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of
 from latentheads.pruning import every_head, most_important, settle_gates
 from latentheads.reading import gradient_importance
@@ -231,7 +232,7 @@ def write(
     said["decoding"] = asdict(run.settings.decoding)
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
-    (out / "curve.json").write_text(text, encoding="utf-8")
+    write_text(out / "curve.json", text)
     draw_pruning(points, out / "curve.png")
     return points
 

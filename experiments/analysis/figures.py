@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
-from pictures import largest
+from pictures import largest, save_figure
 from torch import Tensor
 
 from analysis.portraits import Portrait, pair_mean
@@ -88,7 +88,7 @@ def draw_pairs(portrait: Portrait, top: float, title: str, path: Path) -> None:
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
     bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
@@ -153,7 +153,7 @@ def draw_averages(portraits: Sequence[Portrait], title: str, path: Path) -> None
         handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
     )
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
@@ -209,7 +209,7 @@ def draw_maps(portraits: Sequence[Portrait], title: str, path: Path) -> None:
         column[-1].set_xlabel("head", fontsize=8)
     _label_rows(axes, [f"{chain}, {portrait.name}" for chain, portrait, _ in lines])
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _label_rows(axes: Any, names: Sequence[str]) -> None:
@@ -289,7 +289,7 @@ def draw_roles(portraits: Sequence[Portrait], title: str, path: Path) -> None:
         fontsize=8,
     )
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _depth(portrait: Portrait, chains: Sequence[str]) -> int:
@@ -373,8 +373,3 @@ def _title(figure: Any, text: str) -> None:
     letters = int(14 * figure.get_figwidth())
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
     figure.suptitle("\n".join(lines), fontsize=9)
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

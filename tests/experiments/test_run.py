@@ -108,7 +108,8 @@ def test_a_guide_of_ones_own_is_found_by_import_path(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["guide"] == "my_guides:Sharper"
     assert results["test"]["kl"] > 0
-    translated = program("translate.py", "run", cwd=tmp_path, text="the dog\n")
+    named = ("--trust", "my_guides:Sharper")
+    translated = program("translate.py", "run", *named, cwd=tmp_path, text="the dog\n")
     assert translated.returncode == 0, translated.stderr
     assert translated.stdout.count("\n") == 1
 

@@ -180,6 +180,7 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
         killed.run(before.append, checkpoint)
     resumed, after = make(**options), []
     tensors, facts = checkpoints.load(path)
+    resumed.check(tensors, facts)
     checkpoints.restore(path, tensors, model=resumed.model, guide=resumed.guide)
     resumed.restore(tensors, facts)
     torch.randn(17)
