@@ -320,7 +320,9 @@ class Engine:
             raise ValueError("it lacks the loss, or the noise of a process")
         try:
             for row in noise:
-                torch.Generator().set_state(row)
+                torch.Generator().set_state(
+                    row.clone()
+                )  # a view is read from the start of its storage
         except (RuntimeError, TypeError) as reason:
             raise ValueError(f"its noise is none: {reason}") from reason
 
