@@ -14,7 +14,7 @@ from pyro.distributions import Distribution
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
-from latentheads.families import Family
+from latentheads.families import Family, check_law
 from latentheads.names import Block
 from latentheads.selecting import Choice, Selector
 
@@ -156,7 +156,9 @@ class HeadBlock(nn.Module, ABC):
         """Draws the heads, or takes them as they were computed."""
         if self.prior is None:
             return context.scores
-        return pyro.sample(self.site, self.prior(context))
+        law = self.prior(context)
+        check_law(self.site, law, context.scores.shape)
+        return pyro.sample(self.site, law)
 
     def _draw_gate(self, context: HeadContext, cache: Kept | None) -> Tensor | None:
         """Draws the gates of a sentence, once: further tokens keep them."""
