@@ -35,11 +35,13 @@ from tqdm import tqdm
 
 from latentheads import checkpoints
 from latentheads.batch import Batch
+from latentheads.bound import terms
 from latentheads.checkpoints import weights
 from latentheads.corpora import Corpus, Part, batches, windows
+from latentheads.corpora.batches import collate
 from latentheads.divergence import divergence
 from latentheads.engine import Engine, Progress
-from latentheads.evaluation import Report, evaluate, fixed_noise
+from latentheads.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.handlers import Selected
 from latentheads.names import CHAINS
 from latentheads.reading.sharing import chosen_heads, selection_probabilities, sharing
@@ -134,6 +136,14 @@ class Run:
         self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         if self.folder.resumable:
             self._resume()
+        self._probe()
+
+    def _probe(self) -> None:
+        """Computes the bound of two sentences: a guide that has none is refused before training."""
+        part = self.corpus.valid
+        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2]).to(self.device)
+        with evaluating(self.model, self.guide), fixed_noise(self.settings.seed, self.device):
+            terms(self.model, self.guide, two)
 
     @property
     def main(self) -> bool:

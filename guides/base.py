@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from guides.selection import SelectionFamily
 from latentheads.blocks import HeadBlock
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
-from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
+from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved, check_law
 from latentheads.handlers import tell_parameters
 from latentheads.names import Block
 
@@ -204,4 +204,6 @@ class Guide(Reader):
             return prior
         if isinstance(prior, DeltaHeads):
             raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
-        return self.posterior(block, prior.context)
+        law = self.posterior(block, prior.context)
+        check_law(name, law, prior.shape())
+        return law

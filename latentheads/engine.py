@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from latentheads.alternatives import Enumerated_ELBO, Scored_ELBO
 from latentheads.batch import Batch
-from latentheads.bound import traces
+from latentheads.bound import closed_form, traces
 from latentheads.checkpoints import weights
 from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.distributions import CholeskyHeads
 from latentheads.families import Family, HeadScale, Point
 from latentheads.objective import Head_ELBO
 from latentheads.training import Training
@@ -428,12 +429,39 @@ def broken(model: nn.Module, guide: nn.Module, batches: list[Batch]) -> str:
     for batch in batches:
         here = batch.to(next(model.parameters()).device)
         with torch.no_grad(), pyro.validation_enabled(False):
-            model_trace, _ = traces(model, guide, here)
-        for name, site in model_trace.nodes.items():
-            if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
-                continue
-            if not site["is_observed"] and not site["value"].isfinite().all():
-                return f"site {name}: a drawn value is not finite"
-            if not site["fn"].log_prob(site["value"]).isfinite().all():
-                return f"site {name}: its log-density is not finite"
-    return "the objective is not finite, though every site is in a second draw"
+            model_trace, guide_trace = traces(model, guide, here)
+            for name, site in model_trace.nodes.items():
+                if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
+                    continue
+                fault = _fault(site["fn"], guide_trace.nodes.get(name, site)["fn"], site)
+                if fault:
+                    return f"site {name}: {fault}"
+    again = ", though every site is in a second draw" if batches else ""
+    return f"the objective is not finite{again}"
+
+
+def _fault(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
+    """What is wrong with a site, if anything."""
+    value = site["value"]
+    laws = {"its": prior}
+    if posterior is not prior:
+        laws = {"the prior's": prior, "the posterior's": posterior}
+    for whose, law in laws.items():
+        scale = _scale(law)
+        if scale is not None and not (scale > 0).all():
+            return f"{whose} scale is not positive"
+    if not (site["is_observed"] or value.isfinite().all()):
+        return "a drawn value is not finite"
+    for whose, law in laws.items():
+        if not law.log_prob(value).isfinite().all():
+            return f"{whose} log-density is not finite"
+    kl = None if posterior is prior else closed_form(posterior, prior)
+    return "" if kl is None or kl.isfinite().all() else "its KL is not finite"
+
+
+def _scale(law: Any) -> Tensor | None:
+    """The standard deviations of a law, where it has any."""
+    if isinstance(law, CholeskyHeads):
+        return law.factor.diagonal()
+    scale = getattr(getattr(law, "base_dist", law), "scale", None)
+    return None if scale is None else torch.as_tensor(scale)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 
 from latentheads.distributions import (
@@ -18,6 +19,7 @@ from latentheads.distributions import (
     HeadLogits,
     NormalHeads,
 )
+from latentheads.distributions.heads import spreads
 from latentheads.fusion import LEAK, Fusion
 from latentheads.names import Block
 
@@ -38,6 +40,7 @@ __all__ = [
     "Point",
     "Released",
     "Scores",
+    "check_law",
 ]
 
 
@@ -67,6 +70,30 @@ class Family(nn.Module, ABC):
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadLogits:
         """Builds the distribution of the logits of all heads."""
+
+
+def check_law(site: str, law: Any, shape: torch.Size) -> None:
+    """Refuses what is no law of a block's heads.
+
+    Args:
+        site: Of the heads, for the message.
+        law: What a family returned.
+        shape: Of what is drawn: ``*batch head query key``.
+
+    Raises:
+        ValueError: It is no distribution, or one of another shape.
+    """
+    if not isinstance(law, TorchDistributionMixin):
+        raise ValueError(
+            f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
+            f"got {type(law).__name__}"
+        )
+    if law.event_shape != shape[-3:] or not spreads(law.batch_shape, shape[:-3]):
+        raise ValueError(
+            f"site {site!r}: a family must return a distribution of heads, queries and keys of "
+            f"shape {tuple(shape[-3:])}, sentences {tuple(shape[:-3])}; got shape "
+            f"{tuple(law.event_shape)}, sentences {tuple(law.batch_shape)}"
+        )
 
 
 class Location(nn.Module, ABC):
