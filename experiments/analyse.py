@@ -12,16 +12,16 @@ from typing import Literal
 
 import beginning  # noqa: F401
 import pandas as pd
-from analysis.figures import draw
-from analysis.portraits import Portrait, portray
-from analysis.record import to_json
-from analysis.tables import caption, head_table, notes, summary, table
-from analysis.texts import Text, texts
-from command import Parser, add_run_options
-from endings import ending
 from jsonargparse import Namespace
-from limits import check_least, check_seed
 
+from latentheads.checks import check_least, check_seed
+from latentheads.experiments.analysis.figures import draw
+from latentheads.experiments.analysis.portraits import Portrait, portray
+from latentheads.experiments.analysis.record import to_json
+from latentheads.experiments.analysis.tables import caption, head_table, notes, summary, table
+from latentheads.experiments.analysis.texts import Text, texts
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.reading import EXCLUDE
 
 DESCRIPTION = (

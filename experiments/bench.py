@@ -31,10 +31,19 @@ from typing import Any, NoReturn
 import beginning  # noqa: F401
 import pyro
 import torch
-from rivals import BASELINE, PRECISIONS, RECIPES, ROWS, Runner, Setting, Size, make_batch
 from tqdm import tqdm
 
 from latentheads.batch import SPECIALS
+from latentheads.experiments.benchmarks.baselines import (
+    BASELINE,
+    PRECISIONS,
+    RECIPES,
+    ROWS,
+    Runner,
+    Setting,
+    Size,
+    make_batch,
+)
 
 MEMORY = {
     "cpu": "bytes saved for the backward pass, each storage counted once, weights left out",

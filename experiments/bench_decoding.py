@@ -30,17 +30,23 @@ from itertools import product
 from typing import Any
 
 import beginning  # noqa: F401
-import bench
 import pyro
 import torch
-from bench import Parser, positive, progress, quartiles, race, writable
-from rivals import RECIPES, Setting, Size, make_batch, make_pair
 from torch import Tensor
 
 from latentheads.batch import EOS, SPECIALS, Batch
-from latentheads.decoding import Hypothesis, beam_search
-from models import Translation
-from models.layers import DecodingState
+from latentheads.decoding.beam_search import Hypothesis, beam_search
+from latentheads.experiments import bench
+from latentheads.experiments.bench import Parser, positive, progress, quartiles, race, writable
+from latentheads.experiments.benchmarks.baselines import (
+    RECIPES,
+    Setting,
+    Size,
+    make_batch,
+    make_pair,
+)
+from latentheads.models import Translation
+from latentheads.models.layers import DecodingState
 
 CACHE, AGAIN = "cache", "re-computation"
 TOLERANCE = 1e-3

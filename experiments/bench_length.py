@@ -24,16 +24,33 @@ from typing import Any
 import beginning  # noqa: F401
 import pyro
 import torch
-from bench import Parser, Plan, metadata, positive, progress, quartiles, race, writable
-from rivals import PRECISIONS, RECIPES, Runner, Setting, Size, under
 from torch import Tensor
-from words import split_law
 
-from latentheads import Batch, Head_ELBO, fusion
+from latentheads import Batch, Head_ELBO
 from latentheads.batch import EOS, SPECIALS
-from latentheads.fusion import Fusion
-from latentheads.selecting import LAWS, Selector
-from models import LanguageModel, make_prior
+from latentheads.experiments.bench import (
+    Parser,
+    Plan,
+    metadata,
+    positive,
+    progress,
+    quartiles,
+    race,
+    writable,
+)
+from latentheads.experiments.benchmarks.baselines import (
+    PRECISIONS,
+    RECIPES,
+    Runner,
+    Setting,
+    Size,
+    under,
+)
+from latentheads.experiments.cli.names import split_law
+from latentheads.families import fusion
+from latentheads.families.fusion import Fusion
+from latentheads.models import LanguageModel, make_prior
+from latentheads.selection.selector import LAWS, Selector
 
 KEPT = ", fusion kept"
 

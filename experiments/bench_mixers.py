@@ -19,13 +19,13 @@ from typing import Any
 
 import beginning  # noqa: F401
 import torch
-from bench import Parser, positive
-from bench_length import Growth, add_options, begin, race_at_all, report
-from rivals import Runner, Setting, Size, under
 
-from guides import Tied
 from latentheads import Batch, Head_ELBO
-from models import LanguageModel, make_prior
+from latentheads.experiments.bench import Parser, positive
+from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all, report
+from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size, under
+from latentheads.guides import Tied
+from latentheads.models import LanguageModel, make_prior
 
 FULL = Growth(Size(heads=8), (64, 128, 256, 512, 1024, 2048), tokens=2048, rounds=5, warmup=1)
 ROWS: dict[str, dict[str, Any]] = {

@@ -20,16 +20,16 @@ from typing import Any
 
 import beginning  # noqa: F401
 import torch
-from bench import Parser, quartiles
-from bench_length import Growth, add_options, begin, race_at_all
-from rivals import Runner, Setting, Size
 from torch import Tensor
 
-from guides import Tied
 from latentheads import Batch, PlugIn
-from latentheads.handlers import Held, Selected
-from latentheads.selecting import Law, Selector
-from models import LanguageModel, make_prior
+from latentheads.effects import Held, Selected
+from latentheads.experiments.bench import Parser, quartiles
+from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all
+from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
+from latentheads.guides import Tied
+from latentheads.models import LanguageModel, make_prior
+from latentheads.selection.selector import Law, Selector
 
 FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
 ROWS: dict[str, Law | None] = {

@@ -13,8 +13,9 @@ from typing import Any
 
 import beginning  # noqa: F401
 import pandas as pd
-from command import read_settings
-from comparison import (
+
+from latentheads.checks import whole_numbers
+from latentheads.experiments.cli.comparison import (
     COLUMNS,
     cell,
     check_words,
@@ -25,11 +26,11 @@ from comparison import (
     summarise,
     write_tables,
 )
-from endings import ending
-from limits import whole_numbers
-from pictures import draw_elbos
-from score import compare, read_run
-from tables import markdown
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.tables import markdown
+from latentheads.experiments.score import compare, read_run
+from latentheads.plot.pictures import draw_elbos
 
 DESCRIPTION = (
     "Trains several recipes with several seeds on one corpus, the same data order and the same "

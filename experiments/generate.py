@@ -12,17 +12,17 @@ from pathlib import Path
 
 import beginning  # noqa: F401
 import torch
-from command import Parser, add_run_options
-from endings import ending, streaming
 from jsonargparse import Namespace
-from limits import check_least, check_seed
-from loading import Loaded, load_run
-from translate import chunks
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Vocabulary
-from latentheads.handlers import Selected
-from latentheads.sampling import sample_text
+from latentheads.decoding.sampling import sample_text
+from latentheads.effects import Selected
+from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.experiments.translate import chunks
+from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
     "Writes text that a language model draws token by token, each text behind the prompt that it "

@@ -14,24 +14,24 @@ from typing import Any, Literal
 
 import beginning  # noqa: F401
 import torch
-from command import Parser, add_run_options
-from data import make_corpus
-from endings import ending
 from jsonargparse import Namespace
-from limits import check_least, check_seed, whole_numbers
-from loading import Loaded, check_vocabulary, load_finished
-from pictures import draw_pruning
-from pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
-from report import finite
-from tables import aligned, figure
 from torch import Tensor
-from words import chains_of
 
+from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
-from latentheads.distributions.hard_concrete import HardConcrete
+from latentheads.corpora.options import make_corpus
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.names import chains_of
+from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.names import CHAINS, chain_of
+from latentheads.plot.pictures import draw_pruning
 from latentheads.pruning import every_head, most_important, settle_gates
 from latentheads.reading import gradient_importance
+from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
+from latentheads.runs.pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
+from latentheads.runs.report import finite
+from latentheads.selection.hard_concrete import HardConcrete
 
 DESCRIPTION = (
     "Removes heads of attention and n-grams from a finished run, the least important first, and "

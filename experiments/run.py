@@ -10,12 +10,13 @@ import sys
 from collections.abc import Sequence
 
 import beginning  # noqa: F401
-from command import read_settings
-from endings import ending, leave
-from experiment import Run, make_accelerator
-from folder import Folder
-from report import lacking
-from tables import result_table, site_table, task_table
+
+from latentheads.experiments.cli.errors import ending, leave
+from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.tables import result_table, site_table, task_table
+from latentheads.runs.folder import Folder
+from latentheads.runs.report import lacking
+from latentheads.runs.run import Run, make_accelerator
 
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide over a Transformer's attention heads, and reports the "

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import beginning  # noqa: F401
-from tables import aligned
 
+from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
-from latentheads.scores import Comparison, Estimate, Protocol, paired_bootstrap
+from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
     "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "

@@ -12,14 +12,23 @@ from typing import Any
 
 import beginning  # noqa: F401
 import pandas as pd
-from command import Parser, read_settings
-from comparison import COLUMNS, cell, check_words, lawless, run_all, summarise, write_tables
-from comparison import extend as extend_comparison
-from endings import ending
-from limits import distinct, whole_numbers
-from pictures import draw_sweep
-from tables import markdown
-from words import without
+
+from latentheads.checks import distinct, whole_numbers
+from latentheads.experiments.cli.comparison import (
+    COLUMNS,
+    cell,
+    check_words,
+    lawless,
+    run_all,
+    summarise,
+    write_tables,
+)
+from latentheads.experiments.cli.comparison import extend as extend_comparison
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.names import without
+from latentheads.experiments.cli.options import Parser, read_settings
+from latentheads.experiments.cli.tables import markdown
+from latentheads.plot.pictures import draw_sweep
 
 DESCRIPTION = (
     "Trains several recipes with several numbers of heads at constant width: the more heads, "

@@ -15,15 +15,15 @@ from typing import IO
 import beginning  # noqa: F401
 import numpy as np
 import torch
-from command import Parser, add_run_options
-from decoding import Decoding, translate
-from endings import ending, streaming
 from jsonargparse import Namespace
-from limits import check_least, check_seed
-from loading import Loaded, load_run
 
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part, batches
 from latentheads.corpora.mixed import tag_of
+from latentheads.decoding.translate import Decoding, translate
+from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
     "Reads text from standard input, one sentence a line, and writes its translation to standard "

@@ -10,10 +10,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from guides.base import Guide, check_options
 from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
-from latentheads.families import LEAK, CholeskyFactor, Corrected, Correlated, Dependence, Family
+from latentheads.families.family import (
+    LEAK,
+    CholeskyFactor,
+    Corrected,
+    Correlated,
+    Dependence,
+    Family,
+)
+from latentheads.guide import Guide, check_options
 from latentheads.names import Block
 
 __all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]

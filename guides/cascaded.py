@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from guides.base import Guide, check_options
-from latentheads.families import Family, Fused, Gaussian, HeadScale
+from latentheads.families.family import Family, Fused, Gaussian, HeadScale
+from latentheads.guide import Guide, check_options
 from latentheads.names import Block
 
 __all__ = ["Cascaded"]

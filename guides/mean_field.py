@@ -9,11 +9,11 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from guides.base import Guide, check_options
-from latentheads.blocks import unwatched
+from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadLogits
-from latentheads.families import Corrected, Family, Gaussian, HeadScale
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.effects import PlugIn, evaluation_mode
+from latentheads.families.family import Corrected, Family, Gaussian, HeadScale
+from latentheads.guide import Guide, check_options
 from latentheads.names import Block
 
 __all__ = ["MeanField"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from guides.base import Reader
-from latentheads.families import Dependence
+from latentheads.families.family import Dependence
+from latentheads.guide import Reader
 from latentheads.names import Block
 
 __all__ = ["Tied"]

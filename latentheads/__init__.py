@@ -1,11 +1,11 @@
 """latentheads: attention heads as random variables, with priors and guides to swap."""
 
 from latentheads.batch import Batch
-from latentheads.bound import Importance, Terms, importance, terms
 from latentheads.distributions import HeadContext, HeadLogits
-from latentheads.handlers import PlugIn
+from latentheads.effects import PlugIn
+from latentheads.inference.bound import Importance, Terms, importance, terms
+from latentheads.inference.objective import Head_ELBO
 from latentheads.names import Block
-from latentheads.objective import Head_ELBO
 
 __all__ = [
     "Batch",

@@ -26,11 +26,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.blocks import HeadBlock
-from latentheads.distributions.hard_concrete import HardConcrete
-from latentheads.families import Dependence
-from latentheads.gating import Gating
+from latentheads.attention.block import HeadBlock
+from latentheads.families.family import Dependence
 from latentheads.names import CHAINS, chain_of
+from latentheads.selection.hard_concrete import HardConcrete
+from latentheads.selection.hard_gates import Gating
 
 __all__ = ["every_head", "most_important", "remove_heads", "settle_gates"]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.mask import Reach
-from models.base import HeadModel
-from models.layers import DecodingState
+from latentheads.model import HeadModel
+from latentheads.models.layers import DecodingState
 
 __all__ = ["Decoder"]
 

@@ -7,17 +7,17 @@ from collections.abc import Collection, Mapping
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.adaptive import AdaptiveOutput, AdaptiveTable
+from latentheads.attention.block import GatePrior
 from latentheads.batch import Batch
-from latentheads.blocks import GatePrior
+from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
+from latentheads.layers.output import Output, TableOutput
+from latentheads.models.decoder import Decoder
+from latentheads.models.layers import DecodingState, Layer, Stack
+from latentheads.models.mixers import mixer
+from latentheads.models.network import Embedding, Network
+from latentheads.models.priors import Prior
 from latentheads.names import CHAINS
-from latentheads.output import Output, TableOutput
-from latentheads.selecting import Choice, Selector
-from models.decoder import Decoder
-from models.layers import DecodingState, Layer, Stack
-from models.mixers import mixer
-from models.network import Embedding, Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["LanguageModel"]
 

@@ -10,13 +10,13 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
-from latentheads.blocks import Kept
+from latentheads.attention.block import Kept
+from latentheads.attention.latent import LatentAttention
 from latentheads.mask import Mask, Reach
-from latentheads.selecting import Choice
-from models.adapters import Task
-from models.mixers import Mixer
-from models.network import FeedForward, Network, Residual
+from latentheads.models.adapters import Task
+from latentheads.models.mixers import Mixer
+from latentheads.models.network import FeedForward, Network, Residual
+from latentheads.selection.selector import Choice
 
 __all__ = ["DecodingState", "Layer", "Stack"]
 

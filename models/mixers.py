@@ -9,17 +9,17 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.attention import Cache, LatentAttention
-from latentheads.band import Band
-from latentheads.blocks import GatePrior
+from latentheads.attention.band import Band
+from latentheads.attention.block import GatePrior
+from latentheads.attention.latent import Cache, LatentAttention
+from latentheads.attention.ngram import NGram, Recent
 from latentheads.mask import Reach
+from latentheads.model import attention, filled
+from latentheads.models.mixing import heads_below
+from latentheads.models.network import Network
+from latentheads.models.priors import Prior
 from latentheads.names import Block
-from latentheads.ngram import NGram, Recent
-from latentheads.selecting import Choice, Selector
-from models.base import attention, filled
-from models.mixing import heads_below
-from models.network import Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["LocalAttention", "Mixer", "SelfAttention", "mixer"]
 

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.adaptive import AdaptiveTable
 from latentheads.batch import PAD
-from latentheads.numeric import dropout
-from models.mixing import STACKS, Mixing, mixings
+from latentheads.layers.adaptive import AdaptiveTable
+from latentheads.layers.numeric import dropout
+from latentheads.models.mixing import STACKS, Mixing, mixings
 
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
 

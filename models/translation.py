@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
+from latentheads.attention.block import GatePrior
+from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.blocks import GatePrior
+from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
+from latentheads.model import attention
+from latentheads.models.adapters import Adapters, Task, task_of
+from latentheads.models.decoder import Decoder
+from latentheads.models.layers import DecodingState, Layer, Stack
+from latentheads.models.mixers import Mixer, mixer
+from latentheads.models.network import Embedding, Network
+from latentheads.models.priors import Prior
 from latentheads.names import CHAINS, Block
-from latentheads.output import TableOutput
-from latentheads.selecting import Choice, Selector
-from models.adapters import Adapters, Task, task_of
-from models.base import attention
-from models.decoder import Decoder
-from models.layers import DecodingState, Layer, Stack
-from models.mixers import Mixer, mixer
-from models.network import Embedding, Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Translation"]
 

@@ -13,16 +13,16 @@ from pyro.infer.enum import get_importance_trace
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from guides import Tied
 from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
-from latentheads.attention import LatentAttention, MultiHeadAttention
+from latentheads.attention.latent import LatentAttention, MultiHeadAttention
 from latentheads.batch import EOS
-from latentheads.bound import traces
-from latentheads.families import Point, Scores
+from latentheads.families.family import Point, Scores
+from latentheads.guides import Tied
+from latentheads.inference.bound import traces
 from latentheads.mask import Mask, Reach, causal
-from models import PRIORS, Network, Translation, make_prior
-from models.layers import Layer
-from models.mixers import SelfAttention
+from latentheads.models import PRIORS, Network, Translation, make_prior
+from latentheads.models.layers import Layer
+from latentheads.models.mixers import SelfAttention
 from tests.tiny import (
     FORMS,
     HEADS,

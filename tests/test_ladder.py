@@ -16,8 +16,8 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from guides.base import Reader
 from latentheads import Batch, Importance, importance, terms
+from latentheads.guide import Reader
 from tests.tiny import FORMS, attach, bernoulli_gate, build, rows, small_batch
 
 COPIES = 2000

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from guides import GUIDES, RECIPES
 from latentheads import Batch, Head_ELBO
-from models import LanguageModel, Network, make_prior
+from latentheads.guides import GUIDES, RECIPES
+from latentheads.models import LanguageModel, Network, make_prior
 
 LENGTH, HEADS = 64, 8
 EXPECTED = {

@@ -40,7 +40,7 @@ def test_every_file_the_readme_shows_is_there() -> None:
 
 
 def test_every_recipe_stands_in_the_readmes_table() -> None:
-    from guides import RECIPES
+    from latentheads.guides import RECIPES
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in RECIPES)

@@ -16,12 +16,12 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from guides import GUIDES
 from latentheads import Batch, HeadContext
-from latentheads.attention import LatentAttention
+from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD
+from latentheads.guides import GUIDES
 from latentheads.mask import Mask
-from models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 
 SOURCE_TYPES, TARGET_TYPES, HEADS = 11, 13, 3
 TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]

@@ -16,14 +16,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
-from pictures import largest
 from torch import Tensor
 
-from analysis.portraits import Portrait, pair_mean
-from analysis.tables import gaps
-from latentheads.divergence import Divergence
+from latentheads.experiments.analysis.portraits import Portrait, pair_mean
+from latentheads.experiments.analysis.tables import gaps
 from latentheads.names import CHAINS, Block
+from latentheads.plot.pictures import largest
 from latentheads.reading import Role, role_map
+from latentheads.reading.divergence import Divergence
 
 __all__ = ["draw", "draw_averages", "draw_maps", "draw_pairs", "draw_roles"]
 

@@ -11,11 +11,10 @@ from jsonargparse import Namespace
 from torch import Tensor
 from tqdm import tqdm
 
-from analysis.texts import Text
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.divergence import Divergence, divergence
-from latentheads.handlers import Selected
+from latentheads.effects import Selected
+from latentheads.experiments.analysis.texts import Text
 from latentheads.names import CHAINS, Block
 from latentheads.reading import (
     Measures,
@@ -33,6 +32,7 @@ from latentheads.reading import (
     measure,
     relevance,
 )
+from latentheads.reading.divergence import Divergence, divergence
 
 __all__ = ["Portrait", "others", "pair_mean", "portray"]
 

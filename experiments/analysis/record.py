@@ -10,13 +10,13 @@ from importlib.metadata import version
 from typing import Any
 
 from jsonargparse import Namespace
-from report import finite
 
-from analysis.portraits import Portrait, pair_mean
-from analysis.tables import head_figures, summary
-from analysis.texts import Text
 from latentheads.corpora import Rows
+from latentheads.experiments.analysis.portraits import Portrait, pair_mean
+from latentheads.experiments.analysis.tables import head_figures, summary
+from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
+from latentheads.runs.report import finite
 
 __all__ = ["to_json"]
 

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import torch
 from jsonargparse import Namespace
-from tables import markdown
 from torch import Tensor
 
-from analysis.portraits import Portrait, others, pair_mean
-from analysis.texts import Text
-from latentheads.divergence import Divergence
+from latentheads.experiments.analysis.portraits import Portrait, others, pair_mean
+from latentheads.experiments.analysis.texts import Text
+from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
+from latentheads.reading.divergence import Divergence
 
 __all__ = ["caption", "gaps", "head_figures", "head_table", "notes", "summary", "table"]
 

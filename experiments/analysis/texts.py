@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from data import Data, make_corpus
 from jsonargparse import Namespace
-from loading import Loaded, check_vocabulary, load_finished
 from torch import Tensor
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows, Words
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.mixed import ENGLISH
+from latentheads.corpora.options import Data, make_corpus
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.reading import (
     Parsed,
@@ -25,6 +24,7 @@ from latentheads.reading import (
     grammar_arcs,
     read_conllu,
 )
+from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
 
 __all__ = ["Parses", "Text", "parsed_part", "texts", "unlike_names"]
 

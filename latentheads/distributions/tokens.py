@@ -11,8 +11,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from latentheads.numeric import full_precision
-from latentheads.output import GivenLogits, Output
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.output import GivenLogits, Output
 
 __all__ = ["SmoothedTokens", "Tokens"]
 

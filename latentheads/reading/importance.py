@@ -22,9 +22,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.bound import traces
-from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
-from latentheads.handlers import evaluation_mode, unseen
+from latentheads.effects import evaluation_mode, unseen
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
 from latentheads.names import TARGET
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording

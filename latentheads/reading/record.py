@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
+from latentheads.attention.block import HeadBlock
+from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.blocks import HeadBlock
-from latentheads.bound import traces
-from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import PlugIn, unseen
+from latentheads.effects import PlugIn, unseen
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.names import Block
 
 __all__ = ["Heads", "Recording", "readings"]

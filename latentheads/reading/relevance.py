@@ -55,7 +55,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.handlers import PlugIn, evaluation_mode, unseen
+from latentheads.effects import PlugIn, evaluation_mode, unseen
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
 from latentheads.reading.means import Means

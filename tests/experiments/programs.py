@@ -54,7 +54,7 @@ def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
 
 def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:
     """Runs a program in this process, in float32 as a user has it."""
-    main = import_module(name.removesuffix(".py")).main
+    main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     given = text.encode() if isinstance(text, str) else text
     out, error = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
     before, stdin = torch.get_default_dtype(), sys.stdin

@@ -15,7 +15,6 @@ import torch
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words, batches
-from latentheads.divergence import divergence
 from latentheads.reading import (
     Parsed,
     Positions,
@@ -28,9 +27,10 @@ from latentheads.reading import (
     measure,
     relevance,
 )
+from latentheads.reading.divergence import divergence
 from tests.experiments.programs import SHORT, TINY, inside, program
-from tests.experiments.test_data import LANGUAGES, write_corpus
-from tests.experiments.test_loading import train
+from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -59,13 +59,13 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(*words: Any) -> Any:
-    from analyse import make_parser
+    from latentheads.experiments.analyse import make_parser
 
     return make_parser().parse_args([str(word) for word in words])
 
 
 def text_of(*words: Any) -> Any:
-    from analysis.texts import texts
+    from latentheads.experiments.analysis.texts import texts
 
     return texts(said(*words))[0]
 
@@ -180,8 +180,8 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from analysis.portraits import portray
-    from analysis.texts import texts
+    from latentheads.experiments.analysis.portraits import portray
+    from latentheads.experiments.analysis.texts import texts
 
     options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
@@ -236,7 +236,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from analysis.portraits import portray
+    from latentheads.experiments.analysis.portraits import portray
 
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     (tmp_path / "results.json").write_text("{}")
@@ -261,7 +261,7 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    from analysis.texts import parsed_part
+    from latentheads.experiments.analysis.texts import parsed_part
 
     sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True)
@@ -277,7 +277,7 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from analysis.texts import unlike_names
+    from latentheads.experiments.analysis.texts import unlike_names
 
     assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
     assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]

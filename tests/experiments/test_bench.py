@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from guides import Cascaded, Tied
 from latentheads import Batch, Head_ELBO
-from models import Network, Translation, make_prior
+from latentheads.guides import Cascaded, Tied
+from latentheads.models import Network, Translation, make_prior
 from tests.experiments.programs import CUDA, assert_one_line, inside, program
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
@@ -26,7 +26,7 @@ PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @pytest.fixture
 def by_hand() -> ModuleType:
-    return import_module("by_hand")
+    return import_module("latentheads.experiments.benchmarks.by_hand")
 
 
 @pytest.fixture

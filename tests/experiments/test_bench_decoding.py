@@ -11,8 +11,8 @@ from torch import Tensor
 
 from latentheads import Batch, PlugIn
 from latentheads.batch import BOS, EOS
-from latentheads.decoding import beam_search
-from models import PRIORS
+from latentheads.decoding.beam_search import beam_search
+from latentheads.models import PRIORS
 from tests.experiments.programs import CUDA, assert_one_line, inside, program
 from tests.tiny import TARGET_TYPES, build
 
@@ -23,7 +23,7 @@ QUICK = ["--quick", "--rounds", "2", "--limit", "4", *SMALL.split()]
 
 @pytest.fixture
 def bench_decoding() -> ModuleType:
-    return import_module("bench_decoding")
+    return import_module("latentheads.experiments.bench_decoding")
 
 
 @pytest.mark.parametrize("prior", sorted(PRIORS))

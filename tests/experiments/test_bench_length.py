@@ -10,7 +10,7 @@ import pyro
 import pytest
 import torch
 
-from latentheads import fusion
+from latentheads.families import fusion
 from tests.experiments.programs import CUDA, assert_one_line, inside, program
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
@@ -49,7 +49,7 @@ def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_default_dtype(torch.float32)
     with pyro.validation_enabled(False):
         words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
-        import_module("bench_length").main([*words, "--threads", "1"])
+        import_module("latentheads.experiments.bench_length").main([*words, "--threads", "1"])
     rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
     assert rows == ["transformer", "coda", "coda, fusion kept"]
     assert fusion.RECOMPUTE

@@ -20,7 +20,7 @@ SHORT = [*SMALL.split(), "--length", "512", "--length", "64", "--window", "3", "
 def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alone(
     tmp_path: Path,
 ) -> None:
-    bench = import_module("bench_mixers")
+    bench = import_module("latentheads.experiments.bench_mixers")
     file, figure = tmp_path / "mixers.json", tmp_path / "mixers.png"
     with pyro.validation_enabled(False):
         bench.main([*SHORT, "--json", str(file), "--figure", str(figure)])

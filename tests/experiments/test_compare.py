@@ -70,7 +70,7 @@ def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
 
 
 def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
-    from comparison import _plan
+    from latentheads.experiments.cli.comparison import _plan
 
     (tmp_path / "some.yaml").write_text(
         "select: subset\ncandidates: 5\nselect_gradient: score\nfamilies: ''\n"

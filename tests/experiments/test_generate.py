@@ -19,7 +19,7 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
 from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside, program, status_of
-from tests.experiments.test_loading import train
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -54,7 +54,8 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Notes what text is drawn with.
     """
     import generate
-    from loading import load_run
+
+    from latentheads.runs.loading import load_run
 
     data = SimpleNamespace(block=6, context=2)
     loaded = replace(load_run(run), settings=SimpleNamespace(data=data))  # type: ignore[arg-type]
@@ -254,7 +255,7 @@ PROMPT = "The OLD — zork ☃"
 def test_subwords_stand_behind_the_very_prompt(
     lowercase: bool, tokenised: bool, prompt: str
 ) -> None:
-    from generate import continued
+    from latentheads.experiments.generate import continued
 
     target = pieces(lowercase=lowercase, tokenised=tokenised)
     given: list[list[int]] = []
@@ -272,7 +273,7 @@ def test_subwords_stand_behind_the_very_prompt(
 
 
 def test_a_newline_within_a_line_becomes_a_space() -> None:
-    from generate import decode
+    from latentheads.experiments.generate import decode
 
     target = pieces()
     tokens = [*target.encode("the\nold"), *target.encode("men\n"), EOS]
@@ -280,7 +281,7 @@ def test_a_newline_within_a_line_becomes_a_space() -> None:
 
 
 def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
-    from generate import encode
+    from latentheads.experiments.generate import encode
 
     words = Words(["the", "old"])
     the, old = words.encode("the old")[:-1]

@@ -14,15 +14,15 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from latentheads import checkpoints
+from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
 
 GUIDE = """
 from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
-from guides import Guide
-from latentheads.families import Gaussian, HeadScale, Scores
+from latentheads.guides import Guide
+from latentheads.families.family import Gaussian, HeadScale, Scores
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
@@ -152,8 +152,8 @@ def test_a_class_that_the_reader_names_is_his_to_import(
 def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
-    from command import read_settings
-    from start import load_start
+    from latentheads.experiments.cli.options import read_settings
+    from latentheads.runs.warm_start import load_start
 
     words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
@@ -267,7 +267,7 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
 
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     """A run's cache is read by those who only look at the run, and not made by them."""
-    from data import Data, make_corpus
+    from latentheads.corpora.options import Data, make_corpus
 
     place = tmp_path / "cache"
     data = Data("grammar", sentences=20, held_out=4, cache=str(place))

@@ -10,11 +10,11 @@ import pytest
 import torch
 import yaml
 
-from latentheads.checkpoints import weights
-from latentheads.ngram import NGram
-from models.mixers import LocalAttention, SelfAttention
-from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
-from tests.experiments.test_loading import train
+from latentheads.attention.ngram import NGram
+from latentheads.models.mixers import LocalAttention, SelfAttention
+from latentheads.training.checkpoints import weights
+from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -28,7 +28,7 @@ def kinds(stack: Any) -> list[tuple[type, int]]:
 
 
 def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
-    from loading import load_run
+    from latentheads.runs.loading import load_run
 
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--steps=2"]
@@ -159,7 +159,7 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
 def test_what_cannot_be_mixed_is_refused_in_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from command import read_settings
+    from latentheads.experiments.cli.options import read_settings
 
     with pytest.raises(SystemExit):
         read_settings([*SMALL, *BRIEF, *words], "run.py", "", lambda parser: None)

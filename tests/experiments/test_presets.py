@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from models import LanguageModel, Translation
+from latentheads.models import LanguageModel, Translation
 from tests.experiments.programs import ROOT
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
@@ -16,7 +16,7 @@ FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 
 @pytest.fixture
 def settings() -> Any:
-    read = import_module("command").read_settings
+    read = import_module("latentheads.experiments.cli.options").read_settings
 
     def made(*words: str) -> Any:
         return read(list(words), "run.py", "", lambda parser: None)[0]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from latentheads.checkpoints import weights
+from latentheads.training.checkpoints import weights
 from tests.experiments.programs import SHORT, TINY, program, status_of
-from tests.experiments.test_loading import load, refused
 from tests.experiments.test_resume import assert_same_ends, killed
+from tests.latentheads.runs.test_loading import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -73,12 +73,11 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 
 
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
-    from data import make_corpus
-    from experiment import EVALUATION_TOKENS
-
     from latentheads.corpora import batches
-    from latentheads.evaluation import evaluate
+    from latentheads.corpora.options import make_corpus
+    from latentheads.inference.evaluation import evaluate
     from latentheads.pruning import every_head
+    from latentheads.runs.run import EVALUATION_TOKENS
 
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, every_head(loaded.model).values())) == 3

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from latentheads import checkpoints
+from latentheads.training import checkpoints
 from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, program
 
 LONG = ["--steps=60", "--report_every=25", "--checkpoint_every=1", "--tokens=128", "--samples=2"]

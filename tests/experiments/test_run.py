@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from guides import GUIDES
-from models import PRIORS
+from latentheads.guides import GUIDES
+from latentheads.models import PRIORS
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, program
 
 
@@ -87,8 +87,8 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
 
 
 GUIDE = """
-from guides import Guide
-from latentheads.families import Gaussian, HeadScale, Scores
+from latentheads.guides import Guide
+from latentheads.families.family import Gaussian, HeadScale, Scores
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5):
@@ -136,7 +136,7 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
 
 
 OPTIONS = """
-from guides import Guide
+from latentheads.guides import Guide
 
 class Typed(Guide):
     def __init__(self, model, start: float): ...
@@ -291,7 +291,7 @@ def test_help_is_plain_text(words: str) -> None:
 
 
 def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
-    from words import check_untyped
+    from latentheads.experiments.cli.names import check_untyped
 
     names: dict = {}
     exec("class Own:\n    def __init__(self, model, start=0.5, name='x', other=None): ...", names)
@@ -301,8 +301,8 @@ def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
 
 
 def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
-    from command import read_settings
-    from words import expand_words
+    from latentheads.experiments.cli.names import expand_words
+    from latentheads.experiments.cli.options import read_settings
 
     assert expand_words([]) == []
     settings, _ = read_settings([], "run.py", "", lambda parser: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.scores import paired_bootstrap
+from latentheads.metrics.translation import paired_bootstrap
 from tests.experiments.programs import assert_one_line, inside, program
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from latentheads import checkpoints
+from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, inside
 
 
@@ -80,8 +80,8 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         said = yaml.safe_load(done.stdout)
         assert said["select"] == "group"
-        assert said["prior"]["class_path"] == "models.priors.Delta"
-        assert said["guide"]["class_path"] == "guides.tied.Tied"
+        assert said["prior"]["class_path"] == "latentheads.models.priors.Delta"
+        assert said["guide"]["class_path"] == "latentheads.guides.tied.Tied"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import checkpoints
 from latentheads.corpora import Corpus
-from latentheads.scores import score
+from latentheads.metrics.translation import score
+from latentheads.training import checkpoints
 from tests.experiments.programs import inside, status_of
-from tests.experiments.test_data import BRIEF, SMALL
-from tests.experiments.test_loading import train
+from tests.latentheads.corpora.test_options import BRIEF, SMALL
+from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
-    from data import Data, make_corpus
+    from latentheads.corpora.options import Data, make_corpus
 
     told: list[str] = []
     found = make_corpus(Data(**{"source": "en", "types": 300, **options}), tell=told.append)
@@ -120,7 +120,7 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
 
 
 def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> None:
-    from tables import task_table
+    from latentheads.experiments.cli.tables import task_table
 
     results = results_of(finished)
     head, *rows, last = task_table(results).splitlines()
@@ -302,7 +302,7 @@ def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
 
 
 def test_corpora_without_tasks_are_kept_under_the_key_they_had(folder: Path) -> None:
-    from data import TASK_OPTIONS, Data, _key
+    from latentheads.corpora.options import TASK_OPTIONS, Data, _key
 
     alone = _key(Data(data=str(folder), source="en", target="de"))
     assert not any(f"'{name}'" in alone for name in TASK_OPTIONS)
@@ -379,7 +379,8 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import run
-    from experiment import Run
+
+    from latentheads.runs.run import Run
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
     words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
@@ -435,7 +436,7 @@ def test_what_a_language_model_writes_is_no_translation(
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:
-    from analysis.texts import _of_grammar
+    from latentheads.experiments.analysis.texts import _of_grammar
 
     options = {"data": "grammar", "held_out": 9}
     corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))

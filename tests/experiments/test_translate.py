@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import checkpoints
+from latentheads.training import checkpoints
 from tests.experiments.programs import ENVIRONMENT, command, inside, status_of
-from tests.experiments.test_data import LANGUAGES, write_corpus
-from tests.experiments.test_loading import train
+from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
+from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -67,8 +67,8 @@ def text(lines: list[str], end: str = "\n") -> str:
 @pytest.fixture(scope="module")
 def expected(run: Path) -> list[str]:
     """The translations of `LINES`, each asked for alone."""
-    from loading import load_run
-    from translate import translate_lines
+    from latentheads.experiments.translate import translate_lines
+    from latentheads.runs.loading import load_run
 
     loaded = load_run(run)
     alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
@@ -110,9 +110,8 @@ def test_characters_that_look_like_line_ends_split_no_line(say: Say) -> None:
 
 
 def test_a_line_is_cut_as_the_corpus_cuts_it(tmp_path: Path) -> None:
-    from translate import chunks
-
     from latentheads.corpora.text import read_lines
+    from latentheads.experiments.translate import chunks
 
     data = "\ufeffa\r\r\n\ufeffb\u0085c\rd\n\n e \r".encode()
     (tmp_path / "file").write_bytes(data)

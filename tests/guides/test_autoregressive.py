@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from guides import Autoregressive
-from guides.autoregressive import MaskedMLP
 from latentheads import Batch, terms
-from latentheads.bound import traces
 from latentheads.distributions import CholeskyHeads, InverseHeads, MaskedHeads
+from latentheads.guides import Autoregressive
+from latentheads.guides.autoregressive import MaskedMLP
+from latentheads.inference.bound import traces
 from tests.tiny import HEADS, NoiseTape, attach, build
 
 LAWS = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from guides import MeanField
 from latentheads import Batch, PlugIn, terms
-from latentheads.blocks import HeadBlock
-from latentheads.bound import traces
+from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
-from latentheads.gating import Gating
-from models import PRIORS, Translation, make_prior
+from latentheads.guides import MeanField
+from latentheads.inference.bound import traces
+from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
     KINDS,

@@ -11,18 +11,19 @@ import pytest
 import torch
 from pyro import poutine
 
-from latentheads import Batch, PlugIn, checkpoints
-from latentheads.attention import LatentAttention
-from latentheads.bound import terms
-from latentheads.checkpoints import weights
-from latentheads.decoding import beam_search
-from latentheads.disagreement import Disagreement
-from latentheads.evaluation import plug_in_log_likelihood
+from latentheads import Batch, PlugIn
+from latentheads.attention.disagreement import Disagreement
+from latentheads.attention.latent import LatentAttention
+from latentheads.decoding.beam_search import beam_search
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, most_important, remove_heads
 from latentheads.reading import Recording, gradient_importance
-from latentheads.selecting import Selector
-from models import PRIORS, Translation, make_prior
+from latentheads.selection.selector import Selector
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
 from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, jiggle
 
 KEPT = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from latentheads import Batch, PlugIn
-from latentheads.decoding import beam_search
-from models import Translation, make_prior
-from models.adapters import Adapter, Adapters, Task
+from latentheads.decoding.beam_search import beam_search
+from latentheads.models import Translation, make_prior
+from latentheads.models.adapters import Adapter, Adapters, Task
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, jiggle, sizes
 
 TASKS = torch.tensor([0, 1, 0]), torch.tensor([2, 0, 1])

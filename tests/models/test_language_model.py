@@ -7,9 +7,9 @@ import torch
 from pyro import poutine
 
 from latentheads import Batch, PlugIn, terms
-from latentheads.decoding import greedy
-from latentheads.evaluation import plug_in_log_likelihood
-from models import LanguageModel, Network, make_prior
+from latentheads.decoding.beam_search import greedy
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.models import LanguageModel, Network, make_prior
 from tests.tiny import attach, bernoulli_gate, build, latents, sizes
 
 

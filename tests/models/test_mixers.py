@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads import Batch, PlugIn, terms
-from latentheads.band import Band, BandMask
+from latentheads.attention.band import Band, BandMask
+from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
+from latentheads.attention.disagreement import Disagreement
+from latentheads.attention.ngram import NGram
 from latentheads.batch import BOS
-from latentheads.decoding import beam_search
-from latentheads.disagreement import KINDS as KINDS_OF_DISAGREEMENT
-from latentheads.disagreement import Disagreement
-from latentheads.divergence import divergence
+from latentheads.decoding.beam_search import beam_search
 from latentheads.mask import Reach
+from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
-from latentheads.ngram import NGram
 from latentheads.reading import Recording
-from latentheads.selecting import LAWS, Law, Selector
-from models import PRIORS, Translation, make_prior
-from models.mixers import LocalAttention, SelfAttention
+from latentheads.reading.divergence import divergence
+from latentheads.selection.selector import LAWS, Law, Selector
 from tests.tiny import (
     FORMS,
     HEADS,

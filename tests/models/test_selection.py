@@ -14,14 +14,14 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from guides import MeanField, Tied
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.attention import LatentAttention
-from latentheads.decoding import beam_search
-from latentheads.evaluation import evaluate
-from latentheads.handlers import Held, Selected
-from latentheads.selecting import LAWS, Choice, Law, Selector
-from models import LanguageModel, Translation, make_prior
+from latentheads.attention.latent import LatentAttention
+from latentheads.decoding.beam_search import beam_search
+from latentheads.effects import Held, Selected
+from latentheads.guides import MeanField, Tied
+from latentheads.inference.evaluation import evaluate
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.selection.selector import LAWS, Choice, Law, Selector
 from tests.tiny import (
     FORMS,
     SOURCE_TYPES,

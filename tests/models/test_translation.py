@@ -15,7 +15,7 @@ from pyro.poutine.messenger import Messenger
 from latentheads import Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
-from models import PRIORS, Translation, make_prior
+from latentheads.models import PRIORS, Translation, make_prior
 from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, latents, rows, sizes
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.divergence import Divergence
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
+from latentheads.reading.divergence import Divergence
 
 CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
 
@@ -21,7 +21,7 @@ CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every figure that is drawn, after it was saved."""
-    from analysis import figures as drawing
+    from latentheads.experiments.analysis import figures as drawing
 
     found: list[Any] = []
     save = drawing._save
@@ -44,7 +44,7 @@ def portrait(
     name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
 ) -> Any:
     """A run whose heads play no role."""
-    from analysis.portraits import Portrait
+    from latentheads.experiments.analysis.portraits import Portrait
 
     blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
 
@@ -90,7 +90,7 @@ def shown(figure: Any) -> list[Any]:
 def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
     figures: list[Any], tmp_path: Path
 ) -> None:
-    from analysis.figures import draw_pairs
+    from latentheads.experiments.analysis.figures import draw_pairs
 
     own = portrait()
     draw_pairs(own, 7.0, "some text", tmp_path / "pairs.png")
@@ -108,8 +108,8 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
 
 
 def test_averages_have_a_line_a_run_and_chain(figures: list[Any], tmp_path: Path) -> None:
-    from analysis.figures import draw_averages
-    from analysis.portraits import others
+    from latentheads.experiments.analysis.figures import draw_averages
+    from latentheads.experiments.analysis.portraits import others
 
     runs = [portrait("a"), portrait("b", CHAINS[1:2], layers=4)]
     draw_averages(runs, "", tmp_path / "averages.png")
@@ -126,8 +126,8 @@ def test_averages_have_a_line_a_run_and_chain(figures: list[Any], tmp_path: Path
 def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from analysis.figures import QUANTITIES, draw_maps
-    from analysis.portraits import others
+    from latentheads.experiments.analysis.figures import QUANTITIES, draw_maps
+    from latentheads.experiments.analysis.portraits import others
 
     runs = [portrait("a"), replace(portrait("b", CHAINS[1:2], heads=5), relevance=None)]
     draw_maps(runs, "", tmp_path / "maps.png")
@@ -148,9 +148,9 @@ def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> No
 
 
 def test_silent_heads_are_blank_and_in_no_mean(figures: list[Any], tmp_path: Path) -> None:
-    from analysis.figures import draw_pairs
-    from analysis.portraits import others, pair_mean
-    from pictures import largest
+    from latentheads.experiments.analysis.figures import draw_pairs
+    from latentheads.experiments.analysis.portraits import others, pair_mean
+    from latentheads.plot.pictures import largest
 
     own = portrait(chains=CHAINS[:1], layers=1)
     matrix = own.divergence.summed["encoder.0.self.logits"]
@@ -165,7 +165,7 @@ def test_silent_heads_are_blank_and_in_no_mean(figures: list[Any], tmp_path: Pat
 
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:
-    from analysis.figures import _grid
+    from latentheads.experiments.analysis.figures import _grid
 
     blocks = [Block("encoder-self", 0, 2), Block("encoder-self", 1, 3)]
     grid = _grid(blocks, {block.name: torch.ones(block.heads) for block in blocks})
@@ -175,7 +175,7 @@ def test_a_block_with_fewer_heads_leaves_blanks() -> None:
 def test_roles_stand_in_their_cells_and_all_others_are_blank(
     figures: list[Any], tmp_path: Path
 ) -> None:
-    from analysis.figures import KINDS, draw_roles
+    from latentheads.experiments.analysis.figures import KINDS, draw_roles
 
     draw_roles([portrait("a"), with_roles("b")], "", tmp_path / "roles.png")
     cells = {
@@ -198,7 +198,12 @@ def test_roles_stand_in_their_cells_and_all_others_are_blank(
 def test_any_size_is_drawn(
     figures: list[Any], tmp_path: Path, chains: Sequence[str], layers: int, heads: int
 ) -> None:
-    from analysis.figures import draw_averages, draw_maps, draw_pairs, draw_roles
+    from latentheads.experiments.analysis.figures import (
+        draw_averages,
+        draw_maps,
+        draw_pairs,
+        draw_roles,
+    )
 
     own = portrait("of a very long name, " * 9, chains, layers, heads)
     draw_pairs(own, 1.0, "title", tmp_path / "pairs.png")

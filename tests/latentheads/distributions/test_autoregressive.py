@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from guides.autoregressive import MaskedMLP
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.distributions.heads import HeadLogits
+from latentheads.guides.autoregressive import MaskedMLP
 from tests.latentheads.distributions.test_heads import FORMS, factor
 from tests.tiny import HEADS, context, jiggle
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from guides.autoregressive import MaskedMLP
 from latentheads.distributions import (
     CholeskyHeads,
     DeltaHeads,
@@ -20,6 +19,7 @@ from latentheads.distributions import (
     NormalHeads,
 )
 from latentheads.distributions.heads import per_pair
+from latentheads.guides.autoregressive import MaskedMLP
 from latentheads.mask import Mask
 from tests.tiny import HEADS, context, jiggle
 

@@ -12,13 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from guides import Tied
 from latentheads import Batch, HeadContext, PlugIn
+from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.corpora.grammar import Arc
-from latentheads.disagreement import KINDS, Disagreement
-from latentheads.divergence import divergence
-from latentheads.gating import Gating
-from latentheads.handlers import Selected
+from latentheads.effects import Selected
+from latentheads.guides import Tied
+from latentheads.models import Translation, make_prior
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, remove_heads, settle_gates
 from latentheads.reading import (
@@ -32,8 +31,9 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from latentheads.selecting import LAWS, Selector
-from models import Translation, make_prior
+from latentheads.reading.divergence import divergence
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.selector import LAWS, Selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]

@@ -1,0 +1,263 @@
+"""Recipes compared: every run, its row, the summary over seeds, the table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from latentheads.checks import distinct
+from latentheads.corpora.options import make_corpus
+from latentheads.experiments.cli.errors import UnfinishedError
+from latentheads.experiments.cli.names import split_law
+from latentheads.experiments.cli.options import Parser, read_settings
+from latentheads.runs.folder import Folder
+from latentheads.runs.report import lacking
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from latentheads.selection.selector import LAWS, Law
+
+__all__ = [
+    "COLUMNS",
+    "cell",
+    "check_words",
+    "extend",
+    "lawless",
+    "run_all",
+    "run_folder",
+    "summarise",
+    "write_tables",
+]
+
+OF_DRAWS = {
+    "--candidates": "0",
+    "--select_gradient": "straight-through",
+    "--temperature": "1.0",
+    "--least_temperature": "0.0",
+}
+"""Options that only recipes with a law of selection that draws take; others are run without."""
+OF_SETS = {"--families": ""}
+"""Options that only a law of fixed sets takes."""
+RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
+SPREAD = ("head_divergence", "perplexity", "average_", "task ")
+"""What the other columns begin with that have a mean and an interval."""
+
+TRUTH = ("truth", "truth_sentences", "sentences")
+"""What the corpus says of the test part, and not a recipe."""
+
+FIGURES = (
+    *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
+    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
+)
+
+
+def extend(parser: Parser) -> None:
+    """Adds the options of a comparison."""
+    parser.add_argument(
+        "--recipes",
+        type=str,
+        default=RECIPES,
+        help="recipes or prior+guide, as independent+my_module:MyGuide, with a law of "
+        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first "
+        "is the base",
+    )
+    parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return mean, mean - half, mean + half
+
+
+def run_all(
+    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
+) -> pd.DataFrame:
+    """Runs every recipe with every seed, or reads what a finished run wrote."""
+    plans = [
+        (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
+    ]
+    corpus = make_corpus(plans[0][1].data, tell=print)
+    rows = []
+    for label, plan in plans:
+        results = Folder(plan.out, plan.text, plan.overwrite).results
+        if results is None:
+            run = Run(plan, corpus)
+            print(run.headline(), f"seed {plan.seed}", flush=True)
+            run.train()
+            results = run.finish()
+        if lacks := lacking(results):
+            raise UnfinishedError(f"the report of {plan.out} lacks {lacks}")
+        rows.append(_row(label, results))
+    return pd.DataFrame(rows)
+
+
+def run_folder(out: Path, recipe: str, seed: int) -> Path:
+    """Where a run of a comparison lies."""
+    return out / f"{recipe.replace(':', '.')}-seed{seed}"
+
+
+def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Settings:
+    name, law = split_law(recipe)
+    prior, plus, guide = name.partition("+")
+    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
+    pair += ["--select", law or "none"]
+    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
+    return read_settings([*lawless(words, law), *own], prog, "", extend)[0]
+
+
+def lawless(words: Sequence[str], law: Law | None = None) -> list[str]:
+    """A command line without the options that a law does not take, in a file of it neither."""
+    foreign = OF_DRAWS if law in (None, "static") else {}
+    foreign = foreign if law == "static" else {**foreign, **OF_SETS}
+    return [*words, *(f"{name}={value}" for name, value in foreign.items())]
+
+
+def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
+    test = results["test"]
+    figures = {name: test[name] for name in FIGURES if test.get(name) is not None}
+    chains = results["head_divergence_by_chain"].items()
+    return {
+        "recipe": label,
+        "seed": results["seed"],
+        **figures,
+        "head_divergence": results["head_divergence"],
+        **{f"head_divergence {chain}": value for chain, value in chains},
+        **_perplexities(results.get("perplexity", [])),
+        **_of_tasks(results),
+        "parameters": results["parameters"],
+        "tokens_per_second": results["tokens_per_second"],
+        **{name: test.get(name) for name in TRUTH},
+    }
+
+
+def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Perplexities by word: of the test part in the last way named, then every one."""
+    short = [
+        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
+    ]
+    return dict(short) | {
+        f"perplexity of {one['part']} by {one['mode']}: {name}": value
+        for one in found
+        for name, value in one["word"].items()
+    }
+
+
+def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
+    """The averages over tasks, then the figures of every task."""
+    averages = results.get("average", {}).items()
+    return {f"average_{name}": value for name, value in averages} | {
+        f"task {task}: {name}": figures[name]
+        for task, figures in results.get("tasks", {}).items()
+        for name in FIGURES
+        if figures.get(name) is not None
+    }
+
+
+def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
+    """One row a recipe: mean and interval of each figure, paired difference of the bound."""
+    base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
+    rows = []
+    for recipe in recipes:
+        mine = runs[runs.recipe == recipe].set_index("seed")
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
+        row |= {name: mine[name].iloc[0] for name in TRUTH}
+        for name in mine.columns:
+            spread = name in FIGURES or name.startswith(SPREAD)
+            if spread and not mine[name].isna().any():
+                values = [float(value) for value in mine[name]]
+                row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
+        paired = interval(list(mine.elbo - base))
+        row["difference"], row["difference_low"], row["difference_high"] = paired
+        row["parameters"] = int(mine.parameters.iloc[0])
+        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
+        rows.append(row)
+    return rows
+
+
+COLUMNS = {
+    "elbo": "ELBO",
+    "log_likelihood": "log-likelihood",
+    "kl": "KL",
+    "iwae": "IWAE",
+    "plug_in": "plug-in (no bound)",
+    "bleu": "BLEU",
+    "p": "p of BLEU, a seed each",
+    "chrf": "chrF",
+    "paper_bleu": "BLEU by the papers' protocol",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "perplexity_plug_in": "perplexity, plug-in",
+    "perplexity_elbo": "perplexity from the bound",
+    "perplexity_iwae": "perplexity from IWAE",
+    "head_divergence": "JSD",
+    "average_elbo": "ELBO, average of tasks",
+    "average_plug_in": "plug-in, average of tasks",
+    "average_bleu": "BLEU, average of tasks",
+    "average_chrf": "chrF, average of tasks",
+    "difference": "ELBO less first row",
+}
+
+
+def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
+    """A mean with its interval; nothing where there is none, or a row is compared with itself."""
+    if name not in row or (name in ("difference", "p") and place == 0):
+        return ""
+    if name == "p":
+        return ", ".join(f"{p:.3f}" for p in row[name])
+    few = name.startswith(("head_divergence", "perplexity", "rouge")) or name.endswith(
+        ("bleu", "chrf")
+    )
+    digits = 2 if few else 4
+    mean = f"{row[name]:.{digits}f}"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def check_words(
+    words: Sequence[str],
+    recipes: Sequence[str],
+    seeds: str,
+    prog: str,
+    more: Sequence[str] = (),
+) -> None:
+    """Refuses options of a single run, and what is named twice.
+
+    Args:
+        words: The command line.
+        recipes: The recipes.
+        seeds: The seeds, comma between.
+        prog: The program's name.
+        more: Further options that are refused.
+    """
+    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
+    taken = own & {word.partition("=")[0] for word in words}
+    if taken:
+        raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
+    distinct("recipes", recipes)
+    distinct("seeds", seeds.split(","))
+
+
+def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, out: Path) -> None:
+    """Writes every run, and the summary twice; prints the summary.
+
+    Args:
+        runs: One row a run.
+        rows: The summary.
+        table: The same as Markdown.
+        out: Where.
+    """
+    runs.to_csv(out / "runs.csv", index=False)
+    pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
+    (out / "table.md").write_text(table, encoding="utf-8")
+    print("Test part, nats per target token; mean over seeds [95 % interval].")
+    print(table, end="")
+    print(f"written to {out}")

@@ -1,0 +1,254 @@
+"""The command line of the programs: options, and one-line errors."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentError
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, NoReturn
+
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
+
+import latentheads.experiments.cli.allocation  # noqa: F401
+from latentheads.attention.disagreement import KINDS
+from latentheads.corpora.options import Data
+from latentheads.decoding.translate import Decoding
+from latentheads.experiments.cli.errors import leave
+from latentheads.experiments.cli.names import (
+    NAMED,
+    expand_words,
+    load_yaml,
+    name_of,
+    named_classes,
+    own_options,
+    presets,
+    resolve,
+)
+from latentheads.guides import GUIDES, RECIPES, Reader
+from latentheads.models import PRIORS, Network, Prior
+from latentheads.names import CHAINS
+from latentheads.runs.settings import Settings, make_settings
+from latentheads.selection.gate_options import Gates
+from latentheads.selection.options import Selecting
+from latentheads.selection.selector import LAWS
+from latentheads.training.options import Training
+
+__all__ = ["Parser", "add_run_options", "read_settings"]
+
+
+class Parser(ArgumentParser):
+    """A parser whose errors are one line on stderr and exit status 2."""
+
+    def format_help(self) -> str:
+        """The help, without the marks that show names in the documentation."""
+        return super().format_help().replace("``", "")  # type: ignore[no-any-return]
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Prints the heart of a message and exits; a parser within another hands it on."""
+        if not self.exit_on_error:
+            raise ArgumentError(None, message) from ex
+        lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
+        noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
+        heart = " ".join(line for line in lines if line and not line.startswith(noise))
+        leave(self.prog, f"error: {_plain(heart)}")
+
+
+def _plain(message: str) -> str:
+    """Says in words what the parser says in types."""
+    message = re.sub(r'Parser key "(\w+)":', r"--\1:", message)
+    message = re.sub(r"--(\w+): Problem with given class_path '(\S+)': (.*)", _own, message)
+    message = re.sub(r"Expected a <class '(\w+)'>\. Got value:", r"expected \1, got", message)
+    return re.sub(
+        r"Expected a typing\.Literal\[(.*?)\]\. Got value:", r"choose from \1; got", message
+    )
+
+
+def _own(found: re.Match[str]) -> str:
+    """Says what is wrong with an option of a guide or a prior, by the names of a command line."""
+    kind, path, reason = found.groups()
+    known = resolve(path)
+    name = name_of(known, NAMED[kind])
+    if lacks := re.fullmatch(r"Option '(.*)' is not accepted", reason):
+        has = ", ".join(option.name for option in own_options(known)) or "none"
+        return f"{kind} {name!r} has no option {lacks[1]!r}; it has {has}"
+    if needs := re.fullmatch(r"the following arguments are required: (.*)", reason):
+        return f"{kind} {name!r} needs --{kind}.{needs[1].replace(', ', f', --{kind}.')}"
+    return re.sub(r"^(unrecognized arguments: )?--", rf"\1--{kind}.", reason)
+
+
+def add_run_options(parser: Parser, seed: str) -> None:
+    """Adds the options of a program that reads finished runs.
+
+    Args:
+        parser: The program's.
+        seed: What its seed is of.
+    """
+    parser.add_argument("--seed", type=int, default=0, help=seed)
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    parser.add_argument(
+        "--trust",
+        "--guide",
+        type=str,
+        help="module:Class, comma between: guides and priors of your own that a run may be made of",
+    )
+
+
+def read_settings(
+    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
+) -> tuple[Settings, Namespace]:
+    """Reads a command line; a mistake ends the program with one line and status 2.
+
+    Args:
+        arguments: The words after the program's name.
+        prog: The program's name.
+        description: What ``--help`` says it does.
+        extend: Adds a program's own options.
+    """
+    parser = _parser(prog, description)
+    extend(parser)
+    try:
+        set_loader("names", partial(load_yaml, trusted=named_classes(arguments)))
+        configuration = parser.parse_args(expand_words(arguments))
+        return make_settings(parser, configuration), configuration
+    except (ValueError, TypeError) as mistake:
+        parser.error(str(mistake))
+
+
+def _parser(prog: str, description: str) -> Parser:
+    set_loader("names", load_yaml)
+    parser = Parser(prog=prog, description=description, parser_mode="names")
+    parser.add_argument("--config", action=ActionConfigFile, help="YAML file of options")
+    parser.add_argument(
+        "--preset", type=str, help=f"a YAML file of ours: {', '.join(sorted(presets()))}"
+    )
+    _add_recipe(parser)
+    for group in (Data, Network, Training, Decoding, Selecting, Gates):
+        parser.add_class_arguments(group, nested_key=None)
+    _name_groups(parser)
+    parser.add_argument("--seed", type=int, default=0, help="of weights, data order and noise")
+    parser.add_argument(
+        "--samples", type=int, default=32, help="draws of each sentence in the report, K of IWAE"
+    )
+    parser.add_argument("--out", type=str, help="run folder (default: runs/RECIPE-seedSEED)")
+    parser.add_argument(
+        "--label_smoothing",
+        type=float,
+        default=0.0,
+        help="of the likelihood while training; never of a reported figure",
+    )
+    _add_disagreement(parser)
+    _add_start(parser)
+    parser.add_argument("--overwrite", type=bool, default=False, help="start anew in a used folder")
+    parser.add_argument(
+        "--tensorboard", type=bool, default=False, help="write TensorBoard's file too"
+    )
+    parser.add_argument(
+        "--device", type=str, default="auto", help="cpu, cuda, or auto: cuda where there is one"
+    )
+    parser.add_argument("--verbose", type=bool, default=False, help="print the KL of every site")
+    parser.add_argument(
+        "--trust",
+        type=str,
+        help="module:Class, comma between: classes of your own that --config and --start may name; "
+        "those that --guide and --prior name are trusted",
+    )
+    return parser
+
+
+def _add_recipe(parser: Parser) -> None:
+    """Adds what names the prior, the guide and the chains that they are of."""
+    parser.add_argument(
+        "--recipe", type=str, help=f"prior and guide in one word: {', '.join(RECIPES)}"
+    )
+    parser.add_subclass_arguments(
+        Reader,
+        "guide",
+        skip={"model"},
+        required=False,
+        metavar="NAME",
+        help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; a law of "
+        f"selection alone or behind a +: {', '.join(LAWS)}",
+    )
+    parser.add_subclass_arguments(
+        Prior,
+        "prior",
+        required=False,
+        metavar="NAME",
+        help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
+    )
+    parser.add_argument(
+        "--latent",
+        type=str,
+        default="all",
+        help=f"chains whose heads are drawn: all, none, or some of {','.join(CHAINS)}",
+    )
+
+
+def _name_groups(parser: Parser) -> None:
+    """Gives the groups of the guide's and the prior's options a short title."""
+    titles = {"A guide that": "The guide", "Makes the prior": "The prior"}
+    for group in parser._action_groups:
+        for start, title in titles.items():
+            if (group.title or "").startswith(start):
+                group.title = title
+
+
+def _add_disagreement(parser: Parser) -> None:
+    """Adds the options of a term that rewards heads for differing."""
+    parser.add_argument(
+        "--disagreement",
+        type=str,
+        default="none",
+        help="reward heads for differing while training, as Li et al. 2018: none, or some of "
+        f"{','.join(KINDS)}, of which n-gram heads have output alone; never part of a reported "
+        "figure",
+    )
+    parser.add_argument(
+        "--disagreement_weight",
+        type=float,
+        default=1.0,
+        help="lambda of it, in nats a target token and block",
+    )
+    parser.add_argument(
+        "--disagreement_chains",
+        type=str,
+        default="all",
+        help=f"chains that it acts on: all, or some of {','.join(CHAINS)}",
+    )
+    parser.add_argument(
+        "--disagreement_diagonal",
+        type=bool,
+        default=True,
+        help="compare each head with itself too, as the paper does",
+    )
+
+
+def _add_start(parser: Parser) -> None:
+    """Adds what training starts with and what of it is trained."""
+    parser.add_argument(
+        "--adapters",
+        type=int,
+        default=0,
+        help="hidden width of two steps of its own for each task in every layer; 0: none",
+    )
+    parser.add_argument(
+        "--start",
+        type=str,
+        default="",
+        help="run folder whose weights training starts with; of a pruned one, without the heads "
+        "that it has lost",
+    )
+    parser.add_argument(
+        "--train",
+        type=Literal["all", "adapters"],
+        default="all",
+        help="what is trained: all, or the adapters alone, in the network of --start",
+    )

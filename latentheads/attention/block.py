@@ -1,0 +1,261 @@
+"""Blocks: heads side by side that one projection reads out. What attention and n-grams share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyro
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from pyro.distributions import Distribution
+from torch import Tensor, nn
+
+from latentheads.distributions import HeadContext
+from latentheads.families.family import Family
+from latentheads.names import Block
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = [
+    "GatePrior",
+    "HeadBlock",
+    "Kept",
+    "Watch",
+    "aligned",
+    "last_of",
+    "pick",
+    "taken",
+    "unwatched",
+]
+
+GatePrior = Callable[[HeadContext], Distribution]
+"""The second kind of latent: the law of a block's gates, event ``head``."""
+
+Watch = Callable[..., None]
+"""What somebody does with the heads of a pass; the last argument says which of them speak."""
+
+
+@dataclass
+class Kept:
+    """What a block keeps while decoding token by token.
+
+    Attributes:
+        gate: The gates of a sentence, which its hypotheses share.
+    """
+
+    gate: Tensor | None = field(default=None, kw_only=True)
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
+        if self.gate is not None and sentences is not None:
+            self.gate = self.gate.index_select(0, sentences)
+
+
+class HeadBlock(nn.Module, ABC):
+    """Heads side by side: some are drawn, chosen or gated, and one projection reads them out.
+
+    Attributes:
+        block: Its address.
+        prior: The law of what is drawn of its heads; None: nothing is.
+        gate: The law of its gates at ``<block>.gate``; None: every head speaks.
+        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
+            no candidates but its heads.
+        latent: What is drawn of its heads: the last part of the site's name.
+        watchers: Called with the heads of every pass, and with which of them speak.
+    """
+
+    prior: Family | None
+    latent: str
+
+    def __init__(self, block: Block, gate: GatePrior | None, selector: Selector | None) -> None:
+        super().__init__()
+        self.block = block
+        self.gate = gate
+        self.selector = selector
+        self.watchers: list[Watch] = []
+
+    @property
+    @abstractmethod
+    def projection(self) -> nn.Linear:
+        """What reads the heads out."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Width of what a head says."""
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the heads that are read out: all that there are, unless some were removed."""
+        return list(range(self.block.heads))
+
+    @property
+    def speakers(self) -> int:
+        """Heads that are read out."""
+        return len(self.places)
+
+    @property
+    def site(self) -> str:
+        """Name of the sample site of its heads."""
+        return self.block.site(self.latent)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether those of its heads that speak may be computed alone."""
+        return False
+
+    def choose(
+        self, task: Int[Tensor, " sentence"] | None, common: bool, drawn: Tensor | None = None
+    ) -> Choice:
+        """Draws which candidates fill the places, of every task, and takes the sentences' own.
+
+        Stands in the plate of the tasks, before any sentence is looked at.
+
+        Args:
+            task: The task of every sentence; None: all have the first.
+            common: Whether all sentences have one task.
+            drawn: What was drawn before; None draws it.
+        """
+        assert self.selector is not None
+        chain, like = self.block.chain, self.projection.weight
+        if self.selector.law == "static":
+            return self.selector.assigned(chain, task, common, like)
+        value = drawn
+        if value is None:
+            law = self.selector.prior(chain, like)
+            value = pyro.sample(self.block.site("selection"), law)
+        draws = value.shape[-2] // self.selector.tasks(chain)
+        choice = self.selector.choose(value, task, common, draws)
+        own_places = choice.index is None and choice.common
+        if self.training or not own_places or value.requires_grad or not self.sparse:
+            return choice
+        return choice.speaking()
+
+    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+        """Removes all other heads for good; a block without heads has no site.
+
+        Args:
+            drawn: Places of the heads that are still computed; fewer than there are only where the
+                prior does not mix heads.
+            speaking: Those of them that are read out.
+        """
+        if self.prior is not None and len(drawn) < self.block.heads:
+            self.prior.keep(drawn)
+        if not drawn:
+            self.prior = self.gate = None
+        self._keep_weights(drawn, speaking)
+        self.block = replace(self.block, heads=len(drawn))
+
+    @abstractmethod
+    def _keep_weights(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+        """Removes the weights of all other heads."""
+
+    def _draw(self, context: HeadContext) -> Tensor:
+        """Draws the heads, or takes them as they were computed."""
+        if self.prior is None:
+            return context.scores
+        return pyro.sample(self.site, self.prior(context))
+
+    def _tell(self, *heads: Any) -> None:
+        """Tells whoever watches."""
+        for watch in self.watchers:
+            watch(*heads)
+
+    def _speaking(
+        self,
+        heads: Shaped[Tensor, "*batch computed query any"],
+        gate: Float[Tensor, "*gates computed"] | None,
+        choice: Choice | None,
+    ) -> Bool[Tensor, "*out head"]:
+        """True at heads that are heard: those chosen, with an open gate, and read out.
+
+        Args:
+            heads: Something about every query of the heads that were computed.
+            gate: Their gates.
+            choice: The heads in the places.
+        """
+        heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
+        if gate is not None:
+            heard = heard & (gate != 0)
+        if choice is not None:
+            heard = heard & (aligned(choice.weight, heads) != 0)[..., 0, 0]
+        if choice is not None and choice.silent and choice.index is not None:
+            nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
+            heard = nobody.index_copy(-1, choice.index, heard)
+        read = self.projection.weight.unflatten(-1, (self.speakers, -1))
+        return heard & read.any(0).any(-1)
+
+    def _draw_gate(self, context: HeadContext, cache: Kept | None) -> Tensor | None:
+        """Draws the gates of a sentence, once: further tokens keep them."""
+        if self.gate is None:
+            return None
+        if cache is None or cache.gate is None:
+            gate = pyro.sample(self.block.site("gate"), self.gate(context))
+            if cache is None:
+                return gate
+            cache.gate = gate
+        return cache.gate
+
+
+@contextmanager
+def unwatched(model: nn.Module) -> Iterator[None]:
+    """Hides a pass from whoever watches the blocks of a model."""
+    watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
+    for block in watching:
+        block.watchers = []
+    try:
+        yield
+    finally:
+        for block, watchers in watching.items():
+            block.watchers = watchers
+
+
+def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
+    """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
+    between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
+    return x[(..., *[None] * between, slice(None), None, None)]
+
+
+def taken(
+    heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
+) -> Float[Tensor, "*out place position dim"]:
+    """Of all candidates, takes those of every sentence; as they are where all share theirs."""
+    if choice is None or choice.index is None or choice.common:
+        return heads
+    index = aligned(choice.index, heads)
+    heads = heads[(None,) * (index.ndim - heads.ndim)]
+    return torch.take_along_dim(heads, index, -3)
+
+
+def last_of(
+    held: Float[Tensor, "*batch position dim"], number: int | None
+) -> Float[Tensor, "*batch kept dim"]:
+    """The last positions, so many or fewer; None for all."""
+    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
+
+
+def pick(
+    held: Shaped[Tensor, "sentence ..."],
+    sentences: Int[Tensor, " kept"] | None,
+    hypotheses: Int[Tensor, "kept hypothesis"] | None,
+) -> Shaped[Tensor, "kept ..."]:
+    """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
+    if hypotheses is None:
+        return held if sentences is None else held.index_select(0, sentences)
+    if sentences is None:
+        sentences = torch.arange(len(hypotheses), device=hypotheses.device)
+    rows = sentences[:, None] * held.shape[1] + hypotheses
+    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)

@@ -1,0 +1,1 @@
+"""Families: conditional distributions of heads, of which priors and posteriors are made."""

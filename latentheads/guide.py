@@ -1,0 +1,207 @@
+"""The seam: a guide reads the model in the model's own pass."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pyro.poutine.guide import GuideMessenger
+from torch import Tensor, nn
+
+from latentheads.attention.block import HeadBlock
+from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
+from latentheads.effects import tell_parameters
+from latentheads.families.family import Dependence, Family, Gaussian, HeadScale, Moved
+from latentheads.names import Block
+from latentheads.selection.posterior import SelectionFamily
+
+__all__ = ["Guide", "Reader", "check_options"]
+
+
+def check_options(hidden: int, scale: float) -> None:
+    """Refuses options out of range, whether or not a block of the model uses them.
+
+    Args:
+        hidden: Hidden units a head.
+        scale: Where the posterior's standard deviation starts.
+    """
+    if hidden < 1:
+        raise ValueError(f"guide.hidden must be at least 1, got {hidden}")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"guide.scale must be positive and finite, got {scale}")
+
+
+class Reader(GuideMessenger, nn.Module):
+    """A guide that asks for no pass of its own: the model runs once and is answered at each site.
+
+    At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
+    prior, conditioned on all that was drawn before. Pairs that carry no latent, which no density
+    counts, are drawn from the prior whatever it answers. Unlike Pyro's ``AutoMessenger`` this is a
+    plain module: its parameters are told to ``SVI`` in each pass and never stand in the global
+    parameter store.
+
+    Where the model's blocks select their heads, every guide has a posterior of the selection too.
+
+    Attributes:
+        selections: The posterior of each block's selection.
+        reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
+            go of as soon as their KL is known; values are always there.
+        passes: Passes of the network that one bound costs.
+        tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
+
+    Args:
+        model: The model to read.
+    """
+
+    trace: Any
+    reads_trace = False
+    passes = 1
+    tied_prior: str | None = None
+
+    def __init__(self, model: nn.Module) -> None:
+        nn.Module.__init__(self)
+        GuideMessenger.__init__(self, model)
+        self.selections = nn.ModuleDict()
+        self._selecting: dict[str, str] = {}
+        for module in getattr(model, "selecting", []):
+            if module.selector.law == "static":
+                continue
+            block, like = module.block, module.projection.weight
+            self.selections[block.key] = SelectionFamily(module.selector, block.chain, like)
+            self._selecting[block.site("selection")] = block.key
+
+    @abstractmethod
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers at a latent site: a distribution, or the prior itself to leave it as it is."""
+
+    def prepare(self) -> None:
+        """Runs before the pass; does nothing unless overridden."""
+
+    def dependence(self, block: Block) -> Dependence:
+        """What the posterior of one head of a block depends on: anything, if nobody says."""
+        return Dependence()
+
+    def keep(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads of a block, which the model no longer draws."""
+
+    def settle(self, block: Block) -> None:
+        """Forgets the selection of a block, which the model no longer draws."""
+        del self.selections[block.key]
+        del self._selecting[block.site("selection")]
+
+    def _pyro_sample(self, msg: Any) -> None:
+        selection = self._selecting.get(msg["name"])
+        if selection is not None and not msg["is_observed"]:
+            msg["infer"]["prior"] = msg["fn"]
+            msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
+            return
+        super()._pyro_sample(msg)
+        prior, posterior = msg["infer"].get("prior"), msg["fn"]
+        heads = isinstance(prior, HeadLogits) and isinstance(posterior, HeadLogits)
+        if heads and posterior is not prior:
+            posterior.restrict(prior)
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        prior = msg["infer"].get("prior")
+        if isinstance(prior, HeadLogits) and not isinstance(msg["fn"], HeadLogits):
+            msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
+        super()._pyro_post_sample(msg)
+
+    @property
+    def model(self) -> Any:
+        """The model that is read; not a submodule."""
+        return cast(tuple[Any], self._model)[0]
+
+    @property
+    def batch(self) -> Any:
+        """The batch of this pass, the target included."""
+        args, kwargs = self.args_kwargs
+        return args[0] if args else kwargs.get("batch")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Runs the model once, every latent drawn from its posterior; returns all values."""
+        self.args_kwargs = args, kwargs
+        try:
+            self.prepare()
+            with self:
+                tell_parameters("guide", self)
+                self.model(*args, **kwargs)
+        finally:
+            del self.args_kwargs
+        sites = self.trace.nodes.items()
+        return {name: site["value"] for name, site in sites if site["type"] == "sample"}
+
+
+class Guide(Reader):
+    """A posterior over the heads of a model: one family a block.
+
+    A subclass says which family stands at a block::
+
+        class Sharper(Guide):
+            def family(self, block):
+                return Gaussian(Scores(), HeadScale(block.heads, learned=True))
+
+    What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
+    :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`. A site of anything else,
+    such as a gate, keeps its prior. Options are set before ``super().__init__``, which asks for the
+    families.
+
+    Args:
+        model: A model that lists its latent ``blocks``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
+        self._keys = {block.site(): block.key for block in model.blocks}
+        for module in getattr(model, "drawn_outputs", []):
+            self.families[module.block.key] = self.outputs(module)
+            self._keys[module.site] = module.block.key
+
+    @abstractmethod
+    def family(self, block: Block) -> Family:
+        """Makes the posterior family of a block."""
+
+    def outputs(self, module: HeadBlock) -> Family:
+        """Makes the posterior family of the outputs of n-gram heads, which starts at the prior.
+
+        They are independent given what they compute; every coordinate is moved on its own, and
+        every head has its scale.
+        """
+        scale = getattr(getattr(module.prior, "scale", None), "value", 1.0)
+        heads = module.block.heads
+        return Gaussian(Moved(heads, module.size), HeadScale(heads, scale, learned=True))
+
+    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+        """Builds the posterior of a block's logits from what the block knows.
+
+        It is asked for the outputs of n-gram heads too, where they are drawn.
+
+        Args:
+            block: The block's key in ``self.families``.
+            context: Scores, logits below and mask, as the model sees them along this sample.
+        """
+        return self.families[block](context)
+
+    def dependence(self, block: Block) -> Dependence:
+        """That of the block's family."""
+        return cast(Family, self.families[block.key]).dependence
+
+    def keep(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads, and a block without heads."""
+        if heads:
+            cast(Family, self.families[block.key]).keep(heads)
+        else:
+            del self.families[block.key]
+            self._keys = {site: key for site, key in self._keys.items() if key != block.key}
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers with the family of the block, and with the prior elsewhere."""
+        block = self._keys.get(name)
+        if block is None:
+            return prior
+        if isinstance(prior, DeltaHeads):
+            raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
+        return self.posterior(block, prior.context)

@@ -1,0 +1,1 @@
+"""Pictures: every one a function that returns a Figure."""

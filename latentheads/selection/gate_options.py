@@ -1,0 +1,79 @@
+"""Gates on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any
+
+from latentheads.checks import check_least
+from latentheads.experiments.cli.names import chains_of
+from latentheads.names import CHAINS
+from latentheads.selection.hard_gates import Closing, Gating
+
+__all__ = ["Gates"]
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Gates that close heads while training, for prune.py to remove.
+
+    Attributes:
+        gates: Give every head of these chains a Hard Concrete gate, one for all sentences: none,
+            all, or some chains, comma between.
+        gate_open: Prior probability that a gate is open; the KL is counted from it.
+        gate_start: log alpha of every gate at the start; from 2.4 on a gate is open at test time.
+        gate_temperature: beta of the law of the gates.
+        gate_penalty: L0 penalty while training: lambda, in nats a target token for an open head.
+        gate_heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
+            lambda stays as it is.
+        gate_rate: By how much an update moves lambda for one head too many.
+    """
+
+    gates: str = "none"
+    gate_open: float = 0.5
+    gate_start: float = 3.0
+    gate_temperature: float = 0.33
+    gate_penalty: float = 0.0
+    gate_heads: int = 0
+    gate_rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        chains = chains_of(self.gates)
+        check_least(vars(self), gate_penalty=0, gate_heads=0, gate_rate=0)
+        if chains == () and (self.gate_penalty or self.gate_heads):
+            raise ValueError("gate_penalty and gate_heads need --gates all, or some chains")
+        for each in fields(self) if chains == () else ():
+            if getattr(self, each.name) != each.default:
+                raise ValueError(f"{each.name} is of gates: it needs --gates all, or some chains")
+        if self.gate_rate != Gates.gate_rate and not self.gate_heads:
+            raise ValueError("gate_rate is of --gate_heads, which is not given")
+
+    def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
+        """Makes the gates of a model; None where it has none."""
+        chosen = chains_of(self.gates)
+        if chosen == ():
+            return None
+        return Gating.of(
+            heads,
+            tuple(chain for chain in chains if chosen is None or chain in chosen),
+            prior_open=self.gate_open,
+            location=self.gate_start,
+            temperature=self.gate_temperature,
+        )
+
+    def closing(self, model: Any, guide: Any, steps: int, tokens: int) -> Closing | None:
+        """Puts a new model's gates under pressure; what moves the pressure, if it moves.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            steps: Updates of the whole training.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        model.pressure.value.fill_(self.gate_penalty * tokens)
+        if not self.gate_heads:
+            return None
+        return Closing(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
