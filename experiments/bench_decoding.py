@@ -45,8 +45,8 @@ from latentheads.experiments.benchmarks.baselines import (
     make_batch,
     make_pair,
 )
+from latentheads.model import DecodingState
 from latentheads.models import Translation
-from latentheads.models.layers import DecodingState
 
 CACHE, AGAIN = "cache", "re-computation"
 TOLERANCE = 1e-3
@@ -115,7 +115,7 @@ class Read:
         return so_far
 
     def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
-        """Keeps sentences and hypotheses, as a :class:`models.layers.DecodingState` does."""
+        """Keeps sentences and hypotheses, as a :class:`latentheads.model.DecodingState` does."""
         self.source.select(sentences)
         if self.tokens is None:
             return

@@ -1,6 +1,6 @@
 """Guides: q(heads | x[, y]), one family a file. ``GUIDES`` is the table of names."""
 
-from latentheads.guide import Guide, Reader
+from latentheads.guide import Guide, ModelGuide
 from latentheads.guides.autoregressive import Autoregressive
 from latentheads.guides.cascaded import Cascaded
 from latentheads.guides.mean_field import MeanField
@@ -14,12 +14,12 @@ __all__ = [
     "Cascaded",
     "Guide",
     "MeanField",
-    "Reader",
+    "ModelGuide",
     "Recipe",
     "Tied",
 ]
 
-GUIDES: dict[str, type[Reader]] = {
+GUIDES: dict[str, type[ModelGuide]] = {
     "tied": Tied,
     "mean-field": MeanField,
     "autoregressive": Autoregressive,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from latentheads.families.family import Dependence
-from latentheads.guide import Reader
+from latentheads.guide import ModelGuide
 from latentheads.names import Block
 
 __all__ = ["Tied"]
 
 
-class Tied(Reader):
+class Tied(ModelGuide):
     """Returns the model's own prior at every site, gates included.
 
     Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "pad"]
+__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "pad"]
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -114,6 +114,11 @@ class Batch:
         """Each sentence's task as a chain or a site of the encoder or the decoder tells it."""
         return self.source_task if site.startswith("encoder") else self.target_task
 
+    def tasks(self, side: str) -> SentenceTasks | None:
+        """The tasks as the encoder or the decoder tells them apart; None where neither does."""
+        ids = self.task_of(side)
+        return None if ids is None else SentenceTasks(ids, self.one_task)
+
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -126,3 +131,20 @@ class Batch:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
         return replace(self, **changed)
+
+
+@dataclass(frozen=True)
+class SentenceTasks:
+    """The task of every sentence on one side.
+
+    Attributes:
+        ids: Counted from 0.
+        common: Whether all sentences have one.
+    """
+
+    ids: Int[Tensor, " sentence"]
+    common: bool = False
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> SentenceTasks:
+        """That of some of the sentences."""
+        return SentenceTasks(self.ids.index_select(0, sentences), self.common)

@@ -17,7 +17,7 @@ from latentheads.families.family import Dependence, Family, Gaussian, HeadScale,
 from latentheads.names import Block
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "Reader", "check_options"]
+__all__ = ["Guide", "ModelGuide", "check_options"]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -33,7 +33,7 @@ def check_options(hidden: int, scale: float) -> None:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
-class Reader(GuideMessenger, nn.Module):
+class ModelGuide(GuideMessenger, nn.Module):
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
     At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
@@ -134,7 +134,7 @@ class Reader(GuideMessenger, nn.Module):
         return {name: site["value"] for name, site in sites if site["type"] == "sample"}
 
 
-class Guide(Reader):
+class Guide(ModelGuide):
     """A posterior over the heads of a model: one family a block.
 
     A subclass says which family stands at a block::

@@ -1,55 +1,29 @@
-"""What every model is: a network whose blocks are drawn, and a likelihood, in one plate."""
+"""What every model is: a network whose heads are drawn, and a likelihood; and one that decodes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import pyro
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention.block import GatePrior, HeadBlock
+from latentheads.attention.block import HeadBlock, Kept
 from latentheads.attention.disagreement import Disagreement
-from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD, Batch
+from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.effects import tell_parameters
 from latentheads.layers.output import Output
-from latentheads.models.network import Network
-from latentheads.models.priors import Prior
+from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["HeadModel", "attention", "filled"]
-
-A = TypeVar("A", bound=LatentAttention)
-
-
-def attention(
-    block: Block,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None = None,
-    selector: Selector | None = None,
-    kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
-) -> A:
-    """Makes a block, latent where its chain is and with candidates where its chain selects."""
-    block, selector = filled(block, selector)
-    family = prior(block) if block.chain in latent else None
-    return kind(block, network.width, family, gate, network.attention_dropout, selector)
-
-
-def filled(block: Block, selector: Selector | None) -> tuple[Block, Selector | None]:
-    """A block with the places that its selector fills, and the selector if its chain selects."""
-    if selector is None or block.chain not in selector.chains:
-        return block, None
-    return replace(block, heads=selector.places), selector
+__all__ = ["Decoder", "DecodingState", "HeadModel"]
 
 
 class HeadModel(nn.Module, ABC):
@@ -194,3 +168,88 @@ class HeadModel(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
+
+
+@runtime_checkable
+class _Cached(Protocol):
+    """What keeps something of earlier positions."""
+
+    block: Block
+
+    def cache(self) -> Kept: ...
+
+
+@dataclass
+class DecodingState:
+    """What a decoder keeps between two tokens: a cache of every block, and a position.
+
+    A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
+    drawn once, at the beginning.
+    """
+
+    caches: dict[str, Kept] = field(default_factory=dict)
+    position: int = 0
+    choices: dict[str, Choice] = field(default_factory=dict)
+    task: SentenceTasks | None = None
+
+    def cache(self, block: _Cached) -> Any:
+        """The cache of a block, empty at first."""
+        return self.caches.setdefault(block.block.name, block.cache())
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences of the batch, and the hypotheses of each.
+
+        Only self-attention keeps anything for each hypothesis, so nothing else is copied for them.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
+        for cache in self.caches.values():
+            cache.select(sentences, hypotheses)
+        if sentences is not None:
+            self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
+            self.task = None if self.task is None else self.task.select(sentences)
+
+
+class Decoder(HeadModel):
+    """A model with a causal stack over the target."""
+
+    @abstractmethod
+    def begin(self, batch: Batch) -> DecodingState:
+        """Prepares to decode a batch token by token, before its first target token."""
+
+    @abstractmethod
+    def step(
+        self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
+        """Feeds further target tokens and scores the vocabulary after each.
+
+        Args:
+            tokens: The next tokens of every sentence, or of each of its hypotheses.
+            state: What :meth:`begin` prepared.
+        """
+
+    def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Reach:
+        """Causal validity of the queries from a position on; padding follows every real token.
+
+        Args:
+            drawn: The queries whose heads are drawn.
+            start: Position of the first.
+        """
+        return Reach(drawn, None, start, self.density_dtype)
+
+    def step_reach(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Reach:
+        """The reach of new tokens from a position on, one for all sentences and hypotheses."""
+        one = tokens.new_ones((1,) * (tokens.ndim - 1) + tokens.shape[-1:], dtype=torch.bool)
+        return self.reach(one, start)
+
+    @property
+    def density_dtype(self) -> torch.dtype:
+        """float32, or float64 for a model in float64."""
+        return torch.promote_types(self.dtype, torch.float32)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,6 +27,8 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.families.family import Dependence
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.names import CHAINS, chain_of
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.hard_gates import Gating
@@ -75,7 +76,9 @@ def most_important(
     return kept
 
 
-def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any = None) -> None:
+def remove_heads(
+    model: nn.Module, kept: Mapping[str, Sequence[int]], guide: ModelGuide | None = None
+) -> None:
     """Removes heads from a model, and from its guide, for good.
 
     Args:
@@ -102,7 +105,7 @@ def remove_heads(model: nn.Module, kept: Mapping[str, Sequence[int]], guide: Any
 
 
 @torch.no_grad()
-def settle_gates(model: Any, guide: Any) -> dict[str, HardConcrete]:
+def settle_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
     """Replaces every gate by its value at test time, for good: the outputs are the same.
 
     Args:
@@ -154,7 +157,7 @@ def _speaking(
 
 
 def _drawn(
-    chain: Sequence[HeadBlock], speaking: Mapping[str, Sequence[int]], guide: Any
+    chain: Sequence[HeadBlock], speaking: Mapping[str, Sequence[int]], guide: ModelGuide | None
 ) -> list[list[int]]:
     """The heads of every block of a chain that something reads."""
     dependence = [_dependence(module, guide) for module in chain]
@@ -169,7 +172,7 @@ def _drawn(
     return [sorted(heads) for heads in own]
 
 
-def _dependence(module: HeadBlock, guide: Any) -> Dependence:
+def _dependence(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
     """What the logits of one head depend on, in their prior or their posterior."""
     if module.prior is None or module.latent != "logits":
         return ALONE

@@ -11,8 +11,8 @@ from latentheads.attention.block import GatePrior
 from latentheads.batch import Batch
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
-from latentheads.models.decoder import Decoder
-from latentheads.models.layers import DecodingState, Layer, Stack
+from latentheads.model import Decoder, DecodingState
+from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import mixer
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior
@@ -27,7 +27,7 @@ class LanguageModel(Decoder):
 
     Args:
         vocabulary: Number of types, special tokens included.
-        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn: decoder-self, or none.
         gate: The law of every block's gates; None: no gates.

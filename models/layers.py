@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.attention.block import Kept
 from latentheads.attention.latent import LatentAttention
+from latentheads.batch import SentenceTasks
 from latentheads.mask import Mask, Reach
-from latentheads.models.adapters import Task
+from latentheads.model import DecodingState
 from latentheads.models.mixers import Mixer
 from latentheads.models.network import FeedForward, Network, Residual
 from latentheads.selection.selector import Choice
 
-__all__ = ["DecodingState", "Layer", "Stack"]
+__all__ = ["Layer", "Stack"]
 
 NONE: Mapping[str, Choice] = MappingProxyType({})
-
-
-@dataclass
-class DecodingState:
-    """What a decoder keeps between two tokens: a cache of every block, and a position.
-
-    A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
-    drawn once, at the beginning.
-    """
-
-    caches: dict[str, Kept] = field(default_factory=dict)
-    position: int = 0
-    choices: dict[str, Choice] = field(default_factory=dict)
-    task: Task | None = None
-
-    def cache(self, block: LatentAttention | Mixer) -> Any:
-        """The cache of a block, empty at first."""
-        return self.caches.setdefault(block.block.name, block.cache())
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Keeps, repeats or reorders sentences of the batch, and the hypotheses of each.
-
-        Only self-attention keeps anything for each hypothesis, so nothing else is copied for them.
-
-        Args:
-            sentences: The sentences to keep; None for all as they are.
-            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
-                all as they are.
-        """
-        for cache in self.caches.values():
-            cache.select(sentences, hypotheses)
-        if sentences is not None:
-            self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
-            self.task = None if self.task is None else self.task.select(sentences)
 
 
 class Layer(nn.Module):
@@ -96,7 +56,7 @@ class Layer(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """Transforms the states and returns the logits drawn in both blocks.
 
@@ -131,7 +91,7 @@ class Layer(nn.Module):
         return self._adapted(x, 1, task, state), (inner, cross)
 
     def _adapted(
-        self, x: Tensor, place: int, task: Task | None, state: DecodingState | None
+        self, x: Tensor, place: int, task: SentenceTasks | None, state: DecodingState | None
     ) -> Tensor:
         if self.adapters is None:
             return x
@@ -162,7 +122,7 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,14 +15,15 @@ from latentheads.attention.block import GatePrior
 from latentheads.attention.latent import Cache, LatentAttention
 from latentheads.attention.ngram import NGram, Recent
 from latentheads.mask import Reach
-from latentheads.model import attention, filled
 from latentheads.models.mixing import heads_below
 from latentheads.models.network import Network
 from latentheads.models.priors import Prior
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["LocalAttention", "Mixer", "SelfAttention", "mixer"]
+__all__ = ["LocalAttention", "Mixer", "SelfAttention", "attention", "mixer"]
+
+A = TypeVar("A", bound=LatentAttention)
 
 
 @runtime_checkable
@@ -182,3 +184,25 @@ def _ngram(
         gate,
         selector,
     )
+
+
+def attention(
+    block: Block,
+    network: Network,
+    prior: Prior,
+    latent: Collection[str],
+    gate: GatePrior | None = None,
+    selector: Selector | None = None,
+    kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
+) -> A:
+    """Makes a block, latent where its chain is and with candidates where its chain selects."""
+    block, selector = filled(block, selector)
+    family = prior(block) if block.chain in latent else None
+    return kind(block, network.width, family, gate, network.attention_dropout, selector)
+
+
+def filled(block: Block, selector: Selector | None) -> tuple[Block, Selector | None]:
+    """A block with the places that its selector fills, and the selector if its chain selects."""
+    if selector is None or block.chain not in selector.chains:
+        return block, None
+    return replace(block, heads=selector.places), selector

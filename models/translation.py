@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import GatePrior
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import Batch
+from latentheads.batch import Batch, SentenceTasks
 from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
-from latentheads.model import attention
-from latentheads.models.adapters import Adapters, Task, task_of
-from latentheads.models.decoder import Decoder
-from latentheads.models.layers import DecodingState, Layer, Stack
-from latentheads.models.mixers import Mixer, mixer
+from latentheads.model import Decoder, DecodingState
+from latentheads.models.adapters import Adapters
+from latentheads.models.layers import Layer, Stack
+from latentheads.models.mixers import Mixer, attention, mixer
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior
 from latentheads.names import CHAINS, Block
@@ -48,7 +47,7 @@ class Translation(Decoder):
     Args:
         source_vocabulary: Number of source types, special tokens included.
         target_vocabulary: Number of target types.
-        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
         gate: The law of every block's gates; None: no gates.
@@ -112,7 +111,7 @@ class Translation(Decoder):
         source: Int[Tensor, "batch source"],
         valid: Bool[Tensor, "batch source"],
         choices: Mapping[str, Choice],
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         reach = Reach(valid, valid, dtype=self.density_dtype)
@@ -125,19 +124,12 @@ class Translation(Decoder):
         valid = batch.source_valid
         assert batch.source is not None
         choices = self.choose(batch) if choices is None else choices
-        source_task, target_task = self._tasks(batch)
-        memory = self.encode(batch.source, valid, choices, source_task)
+        memory = self.encode(batch.source, valid, choices, batch.tasks("encoder"))
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
         return self.decoder(
-            x, self.reach(queries), memory, cross, choices=choices, task=target_task
-        )
-
-    def _tasks(self, batch: Batch) -> tuple[Task | None, Task | None]:
-        """The task of every sentence, as encoder and decoder tell tasks apart."""
-        return task_of(batch.source_task, batch.one_task), task_of(
-            batch.target_task, batch.one_task
+            x, self.reach(queries), memory, cross, choices=choices, task=batch.tasks("decoder")
         )
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
@@ -150,11 +142,10 @@ class Translation(Decoder):
         assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
-        source_task, target_task = self._tasks(batch)
         return _TranslationState(
             choices=choices,
-            task=target_task,
-            memory=self.encode(batch.source, valid, choices, source_task),
+            task=batch.tasks("decoder"),
+            memory=self.encode(batch.source, valid, choices, batch.tasks("encoder")),
             memory_mask=self._cross_mask(valid, one),
         )
 

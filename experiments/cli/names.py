@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from latentheads.files import parse_yaml
-from latentheads.guides import GUIDES, RECIPES, Reader
+from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.names import CHAINS
 from latentheads.runs.trust import refuse_code
@@ -261,7 +261,7 @@ def _import(kind: str, name: str, module: str, class_name: str) -> None:
         raise ValueError(
             f"{kind} {name!r} cannot be imported from {HERE} or PYTHONPATH: {reason}"
         ) from reason
-    base = Reader if kind == "guide" else Prior
+    base = ModelGuide if kind == "guide" else Prior
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{kind} {name!r} must be a subclass of {base.__module__}.{base.__name__}")
     if inspect.isabstract(found):

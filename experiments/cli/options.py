@@ -25,7 +25,7 @@ from latentheads.experiments.cli.names import (
     presets,
     resolve,
 )
-from latentheads.guides import GUIDES, RECIPES, Reader
+from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Network, Prior
 from latentheads.names import CHAINS
 from latentheads.runs.settings import Settings, make_settings
@@ -169,7 +169,7 @@ def _add_recipe(parser: Parser) -> None:
         "--recipe", type=str, help=f"prior and guide in one word: {', '.join(RECIPES)}"
     )
     parser.add_subclass_arguments(
-        Reader,
+        ModelGuide,
         "guide",
         skip={"model"},
         required=False,

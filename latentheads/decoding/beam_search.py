@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.effects import PlugIn
 from latentheads.layers.numeric import full_precision
+from latentheads.model import Decoder
 
 __all__ = ["Hypothesis", "beam_search", "greedy"]
 
@@ -35,7 +36,7 @@ class Hypothesis(NamedTuple):
     log_prob: float
 
 
-def greedy(model: Any, batch: Batch, limit: int | None = None) -> list[list[int]]:
+def greedy(model: Decoder, batch: Batch, limit: int | None = None) -> list[list[int]]:
     """Decodes each sentence with the plug-in network, always taking the likeliest token.
 
     Args:
@@ -48,7 +49,7 @@ def greedy(model: Any, batch: Batch, limit: int | None = None) -> list[list[int]
 
 @torch.no_grad()
 def beam_search(
-    model: Any,
+    model: Decoder,
     batch: Batch,
     beam: int = 5,
     length_penalty: float = 1.0,

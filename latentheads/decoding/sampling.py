@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.effects import PlugIn
+from latentheads.model import Decoder
 
 __all__ = ["sample_text"]
 
@@ -27,7 +28,7 @@ CHUNK = 256
 
 @torch.no_grad()
 def sample_text(
-    model: Any,
+    model: Decoder,
     prompts: Sequence[Sequence[int]],
     length: int,
     temperature: float = 1.0,
@@ -83,7 +84,7 @@ def sample_text(
 
 
 def _check(
-    model: Any, prompts: Sequence[Sequence[int]], length: int, temperature: float, top_k: int
+    model: Decoder, prompts: Sequence[Sequence[int]], length: int, temperature: float, top_k: int
 ) -> None:
     if model.training:
         raise ValueError("model must be in evaluation mode: call model.eval() first")
@@ -132,7 +133,7 @@ class _Reader:
         context: Tokens kept of a full block.
     """
 
-    def __init__(self, model: Any, block: int, context: int) -> None:
+    def __init__(self, model: Decoder, block: int, context: int) -> None:
         self.model, self.block, self.context = model, block, context
         self.state: Any = None
         self.start = self.fed = 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.beam_search import beam_search
 from latentheads.effects import Selected
+from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import evaluating
-from latentheads.models import HeadModel
+from latentheads.model import Decoder
 
 __all__ = ["Decoding", "translate"]
 
@@ -52,7 +52,7 @@ class Decoding:
 
 
 def translate(
-    model: HeadModel, guide: Any, target: Vocabulary, batch: Batch, decoding: Decoding
+    model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or draws."""
     with evaluating(model), Selected(guide, decoding.draws):

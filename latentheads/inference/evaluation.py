@@ -20,7 +20,9 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.effects import Held, PlugIn, Selected, evaluation_mode
 from latentheads.families.family import Point
+from latentheads.guide import ModelGuide
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
+from latentheads.model import HeadModel
 
 __all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
 
@@ -98,7 +100,9 @@ def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def plug_in_log_likelihood(model: Any, batch: Batch, guide: Any = None) -> Tensor:
+def plug_in_log_likelihood(
+    model: HeadModel, batch: Batch, guide: ModelGuide | None = None
+) -> Tensor:
     """Log-likelihood of every sentence under the plug-in network.
 
     Args:
@@ -112,8 +116,8 @@ def plug_in_log_likelihood(model: Any, batch: Batch, guide: Any = None) -> Tenso
 
 
 def evaluate(
-    model: Any,
-    guide: Any,
+    model: HeadModel,
+    guide: ModelGuide,
     parts: Iterable[Batch],
     samples: int = 1,
     seed: int = 0,
@@ -164,7 +168,7 @@ def evaluate(
     return _report(sums, how, torch.cat(tails), samples, shared)
 
 
-def _drawn(model: Any, guide: Any, batch: Batch, held: Held) -> Terms:
+def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: Held) -> Terms:
     with held:
         return terms(model, guide, batch)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +21,8 @@ from torch import Tensor
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.names import chain_of
 from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
@@ -75,7 +76,11 @@ def _upper(matrix: Tensor) -> Tensor:
 
 
 def divergence(
-    model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0, latent: bool = True
+    model: HeadModel,
+    parts: Iterable[Batch],
+    guide: ModelGuide | None = None,
+    seed: int = 0,
+    latent: bool = True,
 ) -> Divergence:
     """Measures the heads of a model on every batch.
 

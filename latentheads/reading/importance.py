@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -23,8 +22,10 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.effects import evaluation_mode, unseen
+from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.model import HeadModel
 from latentheads.names import TARGET
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording
@@ -44,9 +45,9 @@ def mask_gradient(
 
 
 def gradient_importance(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
     unit: str = "sentence",
     normalise: bool = True,
@@ -83,7 +84,7 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: Any, guide: Any, batch: Batch, seed: int
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int
 ) -> Iterator[tuple[Heads, Float[Tensor, "batch query head"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
@@ -102,7 +103,7 @@ def _gradients(
         yield each, mask_gradient(each.joined.detach(), gradient, each.block.heads)
 
 
-def _log_likelihood(model: Any, guide: Any, batch: Batch) -> Tensor:
+def _log_likelihood(model: HeadModel, guide: ModelGuide | None, batch: Batch) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:
         return plug_in_log_likelihood(model, batch)

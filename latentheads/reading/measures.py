@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
 from latentheads.reading.sides import sides
@@ -77,9 +78,9 @@ class Measures:
 
 
 def measure(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
     exclude: str = "both",
 ) -> Measures:

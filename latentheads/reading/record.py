@@ -21,8 +21,10 @@ from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.effects import PlugIn, unseen
+from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Heads", "Recording", "readings"]
@@ -221,7 +223,7 @@ def _own(block: str) -> str:
 
 
 def readings(
-    model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0
+    model: HeadModel, parts: Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch, and tells its heads.
 
@@ -245,7 +247,7 @@ def readings(
         yield here, heads
 
 
-def _run(model: Any, guide: Any, batch: Batch) -> None:
+def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch) -> None:
     if guide is not None:
         traces(model, guide, batch)
         return

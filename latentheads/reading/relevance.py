@@ -56,6 +56,7 @@ from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
 from latentheads.effects import PlugIn, evaluation_mode, unseen
+from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
 from latentheads.reading.means import Means
@@ -106,7 +107,7 @@ class Relevance:
 
 
 def relevance(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
     shares: str = "absolute",
     biases: str = "absolute",
@@ -157,7 +158,7 @@ def _divided(rows: Float[Tensor, "prediction head"], shares: str) -> Tensor:
 
 
 def propagate(
-    model: Any, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
+    model: HeadModel, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
 ) -> Propagated:
     """Propagates relevance from the top-1 logit of every target token to all heads and inputs.
 
@@ -198,7 +199,7 @@ def propagate(
 
 
 def _run(
-    model: Any, batch: Batch, biases: str, stabiliser: float
+    model: HeadModel, batch: Batch, biases: str, stabiliser: float
 ) -> tuple[Tensor, Recording, list[Tensor]]:
     """The top-1 logit of every target token, the heads and the inputs, all in one graph."""
     heads = Recording(model, keep_gradients=True)

@@ -12,13 +12,14 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.names import CHAINS
 from latentheads.reading.record import Heads, readings
 from latentheads.reading.sides import Sides, sides
@@ -139,11 +140,11 @@ class Detector(ABC):
 
 
 def detect(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
     detectors: Sequence[Detector],
     chain: str | None = None,
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
 ) -> None:
     """Shows the heads of a chain to detectors, which then know their results.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from latentheads.guide import ModelGuide
+
 import io
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -55,7 +57,7 @@ class Loaded:
     target: Vocabulary
     source: Vocabulary | None
     model: HeadModel
-    guide: Any
+    guide: ModelGuide
     step: int
     heads: dict[str, list[int]] | None = None
 
@@ -162,7 +164,7 @@ def _are_places(value: Any) -> bool:
     return isinstance(value, list) and all(type(place) is int for place in value)
 
 
-def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: Any, guide: Any) -> None:
+def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: HeadModel, guide: ModelGuide) -> None:
     """Gives a new model and its guide the shape of a pruned run's.
 
     Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from latentheads.guide import ModelGuide
+
 import copy
 import json
 import statistics
@@ -51,7 +53,7 @@ class Pruned:
 
     kept: dict[str, list[int]]
     model: HeadModel
-    guide: Any
+    guide: ModelGuide
     valid: dict[str, Any] = field(default_factory=dict)
     test: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -109,7 +111,7 @@ def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> N
 
 def _seconds(found: Pruned, run: Loaded, parts: Sequence[Batch]) -> float:
     """Time to decode the references: the same work for all, whatever they would have written."""
-    model: Any = found.model
+    model: HeadModel = found.model
     beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in parts:

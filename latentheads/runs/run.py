@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from latentheads.guide import ModelGuide
+
 import hashlib
 import json
 import math
@@ -493,7 +495,7 @@ class Run:
         return {}
 
 
-def choose_trained(settings: Settings, model: HeadModel, guide: Any) -> None:
+def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
     """Leaves everything as it is but what ``--train`` names; a block without heads has nothing."""
     for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
         trained = settings.train == "all" or ".adapters." in name

@@ -18,7 +18,7 @@ from latentheads.checks import check_least, check_seed
 from latentheads.selection.options import Selecting
 from latentheads.experiments.cli.names import DEFAULTS, Tied, chains_of, check_untyped, class_path, name_of, resolve
 
-from latentheads.guides import GUIDES, RECIPES, Reader
+from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.metrics.translation import Protocol
 from latentheads.training.options import Training
@@ -194,7 +194,7 @@ def _default(kind: str) -> Namespace:
     return Namespace(class_path=class_path(kind, DEFAULTS[kind]))
 
 
-def _tied_prior(guide: type[Reader]) -> type[Prior]:
+def _tied_prior(guide: type[ModelGuide]) -> type[Prior]:
     if guide.tied_prior is None:
         raise ValueError(
             f"--prior tied: guide {name_of(guide, GUIDES)!r} names no prior of its own form; "
@@ -214,7 +214,7 @@ def _recipe(prior: str, guide: str, configuration: Namespace) -> str:
     return "+".join(parts)
 
 
-def _tied_options(guide: type[Reader], given: dict[str, Any], prior: type[Prior]) -> dict[str, Any]:
+def _tied_options(guide: type[ModelGuide], given: dict[str, Any], prior: type[Prior]) -> dict[str, Any]:
     """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in given.items() if value != defaults[name]}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from latentheads.model import HeadModel
+from latentheads.guide import ModelGuide
+
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -39,7 +42,7 @@ def load_start(settings: Settings) -> Loaded | None:
     return begun
 
 
-def begin_with(begun: Loaded, settings: Settings, corpus: Corpus, model: Any, guide: Any) -> None:
+def begin_with(begun: Loaded, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide) -> None:
     """Copies the weights of a run; what that run does not have starts anew.
 
     Args:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Any
 
 from latentheads.checks import check_least
 from latentheads.experiments.cli.names import chains_of
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.names import CHAINS
 from latentheads.selection.hard_gates import Closing, Gating
 
@@ -62,7 +63,9 @@ class Gates:
             temperature=self.gate_temperature,
         )
 
-    def closing(self, model: Any, guide: Any, steps: int, tokens: int) -> Closing | None:
+    def closing(
+        self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
+    ) -> Closing | None:
         """Puts a new model's gates under pressure; what moves the pressure, if it moves.
 
         Args:

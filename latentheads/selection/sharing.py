@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from latentheads.guide import ModelGuide
 
 __all__ = ["chosen_heads", "selection_probabilities", "sharing"]
 
 
 @torch.no_grad()
-def selection_probabilities(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
+def selection_probabilities(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
     """The posterior probability of every candidate of a block to speak, by task."""
-    families = getattr(guide, "selections", {})
-    return {key.replace("_", "."): family().open.cpu() for key, family in families.items()}
+    return {key.replace("_", "."): family().open.cpu() for key, family in guide.selections.items()}
 
 
 @torch.no_grad()
-def chosen_heads(guide: Any) -> dict[str, Float[Tensor, "task candidate"]]:
+def chosen_heads(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
     """The likeliest selection of every block: one where a head speaks, else zero."""
-    families = getattr(guide, "selections", {})
-    modes = {key.replace("_", "."): family().mode.cpu() for key, family in families.items()}
+    modes = {key.replace("_", "."): family().mode.cpu() for key, family in guide.selections.items()}
     return {block: (mode > 0).to(mode) for block, mode in modes.items()}
 
 

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update
 from latentheads.families.family import HeadScale
+from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.objective import Head_ELBO
 from latentheads.inference.selection_objectives import Enumerated_ELBO, Scored_ELBO
+from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 
@@ -66,8 +68,8 @@ class Engine:
 
     def __init__(
         self,
-        model: nn.Module,
-        guide: nn.Module,
+        model: HeadModel,
+        guide: ModelGuide,
         part: Part,
         training: Training,
         seed: int = 0,
@@ -93,8 +95,7 @@ class Engine:
         )
         self.elbo = make_elbo(training)
         self.objective = self.elbo(model, guide)
-        families = getattr(guide, "selections", nn.ModuleDict()).values()
-        self.selections: list[Any] = list(families)
+        self.selections = guide.selection_families
         if isinstance(self.elbo, Enumerated_ELBO):
             self.elbo.check(family() for family in self.selections)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
@@ -332,7 +333,7 @@ def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> to
     )
 
 
-def broken(model: nn.Module, guide: nn.Module, batches: list[Batch]) -> str:
+def broken(model: HeadModel, guide: ModelGuide, batches: list[Batch]) -> str:
     """Says where an objective stops being finite: the first parameter or site that is not."""
     for kind, module in (("model", model), ("guide", guide)):
         for name, parameter in module.named_parameters():

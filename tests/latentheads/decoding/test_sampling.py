@@ -16,8 +16,8 @@ from latentheads import Batch, PlugIn
 from latentheads.batch import BOS, EOS, PAD, UNK
 from latentheads.decoding import sampling
 from latentheads.decoding.sampling import sample_text
+from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
-from latentheads.models.layers import DecodingState
 from tests.latentheads.decoding.test_beam_search import uneven_gate
 from tests.tiny import build, jiggle, sizes, small_batch
 
