@@ -28,11 +28,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-import beginning  # noqa: F401
 import pyro
 import torch
 from tqdm import tqdm
 
+import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import SPECIALS
 from latentheads.experiments.benchmarks.baselines import (
     BASELINE,

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import beginning  # noqa: F401
 import torch
 from torch import Tensor
 
+import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, PlugIn
 from latentheads.effects import Held, Selected
 from latentheads.experiments.bench import Parser, quartiles

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-import beginning  # noqa: F401
-
+import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-import beginning  # noqa: F401
 import numpy as np
 import torch
 from jsonargparse import Namespace
 
+import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part, batches
 from latentheads.corpora.mixed import tag_of
