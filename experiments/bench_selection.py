@@ -23,10 +23,11 @@ from torch import Tensor
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, PlugIn
-from latentheads.effects import Held, Selected
+from latentheads.effects import Held
 from latentheads.experiments.bench import Parser, quartiles
 from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
+from latentheads.guide import Selected
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 from latentheads.selection.selector import Law, Selector

@@ -18,10 +18,10 @@ from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.sampling import sample_text
-from latentheads.effects import Selected
 from latentheads.experiments.cli.errors import ending, streaming
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.translate import chunks
+from latentheads.guide import Selected
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (

@@ -21,6 +21,7 @@ from latentheads.families.family import (
     Family,
 )
 from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]
@@ -116,7 +117,7 @@ class Autoregressive(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from latentheads.families.family import Family, Fused, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Cascaded"]
@@ -32,7 +31,7 @@ class Cascaded(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         hidden: int = 4,
         link: bool = False,
         scale: float = 1.0,

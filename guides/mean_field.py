@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadLogits
 from latentheads.effects import PlugIn, evaluation_mode
 from latentheads.families.family import Corrected, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["MeanField"]
@@ -40,7 +41,7 @@ class MeanField(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
@@ -81,10 +82,12 @@ class MeanField(Guide):
             else:
                 self.model.states(self.batch)
         nodes = plain.trace.nodes
-        self._plain = {key: nodes[site]["fn"].context.scores for site, key in self._keys.items()}
+        self._plain = {
+            block.key: nodes[site]["fn"].context.scores for site, block in self._blocks.items()
+        }
 
-    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
             self._read()
-        return super().posterior(block, replace(context, scores=self._plain[block], below=None))
+        return super().posterior(block, replace(context, scores=self._plain[block.key], below=None))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyro
-import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
@@ -25,7 +24,6 @@ __all__ = [
     "FromPrior",
     "Held",
     "PlugIn",
-    "Selected",
     "evaluation_mode",
     "plug_in_value",
     "tell_parameters",
@@ -73,35 +71,8 @@ class PlugIn(Messenger):
         if msg["infer"].get("unselected"):
             raise ValueError(
                 f"site {msg['name']!r}: which heads speak is its guide's to say; use the plug-in "
-                "network under latentheads.handlers.Selected(guide)"
+                "network under latentheads.guide.Selected(guide)"
             )
-
-
-class Selected(Messenger):
-    """Sets every selection of heads to the likeliest of its posterior: the same at every step.
-
-    Args:
-        guide: The guide; one without a selection changes nothing.
-        draws: Draw so many from the posterior instead, each for its part of a batch that holds
-            the same sentences so many times; 0: the likeliest.
-    """
-
-    def __init__(self, guide: Any, draws: int = 0) -> None:
-        super().__init__()
-        self.families = dict(getattr(guide, "selections", {}))
-        self.draws = draws
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
-            block = msg["name"].removesuffix(".selection").replace(".", "_")
-            if block in self.families:
-                msg["value"] = self._value(self.families[block](), msg["fn"].shape())
-                msg["infer"].pop("unselected", None)
-
-    def _value(self, law: Selection, shape: torch.Size) -> Tensor:
-        if not self.draws:
-            return law.mode.expand(shape)
-        return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)
 
 
 def unseen() -> Any:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, cast
 
+import torch
 from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
+from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
 from latentheads.effects import tell_parameters
 from latentheads.families.family import Dependence, Family, Gaussian, HeadScale, Moved
+from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.selection.laws import Selection
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "ModelGuide", "check_options"]
+__all__ = ["Guide", "ModelGuide", "Selected", "check_options"]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -46,6 +52,7 @@ class ModelGuide(GuideMessenger, nn.Module):
 
     Attributes:
         selections: The posterior of each block's selection.
+        options: What it was made with, besides the model: a run folder says it in these words.
         reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
             go of as soon as their KL is known; values are always there.
         passes: Passes of the network that one bound costs.
@@ -56,20 +63,28 @@ class ModelGuide(GuideMessenger, nn.Module):
     """
 
     trace: Any
+    options: dict[str, Any]
     reads_trace = False
     passes = 1
     tied_prior: str | None = None
 
-    def __init__(self, model: nn.Module) -> None:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Notes the options, so that no guide has to."""
+        self = super().__new__(cls)
+        self.__dict__["options"] = _bind_options(cls, args, kwargs)
+        return self
+
+    def __init__(self, model: HeadModel) -> None:
         nn.Module.__init__(self)
         GuideMessenger.__init__(self, model)
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
-        for module in getattr(model, "selecting", []):
-            if module.selector.law == "static":
+        for module in model.selecting:
+            selector = module.selector
+            if selector is None or selector.law == "static":
                 continue
             block, like = module.block, module.projection.weight
-            self.selections[block.key] = SelectionFamily(module.selector, block.chain, like)
+            self.selections[block.key] = SelectionFamily(selector, block.chain, like)
             self._selecting[block.site("selection")] = block.key
 
     @abstractmethod
@@ -110,15 +125,20 @@ class ModelGuide(GuideMessenger, nn.Module):
         super()._pyro_post_sample(msg)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> HeadModel:
         """The model that is read; not a submodule."""
-        return cast(tuple[Any], self._model)[0]
+        return cast(tuple[HeadModel], self._model)[0]
 
     @property
-    def batch(self) -> Any:
+    def batch(self) -> Batch:
         """The batch of this pass, the target included."""
         args, kwargs = self.args_kwargs
-        return args[0] if args else kwargs.get("batch")
+        return cast(Batch, args[0] if args else kwargs["batch"])
+
+    @property
+    def selection_families(self) -> list[SelectionFamily]:
+        """The posterior of the selection of every block that selects."""
+        return [cast(SelectionFamily, family) for family in self.selections.values()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""
@@ -152,13 +172,13 @@ class Guide(ModelGuide):
         model: A model that lists its latent ``blocks``.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: HeadModel) -> None:
         super().__init__(model)
         self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
-        self._keys = {block.site(): block.key for block in model.blocks}
-        for module in getattr(model, "drawn_outputs", []):
+        self._blocks = {block.site(): block for block in model.blocks}
+        for module in model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
-            self._keys[module.site] = module.block.key
+            self._blocks[module.site] = module.block
 
     @abstractmethod
     def family(self, block: Block) -> Family:
@@ -174,16 +194,17 @@ class Guide(ModelGuide):
         heads = module.block.heads
         return Gaussian(Moved(heads, module.size), HeadScale(heads, scale, learned=True))
 
-    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
         """Builds the posterior of a block's logits from what the block knows.
 
         It is asked for the outputs of n-gram heads too, where they are drawn.
 
         Args:
-            block: The block's key in ``self.families``.
-            context: Scores, logits below and mask, as the model sees them along this sample.
+            block: The block; its family stands at ``self.families[block.key]``.
+            context: Scores, logits below, mask, and the states of queries and keys, as the model
+                sees them along this sample.
         """
-        return self.families[block](context)
+        return self.families[block.key](context)
 
     def dependence(self, block: Block) -> Dependence:
         """That of the block's family."""
@@ -195,13 +216,51 @@ class Guide(ModelGuide):
             cast(Family, self.families[block.key]).keep(heads)
         else:
             del self.families[block.key]
-            self._keys = {site: key for site, key in self._keys.items() if key != block.key}
+            self._blocks = {site: b for site, b in self._blocks.items() if b.key != block.key}
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Answers with the family of the block, and with the prior elsewhere."""
-        block = self._keys.get(name)
+        block = self._blocks.get(name)
         if block is None:
             return prior
         if isinstance(prior, DeltaHeads):
             raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
         return self.posterior(block, prior.context)
+
+
+class Selected(Messenger):
+    """Sets every selection of heads to the likeliest of its posterior: the same at every step.
+
+    Args:
+        guide: The guide; one without a selection changes nothing.
+        draws: Draw so many from the posterior instead, each for its part of a batch that holds
+            the same sentences so many times; 0: the likeliest.
+    """
+
+    def __init__(self, guide: ModelGuide | None, draws: int = 0) -> None:
+        super().__init__()
+        self.families = nn.ModuleDict() if guide is None else guide.selections
+        self.draws = draws
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
+            block = msg["name"].removesuffix(".selection").replace(".", "_")
+            if block in self.families:
+                msg["value"] = self._value(self.families[block](), msg["fn"].shape())
+                msg["infer"].pop("unselected", None)
+
+    def _value(self, law: Selection, shape: torch.Size) -> Tensor:
+        if not self.draws:
+            return law.mode.expand(shape)
+        return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)
+
+
+def _bind_options(
+    kind: type[ModelGuide], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The options of a call by name; none where the call itself will be refused."""
+    try:
+        _, *options = signature(kind).bind(*args, **kwargs).arguments.items()
+    except (TypeError, ValueError):
+        return {}
+    return dict(options)

@@ -23,7 +23,7 @@ from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["Decoder", "DecodingState", "HeadModel"]
+__all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
 
 
 class HeadModel(nn.Module, ABC):
@@ -215,6 +215,21 @@ class DecodingState:
         if sentences is not None:
             self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
             self.task = None if self.task is None else self.task.select(sentences)
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """What a search asks of a model: to begin, and to go on token by token."""
+
+    @property
+    def density_dtype(self) -> torch.dtype:
+        """The type of log-probabilities."""
+
+    def begin(self, batch: Batch) -> Any:
+        """Prepares to decode a batch; what it gives is handed to every step."""
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        """Feeds further tokens and scores the vocabulary after each."""
 
 
 class Decoder(HeadModel):

@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.effects import Selected
 from latentheads.experiments.analysis.texts import Text
+from latentheads.guide import Selected
 from latentheads.names import CHAINS, Block
 from latentheads.reading import (
     Measures,

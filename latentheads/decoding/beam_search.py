@@ -17,7 +17,7 @@ from torch import Tensor
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.effects import PlugIn
 from latentheads.layers.numeric import full_precision
-from latentheads.model import Decoder
+from latentheads.model import Stepwise
 
 __all__ = ["Hypothesis", "beam_search", "greedy"]
 
@@ -36,7 +36,7 @@ class Hypothesis(NamedTuple):
     log_prob: float
 
 
-def greedy(model: Decoder, batch: Batch, limit: int | None = None) -> list[list[int]]:
+def greedy(model: Stepwise, batch: Batch, limit: int | None = None) -> list[list[int]]:
     """Decodes each sentence with the plug-in network, always taking the likeliest token.
 
     Args:
@@ -49,7 +49,7 @@ def greedy(model: Decoder, batch: Batch, limit: int | None = None) -> list[list[
 
 @torch.no_grad()
 def beam_search(
-    model: Decoder,
+    model: Stepwise,
     batch: Batch,
     beam: int = 5,
     length_penalty: float = 1.0,

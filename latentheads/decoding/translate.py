@@ -8,8 +8,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import Selected
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, Selected
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder
 

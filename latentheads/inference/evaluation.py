@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
-from latentheads.effects import Held, PlugIn, Selected, evaluation_mode
+from latentheads.effects import Held, PlugIn, evaluation_mode
 from latentheads.families.family import Point
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, Selected
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
 

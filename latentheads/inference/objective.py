@@ -17,6 +17,7 @@ from torch import Tensor
 
 from latentheads.distributions import HeadLogits
 from latentheads.effects import FromPrior
+from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.names import SENTENCES, TARGET
 
@@ -66,7 +67,7 @@ class Head_ELBO(Trace_ELBO):
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)
         reader = poutine.unwrap(guide)
-        looks_back = getattr(reader, "reads_trace", False)
+        looks_back = isinstance(reader, ModelGuide) and reader.reads_trace
         if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
         with _Settling(self._kl):

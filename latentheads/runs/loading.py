@@ -20,7 +20,8 @@ from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.files import read_json, read_yaml
 from latentheads.names import CHAINS
 from latentheads.pruning import remove_heads, settle_gates
-from latentheads.models import HeadModel, LanguageModel, Translation
+from latentheads.model import Decoder, HeadModel
+from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 
 __all__ = [
@@ -56,13 +57,13 @@ class Loaded:
     settings: Settings
     target: Vocabulary
     source: Vocabulary | None
-    model: HeadModel
+    model: Decoder
     guide: ModelGuide
     step: int
     heads: dict[str, list[int]] | None = None
 
 
-def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> HeadModel:
+def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
     """Makes the network with its priors, for the vocabularies of a corpus."""
     prior, network, smoothing = settings.prior, settings.network, settings.label_smoothing
     latent, types = settings.latent, len(target)
@@ -80,7 +81,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         "selector": settings.gates.gating(network.heads, chains)
         or settings.selecting.selector(network.heads, *tasks),
     }
-    model: HeadModel
+    model: Decoder
     if source is None:
         model = LanguageModel(types, prior, network, latent, **more)
     else:

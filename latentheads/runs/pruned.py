@@ -31,6 +31,11 @@ from latentheads.effects import PlugIn, Selected
 from latentheads.pruning import remove_heads
 from latentheads.metrics.translation import score
 from latentheads.models import HeadModel
+from latentheads.effects import PlugIn
+from latentheads.guide import Selected
+from latentheads.pruning import remove_heads
+from latentheads.metrics.translation import Protocol, score
+from latentheads.model import Decoder
 
 __all__ = ["TOKENS", "Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
@@ -52,7 +57,7 @@ class Pruned:
     """
 
     kept: dict[str, list[int]]
-    model: HeadModel
+    model: Decoder
     guide: ModelGuide
     valid: dict[str, Any] = field(default_factory=dict)
     test: dict[str, Any] = field(default_factory=dict)
@@ -111,7 +116,7 @@ def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> N
 
 def _seconds(found: Pruned, run: Loaded, parts: Sequence[Batch]) -> float:
     """Time to decode the references: the same work for all, whatever they would have written."""
-    model: HeadModel = found.model
+    model: Decoder = found.model
     beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in parts:

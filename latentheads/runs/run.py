@@ -42,12 +42,14 @@ from latentheads.corpora import Corpus, Part, batches, windows
 from latentheads.reading.divergence import divergence
 from latentheads.training.engine import Engine, Progress
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
-from latentheads.effects import Selected
+from latentheads.guide import Selected
 from latentheads.names import CHAINS
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.models import HeadModel
+from latentheads.metrics.translation import Protocol, Scores, score
+from latentheads.model import HeadModel
 
 __all__ = ["Run", "average", "make_accelerator"]
 

@@ -17,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import Held, Selected
+from latentheads.effects import Held
+from latentheads.guide import Selected
 from latentheads.guides import MeanField, Tied
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior

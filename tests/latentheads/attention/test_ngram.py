@@ -20,7 +20,7 @@ from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import Selected
+from latentheads.guide import Selected
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.mask import Reach
 from latentheads.models import LanguageModel, Translation, make_prior

@@ -340,7 +340,7 @@ def test_dropout_makes_no_bound(batch: Batch) -> None:
 
 
 class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
-    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
         mask = replace(context.mask, latent=torch.zeros_like(context.mask.latent))
         return super().posterior(block, replace(context, mask=mask))
 
@@ -455,7 +455,7 @@ class Astray(Guide):
     def family(self, block: Any) -> Family:
         return jiggle(copy.deepcopy(self.priors[block.key]), 0.03)
 
-    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
         law = super().posterior(block, context)
         every_other = odd(law.location)
         by_row = torch.where(context.mask.latent > 0, 0.2 * (1 - every_other), FAR * every_other)

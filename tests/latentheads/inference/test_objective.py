@@ -115,7 +115,7 @@ def test_nothing_is_copied_to_the_host(
 class Backward(Cascaded):
     """Looks back at a distribution in its trace."""
 
-    def posterior(self, block: str, context: HeadContext) -> Any:
+    def posterior(self, block: Block, context: HeadContext) -> Any:
         if block == "encoder_1_self":
             _ = self.trace.nodes["encoder.0.self.logits"]["fn"].location
         return super().posterior(block, context)

@@ -12,7 +12,7 @@ import torch
 from latentheads import Batch, Head_ELBO, PlugIn
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import Selected
+from latentheads.guide import Selected
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
