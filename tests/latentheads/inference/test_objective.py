@@ -116,7 +116,7 @@ class Backward(Cascaded):
     """Looks back at a distribution in its trace."""
 
     def posterior(self, block: Block, context: HeadContext) -> Any:
-        if block == "encoder_1_self":
+        if block.name == "encoder.1.self":
             _ = self.trace.nodes["encoder.0.self.logits"]["fn"].location
         return super().posterior(block, context)
 
