@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -20,6 +19,7 @@ from latentheads.effects import tell_parameters
 from latentheads.families.family import Dependence, Family, Gaussian, HeadScale, Moved
 from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.options import WithOptions
 from latentheads.selection.laws import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -39,7 +39,7 @@ def check_options(hidden: int, scale: float) -> None:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
-class ModelGuide(GuideMessenger, nn.Module):
+class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
     At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
@@ -52,7 +52,6 @@ class ModelGuide(GuideMessenger, nn.Module):
 
     Attributes:
         selections: The posterior of each block's selection.
-        options: What it was made with, besides the model: a run folder says it in these words.
         reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
             go of as soon as their KL is known; values are always there.
         passes: Passes of the network that one bound costs.
@@ -62,17 +61,11 @@ class ModelGuide(GuideMessenger, nn.Module):
         model: The model to read.
     """
 
+    no_options = ("model",)
     trace: Any
-    options: dict[str, Any]
     reads_trace = False
     passes = 1
     tied_prior: str | None = None
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Notes the options, so that no guide has to."""
-        self = super().__new__(cls)
-        self.__dict__["options"] = _bind_options(cls, args, kwargs)
-        return self
 
     def __init__(self, model: HeadModel) -> None:
         nn.Module.__init__(self)
@@ -253,14 +246,3 @@ class Selected(Messenger):
         if not self.draws:
             return law.mode.expand(shape)
         return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)
-
-
-def _bind_options(
-    kind: type[ModelGuide], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """The options of a call by name; none where the call itself will be refused."""
-    try:
-        _, *options = signature(kind).bind(*args, **kwargs).arguments.items()
-    except (TypeError, ValueError):
-        return {}
-    return dict(options)

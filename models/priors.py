@@ -19,6 +19,7 @@ from latentheads.families.family import (
     Scores,
 )
 from latentheads.names import Block
+from latentheads.options import WithOptions
 
 __all__ = [
     "PRIORS",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-class Prior(ABC):
+class Prior(WithOptions, ABC):
     """Makes the prior family of each block of a model."""
 
     deterministic = False
