@@ -1,21 +1,73 @@
-"""latentheads: attention heads as random variables, with priors and guides to swap."""
+"""latentheads: attention heads as random variables, with priors and guides to swap.
 
-from latentheads.batch import Batch
-from latentheads.distributions import HeadContext, HeadLogits
-from latentheads.effects import PlugIn
-from latentheads.inference.bound import Importance, Terms, importance, terms
-from latentheads.inference.objective import Head_ELBO
-from latentheads.names import Block
+What a notebook needs stands here: ``import latentheads as lh``. A name is loaded when it is first
+used, so that the import costs no more than torch and Pyro do.
+"""
 
-__all__ = [
-    "Batch",
-    "Block",
-    "HeadContext",
-    "HeadLogits",
-    "Head_ELBO",
-    "Importance",
-    "PlugIn",
-    "Terms",
-    "importance",
-    "terms",
-]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from latentheads import guides as guides
+    from latentheads import models as models
+    from latentheads import plot as plot
+    from latentheads.batch import Batch as Batch
+    from latentheads.distributions import HeadContext as HeadContext
+    from latentheads.distributions import HeadLogits as HeadLogits
+    from latentheads.effects import PlugIn as PlugIn
+    from latentheads.guide import Guide as Guide
+    from latentheads.guide import ModelGuide as ModelGuide
+    from latentheads.guide import Selected as Selected
+    from latentheads.inference.bound import Importance as Importance
+    from latentheads.inference.bound import Terms as Terms
+    from latentheads.inference.bound import importance as importance
+    from latentheads.inference.bound import terms as terms
+    from latentheads.inference.evaluation import Report as Report
+    from latentheads.inference.evaluation import evaluate as evaluate
+    from latentheads.inference.objective import Head_ELBO as Head_ELBO
+    from latentheads.model import Decoder as Decoder
+    from latentheads.model import HeadModel as HeadModel
+    from latentheads.names import Block as Block
+
+PLACES = {
+    "Batch": "batch",
+    "Block": "names",
+    "Decoder": "model",
+    "Guide": "guide",
+    "HeadContext": "distributions",
+    "HeadLogits": "distributions",
+    "HeadModel": "model",
+    "Head_ELBO": "inference.objective",
+    "Importance": "inference.bound",
+    "ModelGuide": "guide",
+    "PlugIn": "effects",
+    "Report": "inference.evaluation",
+    "Selected": "guide",
+    "Terms": "inference.bound",
+    "evaluate": "inference.evaluation",
+    "importance": "inference.bound",
+    "terms": "inference.bound",
+}
+"""The module of every public name."""
+FOLDERS = ("guides", "models", "plot")
+"""Sub-packages that are public as a whole."""
+
+__all__ = [*PLACES, *FOLDERS]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first asked for."""
+    if name in FOLDERS:
+        return import_module(f"{__name__}.{name}")
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

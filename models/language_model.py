@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.attention.block import GatePrior
 from latentheads.batch import Batch
+from latentheads.corpora import Corpus
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import mixer
 from latentheads.models.network import Embedding, Network
-from latentheads.models.priors import Prior
+from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS
 from latentheads.selection.selector import Choice, Selector
 
@@ -48,6 +50,7 @@ class LanguageModel(Decoder):
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
+        self.network, self.prior = sizes, prior
         if "encoder=" in sizes.mixers or sizes.ngram_context:
             raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
         if sizes.cutoffs and label_smoothing:
@@ -59,6 +62,30 @@ class LanguageModel(Decoder):
             return Layer(sizes, mixer(chain, depth, sizes, prior, self.latent, gate, selector))
 
         self.decoder = Stack(sizes, layer)
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        prior: str | Prior = "independent",
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+        **sizes: Any,
+    ) -> LanguageModel:
+        """Makes a model for the vocabulary of a corpus.
+
+        Args:
+            corpus: A corpus of one side.
+            prior: A prior, or its name.
+            latent: The chains whose heads are drawn; None for all.
+            label_smoothing: Of the likelihood while training.
+            **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
+        """
+        if corpus.source is not None:
+            raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
+        network = Network(**{"norm": "pre", **sizes})
+        law = make_prior(prior) if isinstance(prior, str) else prior
+        return cls(len(corpus.target), law, network, latent, label_smoothing=label_smoothing)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None

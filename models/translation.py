@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import GatePrior
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch, SentenceTasks
+from latentheads.corpora import Corpus
 from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
 from latentheads.model import Decoder, DecodingState
@@ -18,7 +20,7 @@ from latentheads.models.adapters import Adapters
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, attention, mixer
 from latentheads.models.network import Embedding, Network
-from latentheads.models.priors import Prior
+from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS, Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -70,6 +72,7 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
+        self.network, self.prior, self.adapters = sizes, prior, adapters
         width, heads = sizes.width, sizes.heads
         if sizes.cutoffs:
             raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
@@ -105,6 +108,33 @@ class Translation(Decoder):
             sizes,
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        prior: str | Prior = "independent",
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+        **sizes: Any,
+    ) -> Translation:
+        """Makes a model for the vocabularies of a corpus.
+
+        Args:
+            corpus: A parallel corpus.
+            prior: A prior, or its name.
+            latent: The chains whose heads are drawn; None for all.
+            label_smoothing: Of the likelihood while training.
+            **sizes: Those of :class:`latentheads.models.Network`.
+        """
+        if corpus.source is None:
+            raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
+        network = Network(**sizes)
+        if network.share == "all" and corpus.source is not corpus.target:
+            raise ValueError("share='all' needs one joint vocabulary of source and target")
+        types = len(corpus.source), len(corpus.target)
+        law = make_prior(prior) if isinstance(prior, str) else prior
+        return cls(*types, law, network, latent, label_smoothing=label_smoothing)
 
     def encode(
         self,

@@ -18,13 +18,18 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.corpora import batches as in_batches
 from latentheads.effects import Held, PlugIn, evaluation_mode
 from latentheads.families.family import Point
 from latentheads.guide import ModelGuide, Selected
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
 
-__all__ = ["Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+__all__ = ["TOKENS", "Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+
+TOKENS = 4096
+"""Tokens of a batch that is only evaluated."""
 
 
 @dataclass
@@ -118,7 +123,7 @@ def plug_in_log_likelihood(
 def evaluate(
     model: HeadModel,
     guide: ModelGuide,
-    parts: Iterable[Batch],
+    batches: Part | Iterable[Batch],
     samples: int = 1,
     seed: int = 0,
     truth: Sequence[float] | None = None,
@@ -128,12 +133,15 @@ def evaluate(
     Args:
         model: The model.
         guide: Its guide.
-        parts: Batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         samples: Draws K of the latents for every sentence; a network without noise is run once.
         seed: Of the noise; the same seed gives the same noise for the same batches.
         truth: Exact log p(y | x) of every sentence of the part in nats, by its place; NaN where it
-            is not known.
+            is not known. A part says its own.
     """
+    if isinstance(batches, Part):
+        truth = batches.truth if truth is None else truth
+        batches = in_batches(batches, TOKENS)
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     device = next(model.parameters()).device
@@ -146,7 +154,7 @@ def evaluate(
     tasks = _Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
-        for batch in parts:
+        for batch in batches:
             here = batch.to(device)
             once = _drawn(model, guide, here, held[0])
             further = [] if _fixed(model, once) else held[1:]
