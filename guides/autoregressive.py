@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
-from latentheads.families.family import (
+from latentheads.families import (
     LEAK,
     CholeskyFactor,
     Corrected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentheads.families.family import Family, Fused, Gaussian, HeadScale
+from latentheads.families import Family, Fused, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block

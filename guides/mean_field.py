@@ -12,7 +12,7 @@ from torch import Tensor
 from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadLogits
 from latentheads.effects import PlugIn, evaluation_mode
-from latentheads.families.family import Corrected, Family, Gaussian, HeadScale
+from latentheads.families import Corrected, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block

@@ -16,7 +16,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
 from latentheads.effects import tell_parameters
-from latentheads.families.family import Dependence, Family, Gaussian, HeadScale, Moved
+from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions

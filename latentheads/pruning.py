@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.families.family import Dependence
+from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS, chain_of

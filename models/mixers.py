@@ -12,7 +12,8 @@ from torch import Tensor
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import GatePrior
-from latentheads.attention.latent import Cache, LatentAttention
+from latentheads.attention.cache import Cache
+from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, Recent
 from latentheads.mask import Reach
 from latentheads.models.mixing import heads_below

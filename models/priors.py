@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
-from latentheads.families.family import (
+from latentheads.families import (
     Below,
     CholeskyFactor,
     Correlated,

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
-from latentheads.attention.latent import LatentAttention, MultiHeadAttention
+from latentheads.attention.latent import LatentAttention
+from latentheads.attention.projections import MultiHeadAttention
 from latentheads.batch import EOS
-from latentheads.families.family import Point, Scores
+from latentheads.families import Point, Scores
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
 from latentheads.mask import Mask, Reach, causal

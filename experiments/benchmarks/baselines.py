@@ -18,7 +18,7 @@ from latentheads import Batch, Head_ELBO
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import EOS, SPECIALS
 from latentheads.experiments.benchmarks.by_hand import ByHand, take_weights
-from latentheads.families.family import Family
+from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES

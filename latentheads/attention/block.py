@@ -15,7 +15,7 @@ from pyro.distributions import Distribution
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
-from latentheads.families.family import Family
+from latentheads.families import Family
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 

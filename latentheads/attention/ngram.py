@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from latentheads.attention.band import Band
 from latentheads.attention.block import GatePrior, HeadBlock, Kept, aligned, last_of, pick, taken
 from latentheads.distributions import HeadContext
-from latentheads.families.family import Family
+from latentheads.families import Family
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import Reach
 from latentheads.names import Block

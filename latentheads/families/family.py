@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from latentheads.distributions import (
     CholeskyHeads,
@@ -18,39 +14,13 @@ from latentheads.distributions import (
     HeadLogits,
     NormalHeads,
 )
-from latentheads.families.fusion import LEAK, Fusion
-from latentheads.names import Block
+from latentheads.families.location import (
+    Dependence,
+    Location,
+)
+from latentheads.families.scale import CholeskyFactor, HeadScale
 
-__all__ = [
-    "LEAK",
-    "Below",
-    "CholeskyFactor",
-    "Corrected",
-    "Correlated",
-    "Dependence",
-    "Family",
-    "Fused",
-    "Fusion",
-    "Gaussian",
-    "HeadScale",
-    "Location",
-    "Moved",
-    "Point",
-    "Released",
-    "Scores",
-]
-
-
-class Dependence(NamedTuple):
-    """What the law of one head may depend on, beside its own scores.
-
-    Attributes:
-        mixes: On other heads, in its block or below.
-        climbs: On the logits below.
-    """
-
-    mixes: bool = True
-    climbs: bool = True
+__all__ = ["Correlated", "Family", "Gaussian", "Point"]
 
 
 class Family(nn.Module, ABC):
@@ -67,178 +37,6 @@ class Family(nn.Module, ABC):
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadLogits:
         """Builds the distribution of the logits of all heads."""
-
-
-class Location(nn.Module, ABC):
-    """The rule for the mean of a block's logits: the scores ``c`` plus a shift.
-
-    Attributes:
-        dependence: What the mean of one head depends on.
-    """
-
-    dependence = Dependence()
-
-    def keep(self, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads; asked only of a location that does not mix them."""
-
-    @abstractmethod
-    def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
-        """Computes what is added to the scores; None for nothing."""
-
-    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
-        """The shift, and its squares summed over the heads of every pair where that is cheap."""
-        return self.shift(context), None
-
-    def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
-        """Computes the mean."""
-        shift = self.shift(context)
-        return context.scores if shift is None else context.scores + shift
-
-
-class Scores(Location):
-    """``mu = c``: what the network computes without noise."""
-
-    dependence = Dependence(mixes=False, climbs=False)
-
-    def shift(self, context: HeadContext) -> None:
-        """Adds nothing."""
-        return None
-
-
-class Below(Location):
-    """``mu = c + below``: RealFormer's residual."""
-
-    dependence = Dependence(mixes=False)
-
-    def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the logits below, where there are any."""
-        return context.below
-
-
-class Fused(Location):
-    """``mu = c + sigma(below)``, eq. 4 of the paper.
-
-    Args:
-        block: The block; the first of a chain has nothing below and no parameters.
-        hidden: Hidden units of the fusion for each head, the paper's alpha.
-        link: Whether sigma has the residual link of App. A, ``sigma(z) = z + MLP(z)``.
-        zero: Start the fusion at zero.
-    """
-
-    def __init__(
-        self, block: Block, hidden: int = 4, link: bool = True, zero: bool = False
-    ) -> None:
-        super().__init__()
-        self.link = link
-        self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
-
-    def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the fused logits below, where there are any."""
-        return self.measured(context)[0]
-
-    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
-        """Adds the fused logits below, and knows their squares."""
-        if self.fusion is None or context.below is None:
-            return None, None
-        return self.fusion.measured(context.below, self.link)
-
-
-class Released(Location):
-    """``mu = c + below + sigma(c + below)``: what the authors' code computes.
-
-    Args:
-        block: The block. The released code also gives the first block of a chain a fusion that is
-            never used; here it has none.
-    """
-
-    def __init__(self, block: Block) -> None:
-        super().__init__()
-        self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
-
-    def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the logits below and the fused sum."""
-        if self.fusion is None or context.below is None:
-            return None
-        return context.below + self.fusion(context.scores + context.below)
-
-
-class Corrected(Location):
-    """``mu = c + MLP(c)`` over the heads of a pair; starts at the scores.
-
-    Args:
-        heads: Number of heads H.
-        hidden: Hidden units for each head.
-    """
-
-    dependence = Dependence(climbs=False)
-
-    def __init__(self, heads: int, hidden: int) -> None:
-        super().__init__()
-        self.fusion = Fusion(heads, hidden, zero=True)
-
-    def shift(self, context: HeadContext) -> Tensor:
-        """Corrects the scores."""
-        return self.fusion(context.scores)
-
-    def measured(self, context: HeadContext) -> tuple[Tensor, Tensor]:
-        """Corrects the scores, and knows the squares of the correction."""
-        return self.fusion.measured(context.scores)
-
-
-class Moved(Location):
-    r""":math:`\mu = c + a \odot c + b`: what n-gram heads say, each coordinate moved; starts at c.
-
-    Args:
-        heads: Number of heads H.
-        size: Width of what a head says.
-    """
-
-    dependence = Dependence(mixes=False, climbs=False)
-
-    def __init__(self, heads: int, size: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.zeros(heads, 1, size))
-        self.bias = nn.Parameter(torch.zeros(heads, 1, size))
-
-    def shift(self, context: HeadContext) -> Tensor:
-        """Stretches and shifts every coordinate."""
-        return context.scores * self.gain + self.bias
-
-    @torch.no_grad()
-    def keep(self, heads: Sequence[int]) -> None:
-        """Forgets the numbers of other heads."""
-        self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))
-
-
-class HeadScale(nn.Module):
-    """The standard deviation of a block's logits: a constant, or one learned number a head.
-
-    Attributes:
-        warmth: A factor that training may let grow from 0 to 1; 1 for every reported figure.
-
-    Args:
-        heads: Number of heads H.
-        value: The constant, or where learning starts.
-        learned: Whether to learn it.
-    """
-
-    def __init__(self, heads: int, value: float = 1.0, learned: bool = False) -> None:
-        super().__init__()
-        if not 0 < value < math.inf:
-            raise ValueError(f"scale must be positive and finite, got {value}")
-        self.value = value
-        self.warmth = 1.0
-        self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None
-
-    def forward(self) -> float | Tensor:
-        """Returns a number, or a tensor ``head 1 1``."""
-        return self.warmth * (self.value if self.log is None else self.log.exp())
-
-    @torch.no_grad()
-    def keep(self, heads: Sequence[int]) -> None:
-        """Forgets the numbers of other heads."""
-        if self.log is not None:
-            self.log = nn.Parameter(self.log[list(heads)])
 
 
 class Gaussian(Family):
@@ -281,27 +79,6 @@ class Point(Family):
     def forward(self, context: HeadContext) -> DeltaHeads:
         """Builds the point mass at the location."""
         return DeltaHeads(self.location(context), context)
-
-
-class CholeskyFactor(nn.Module):
-    """A lower triangular matrix over heads with a positive diagonal.
-
-    Args:
-        heads: Number of heads H.
-        scale: The diagonal, where learning starts.
-        learned_scale: Whether to learn the diagonal too.
-    """
-
-    def __init__(self, heads: int, scale: float = 1.0, learned_scale: bool = True) -> None:
-        super().__init__()
-        self.below_diagonal = nn.Parameter(torch.zeros(heads, heads))
-        self.scale = HeadScale(heads, scale, learned_scale)
-
-    def forward(self) -> Float[Tensor, "head head"]:
-        """Assembles the matrix."""
-        strict = self.below_diagonal.tril(-1)
-        diagonal = torch.as_tensor(self.scale(), device=strict.device, dtype=strict.dtype)
-        return strict + diagonal.reshape(-1).expand(strict.shape[0]).diag()
 
 
 class Correlated(Family):

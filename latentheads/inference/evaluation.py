@@ -21,7 +21,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import Held, PlugIn, evaluation_mode
-from latentheads.families.family import Point
+from latentheads.families import Point
 from latentheads.guide import ModelGuide, Selected
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update
-from latentheads.families.family import HeadScale
+from latentheads.families import HeadScale
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.objective import Head_ELBO

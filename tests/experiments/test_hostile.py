@@ -22,7 +22,7 @@ from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
 from latentheads.guides import Guide
-from latentheads.families.family import Gaussian, HeadScale, Scores
+from latentheads.families import Gaussian, HeadScale, Scores
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):

@@ -88,7 +88,7 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
 
 GUIDE = """
 from latentheads.guides import Guide
-from latentheads.families.family import Gaussian, HeadScale, Scores
+from latentheads.families import Gaussian, HeadScale, Scores
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5):

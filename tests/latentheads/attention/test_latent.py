@@ -9,8 +9,10 @@ from pyro import poutine
 from torch import nn
 
 from latentheads import Block
-from latentheads.attention.latent import Cache, LatentAttention, MultiHeadAttention
-from latentheads.families.family import Gaussian, HeadScale, Point, Scores
+from latentheads.attention.cache import Cache
+from latentheads.attention.latent import LatentAttention
+from latentheads.attention.projections import MultiHeadAttention
+from latentheads.families import Gaussian, HeadScale, Point, Scores
 from latentheads.mask import Mask, causal
 from tests.tiny import HEADS, bernoulli_gate, jiggle
 

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads import Batch, HeadContext, PlugIn
-from latentheads.attention.latent import Cache
+from latentheads.attention.cache import Cache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior

@@ -11,7 +11,7 @@ from torch.distributions import kl_divergence
 
 from latentheads import Block
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
-from latentheads.families.family import (
+from latentheads.families import (
     Below,
     CholeskyFactor,
     Corrected,

@@ -18,7 +18,7 @@ from torch import Tensor
 from latentheads import Batch, HeadContext, Importance, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadLogits
-from latentheads.families.family import Family, Point, Scores
+from latentheads.families import Family, Point, Scores
 from latentheads.guides import Guide, Tied
 from latentheads.inference.bound import traces
 from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle

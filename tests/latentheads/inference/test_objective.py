@@ -13,7 +13,7 @@ from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, terms
-from latentheads.families.family import (
+from latentheads.families import (
     CholeskyFactor,
     Correlated,
     Family,

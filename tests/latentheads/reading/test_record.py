@@ -14,7 +14,7 @@ from latentheads import Batch, Block, PlugIn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
-from latentheads.families.family import Point, Scores
+from latentheads.families import Point, Scores
 from latentheads.mask import Mask, causal
 from latentheads.reading import Recording, labelled, readings
 from tests.tiny import HEADS, KINDS, attach, bernoulli_gate, build, padded, small_batch
