@@ -16,7 +16,7 @@ from jsonargparse import Namespace
 import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.analysis.figures import draw
-from latentheads.experiments.analysis.portraits import Portrait, portray
+from latentheads.experiments.analysis.head_reports import HeadReport, portray
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import caption, head_table, notes, summary, table
 from latentheads.experiments.analysis.texts import Text, texts
@@ -103,16 +103,16 @@ def _check(options: Namespace) -> None:
 
 
 def write(
-    texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespace, out: Path
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    rows = [summary(*pair) for pair in zip(texts, portraits, strict=True)]
-    said = table(rows, notes(texts, portraits, options))
-    (out / "analysis.json").write_text(to_json(texts, portraits, options), encoding="utf-8")
+    rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
+    said = table(rows, notes(texts, head_reports, options))
+    (out / "analysis.json").write_text(to_json(texts, head_reports, options), encoding="utf-8")
     (out / "table.md").write_text(said, encoding="utf-8")
     pd.DataFrame(rows).to_csv(out / "table.csv", index=False, float_format=DIGITS)
-    head_table(texts, portraits).to_csv(out / "heads.csv", index=False, float_format=DIGITS)
-    draw(portraits, caption(texts, options), out)
+    head_table(texts, head_reports).to_csv(out / "heads.csv", index=False, float_format=DIGITS)
+    draw(head_reports, caption(texts, options), out)
     return said
 
 

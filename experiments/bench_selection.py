@@ -23,11 +23,11 @@ from torch import Tensor
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, PlugIn
-from latentheads.effects import Held
+from latentheads.effects import SharedDraws
 from latentheads.experiments.bench import Parser, quartiles
 from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
-from latentheads.guide import Selected
+from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 from latentheads.selection.selector import Law, Selector
@@ -91,7 +91,7 @@ def _forward(
         values[module.block.site("selection")] = family().mode.detach().requires_grad_()
 
     def run() -> Tensor:
-        chosen = Held(values) if name == "masked" else Selected(guide)
+        chosen = SharedDraws(values) if name == "masked" else WithSelection(guide)
         with PlugIn(), chosen:
             law_of_tokens = model.likelihood(model.states(batch), batch)
         total: Tensor = law_of_tokens.log_prob(batch.scored).sum()

@@ -20,10 +20,10 @@ from latentheads.experiments.cli.comparison import (
     cell,
     check_words,
     extend,
-    lawless,
     run_all,
     run_folder,
     summarise,
+    without_law_options,
     write_tables,
 )
 from latentheads.experiments.cli.errors import ending
@@ -70,7 +70,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _, options = read_settings(lawless(words), "compare.py", DESCRIPTION, extend)
+    _, options = read_settings(without_law_options(words), "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     kept = f"finished runs are in {out}"

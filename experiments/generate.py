@@ -21,7 +21,7 @@ from latentheads.decoding.sampling import sample_text
 from latentheads.experiments.cli.errors import ending, streaming
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.translate import chunks
-from latentheads.guide import Selected
+from latentheads.guide import WithSelection
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
@@ -180,7 +180,7 @@ def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterat
     given = encode(run.target, prompt, running)
     begun = decode(run.target, given)
     for start in range(0, number, TOGETHER):
-        with Selected(run.guide):
+        with WithSelection(run.guide):
             texts = sampler([given] * min(TOGETHER, number - start))
         for found in texts:
             if not running and found[-1] == EOS:

@@ -26,7 +26,7 @@ from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.names import CHAINS, chain_of
 from latentheads.plot.pictures import draw_pruning
-from latentheads.pruning import every_head, most_important, settle_gates
+from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
 from latentheads.runs.pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = make_corpus(run.settings.data, tell=print, keep=False)
         check_vocabulary(run, corpus)
         out = _folder(options)
-        laws = settle_gates(run.model, run.guide)
+        laws = fold_gates(run.model, run.guide)
         if run.model.selecting:
             raise ValueError(
                 f"{run.path} selects its heads for every task: no candidate can be removed"

@@ -18,9 +18,9 @@ from latentheads.experiments.cli.comparison import (
     COLUMNS,
     cell,
     check_words,
-    lawless,
     run_all,
     summarise,
+    without_law_options,
     write_tables,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
@@ -91,7 +91,7 @@ def numbers(text: str, width: int) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(lawless(words), "sweep.py", DESCRIPTION, extend)
+    settings, options = read_settings(without_law_options(words), "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
     kept = f"finished runs are in {out}"

@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
+from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
 from latentheads.families import (
     LEAK,
     CholeskyFactor,
-    Corrected,
     Correlated,
     Dependence,
     Family,
+    OwnMLP,
 )
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
@@ -92,7 +92,7 @@ class NonLinear(Family):
         """All heads of the block."""
         return Dependence(climbs=False)
 
-    def forward(self, context: HeadContext) -> HeadLogits:
+    def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution around the scores."""
         return self.law(context.scores, context, partial(self.conditioner, context.scores))
 
@@ -130,5 +130,5 @@ class Autoregressive(Guide):
         """Linear or not, around the corrected scores."""
         if self.form == "cholesky":
             factor = CholeskyFactor(block.heads, self.scale)
-            return Correlated(Corrected(block.heads, self.hidden), factor)
+            return Correlated(OwnMLP(block.heads, self.hidden), factor)
         return NonLinear(block.heads, self.hidden, self.scale, self.form)

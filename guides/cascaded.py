@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentheads.families import Family, Fused, Gaussian, HeadScale
+from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -44,5 +44,5 @@ class Cascaded(Guide):
 
     def family(self, block: Block) -> Family:
         """Scores plus fused logits below, with its own scale."""
-        location = Fused(block, self.hidden, self.link, zero=True)
+        location = Cascade(block, self.hidden, self.link, zero=True)
         return Gaussian(location, HeadScale(block.heads, self.scale, self.learned_scale))

@@ -10,9 +10,9 @@ from pyro import poutine
 from torch import Tensor
 
 from latentheads.attention.block import unwatched
-from latentheads.distributions import HeadContext, HeadLogits
+from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.effects import PlugIn, evaluation_mode
-from latentheads.families import Corrected, Family, Gaussian, HeadScale
+from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -53,7 +53,7 @@ class MeanField(Guide):
     def family(self, block: Block) -> Family:
         """Corrected scores of the pass without noise, with its own scale."""
         scale = HeadScale(block.heads, self.scale, self.learned_scale)
-        return Gaussian(Corrected(block.heads, self.hidden), scale)
+        return Gaussian(OwnMLP(block.heads, self.hidden), scale)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs both passes in float32."""
@@ -86,7 +86,7 @@ class MeanField(Guide):
             block.key: nodes[site]["fn"].context.scores for site, block in self._blocks.items()
         }
 
-    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
             self._read()

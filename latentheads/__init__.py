@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from latentheads import plot as plot
     from latentheads.batch import Batch as Batch
     from latentheads.distributions import HeadContext as HeadContext
-    from latentheads.distributions import HeadLogits as HeadLogits
+    from latentheads.distributions import HeadVariable as HeadVariable
     from latentheads.effects import PlugIn as PlugIn
     from latentheads.guide import Guide as Guide
     from latentheads.guide import ModelGuide as ModelGuide
-    from latentheads.guide import Selected as Selected
+    from latentheads.guide import WithSelection as WithSelection
     from latentheads.inference.bound import Importance as Importance
     from latentheads.inference.bound import Terms as Terms
     from latentheads.inference.bound import importance as importance
@@ -37,14 +37,14 @@ PLACES = {
     "Decoder": "model",
     "Guide": "guide",
     "HeadContext": "distributions",
-    "HeadLogits": "distributions",
+    "HeadVariable": "distributions",
     "HeadModel": "model",
     "Head_ELBO": "inference.objective",
     "Importance": "inference.bound",
     "ModelGuide": "guide",
     "PlugIn": "effects",
     "Report": "inference.evaluation",
-    "Selected": "guide",
+    "WithSelection": "guide",
     "Terms": "inference.bound",
     "evaluate": "inference.evaluation",
     "importance": "inference.bound",

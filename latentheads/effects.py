@@ -16,24 +16,24 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from latentheads.distributions import HeadLogits
+from latentheads.distributions import HeadVariable
 from latentheads.names import SENTENCES, TARGET
 from latentheads.selection.laws import Selection
 
 __all__ = [
     "FromPrior",
-    "Held",
     "PlugIn",
+    "SharedDraws",
     "evaluation_mode",
+    "hidden_from_tracers",
     "plug_in_value",
-    "tell_parameters",
-    "unseen",
+    "register_parameters",
 ]
 
 
 def plug_in_value(law: Any) -> Tensor:
     """The value a plug-in network uses: the location of logits, the likelier value of a gate."""
-    if isinstance(law, HeadLogits):
+    if isinstance(law, HeadVariable):
         return law.location
     if isinstance(law, Selection):
         return law.mode
@@ -71,16 +71,16 @@ class PlugIn(Messenger):
         if msg["infer"].get("unselected"):
             raise ValueError(
                 f"site {msg['name']!r}: which heads speak is its guide's to say; use the plug-in "
-                "network under latentheads.guide.Selected(guide)"
+                "network under latentheads.guide.WithSelection(guide)"
             )
 
 
-def unseen() -> Any:
+def hidden_from_tracers() -> Any:
     """Hides a pass from whoever traces around it; a selection can still be set from outside."""
     return poutine.block(hide_fn=lambda site: not isinstance(site["fn"], Selection))
 
 
-class Held(Messenger):
+class SharedDraws(Messenger):
     """Draws what all sentences share once and gives it back in all further passes.
 
     Args:
@@ -106,7 +106,7 @@ class FromPrior(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         law, proposed = msg["fn"], msg["value"]
-        if isinstance(law, HeadLogits) and proposed is not None and not msg["is_observed"]:
+        if isinstance(law, HeadVariable) and proposed is not None and not msg["is_observed"]:
             msg["value"] = law.complete(proposed)
 
 
@@ -123,7 +123,7 @@ class _Itself:
         return _Itself, ()
 
 
-def tell_parameters(name: str, module: nn.Module) -> None:
+def register_parameters(name: str, module: nn.Module) -> None:
     """Tells Pyro of a module's parameters, without its global parameter store.
 
     ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` takes gradients

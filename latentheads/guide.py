@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
-from latentheads.distributions import DeltaHeads, HeadContext, HeadLogits
-from latentheads.effects import tell_parameters
-from latentheads.families import Dependence, Family, Gaussian, HeadScale, Moved
+from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
+from latentheads.effects import register_parameters
+from latentheads.families import Affine, Dependence, Family, Gaussian, HeadScale
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
 from latentheads.selection.laws import Selection
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "ModelGuide", "Selected", "check_options"]
+__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options"]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -91,7 +91,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """What the posterior of one head of a block depends on: anything, if nobody says."""
         return Dependence()
 
-    def keep(self, block: Block, heads: Sequence[int]) -> None:
+    def prune(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads of a block, which the model no longer draws."""
 
     def settle(self, block: Block) -> None:
@@ -107,13 +107,13 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             return
         super()._pyro_sample(msg)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
-        heads = isinstance(prior, HeadLogits) and isinstance(posterior, HeadLogits)
+        heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
         if heads and posterior is not prior:
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
         prior = msg["infer"].get("prior")
-        if isinstance(prior, HeadLogits) and not isinstance(msg["fn"], HeadLogits):
+        if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
             msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
         super()._pyro_post_sample(msg)
 
@@ -139,7 +139,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         try:
             self.prepare()
             with self:
-                tell_parameters("guide", self)
+                register_parameters("guide", self)
                 self.model(*args, **kwargs)
         finally:
             del self.args_kwargs
@@ -185,9 +185,9 @@ class Guide(ModelGuide):
         """
         scale = getattr(getattr(module.prior, "scale", None), "value", 1.0)
         heads = module.block.heads
-        return Gaussian(Moved(heads, module.size), HeadScale(heads, scale, learned=True))
+        return Gaussian(Affine(heads, module.size), HeadScale(heads, scale, learned=True))
 
-    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Builds the posterior of a block's logits from what the block knows.
 
         It is asked for the outputs of n-gram heads too, where they are drawn.
@@ -203,10 +203,10 @@ class Guide(ModelGuide):
         """That of the block's family."""
         return cast(Family, self.families[block.key]).dependence
 
-    def keep(self, block: Block, heads: Sequence[int]) -> None:
+    def prune(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads, and a block without heads."""
         if heads:
-            cast(Family, self.families[block.key]).keep(heads)
+            cast(Family, self.families[block.key]).prune(heads)
         else:
             del self.families[block.key]
             self._blocks = {site: b for site, b in self._blocks.items() if b.key != block.key}
@@ -221,7 +221,7 @@ class Guide(ModelGuide):
         return self.posterior(block, prior.context)
 
 
-class Selected(Messenger):
+class WithSelection(Messenger):
     """Sets every selection of heads to the likeliest of its posterior: the same at every step.
 
     Args:

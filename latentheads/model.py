@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention.block import HeadBlock, Kept
+from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.distributions import SmoothedTokens, Tokens
-from latentheads.effects import tell_parameters
+from latentheads.effects import register_parameters
 from latentheads.layers.output import Output
 from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block
@@ -138,7 +138,7 @@ class HeadModel(nn.Module, ABC):
             batch: The sentences.
             observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
         """
-        tell_parameters("model", self)
+        register_parameters("model", self)
         choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
             law = self.likelihood(self._differing(batch, choices), batch)
@@ -176,7 +176,7 @@ class _Cached(Protocol):
 
     block: Block
 
-    def cache(self) -> Kept: ...
+    def cache(self) -> BlockCache: ...
 
 
 @dataclass
@@ -187,7 +187,7 @@ class DecodingState:
     drawn once, at the beginning.
     """
 
-    caches: dict[str, Kept] = field(default_factory=dict)
+    caches: dict[str, BlockCache] = field(default_factory=dict)
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None

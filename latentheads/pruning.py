@@ -33,7 +33,7 @@ from latentheads.names import CHAINS, chain_of
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.hard_gates import Gating
 
-__all__ = ["every_head", "most_important", "remove_heads", "settle_gates"]
+__all__ = ["every_head", "fold_gates", "most_important", "remove_heads"]
 
 ALONE = Dependence(mixes=False, climbs=False)
 
@@ -100,12 +100,12 @@ def remove_heads(
         for module, drawn in zip(chain, _drawn(chain, speaking, guide), strict=True):
             block = module.block
             if guide is not None and module.prior is not None and len(drawn) < block.heads:
-                guide.keep(block, drawn)
-            module.keep(drawn, speaking[block.name])
+                guide.prune(block, drawn)
+            module.prune(drawn, speaking[block.name])
 
 
 @torch.no_grad()
-def settle_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
+def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
     """Replaces every gate by its value at test time, for good: the outputs are the same.
 
     Args:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import GatePrior
-from latentheads.attention.cache import Cache
+from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
-from latentheads.attention.ngram import NGram, Recent
+from latentheads.attention.ngram import NGram, NGramCache
 from latentheads.mask import Reach
 from latentheads.models.mixing import heads_below
 from latentheads.models.network import Network
@@ -51,7 +51,7 @@ class Mixer(Protocol):
             choice: The selected heads of a block that selects.
         """
 
-    def cache(self) -> Cache | Recent:
+    def cache(self) -> AttentionCache | NGramCache:
         """An empty cache for decoding token by token."""
 
 
@@ -72,7 +72,7 @@ class SelfAttention(LatentAttention):
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
         below: Tensor | None,
-        cache: Cache | None = None,
+        cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits below that stand in a band are 0 elsewhere."""
@@ -104,7 +104,7 @@ class LocalAttention(LatentAttention):
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
         below: Tensor | None,
-        cache: Cache | None = None,
+        cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends to the window."""
@@ -114,9 +114,9 @@ class LocalAttention(LatentAttention):
             below = self.band.of_keys(below, reach.start)
         return self(x, None, self.band.mask(reach), below, cache, choice)
 
-    def cache(self) -> Cache:
+    def cache(self) -> AttentionCache:
         """Keeps the keys and values of the last n - 1 positions."""
-        return Cache(last=self.band.before)
+        return AttentionCache(last=self.band.before)
 
 
 def mixer(

@@ -17,7 +17,7 @@ from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.batch import EOS
-from latentheads.families import Point, Scores
+from latentheads.families import Plain, Point
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
 from latentheads.mask import Mask, Reach, causal
@@ -59,7 +59,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Plain()))
     ours = jiggle(Layer(sizes(norm=norm), own), 0.2)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -80,8 +80,8 @@ def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Scores()))
-    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Plain()))
+    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Plain()))
     ours = jiggle(Layer(sizes(norm=norm), own, cross), 0.2)
     theirs = nn.TransformerDecoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"

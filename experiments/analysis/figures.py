@@ -18,7 +18,7 @@ import torch
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from latentheads.experiments.analysis.portraits import Portrait, pair_mean
+from latentheads.experiments.analysis.head_reports import HeadReport, pair_mean
 from latentheads.experiments.analysis.tables import gaps
 from latentheads.names import CHAINS, Block
 from latentheads.plot.pictures import largest
@@ -42,27 +42,27 @@ QUANTITIES = {
 KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
 
 
-def draw(portraits: Sequence[Portrait], title: str, out: Path) -> None:
+def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
     """Draws every figure."""
-    top = largest(m for each in portraits for m in each.divergence.summed.values())
-    for portrait in portraits:
-        name = portrait.name.strip("/").replace("/", "-")
-        draw_pairs(portrait, top, title, out / f"divergence-{name}.png")
-    draw_averages(portraits, title, out / "divergence.png")
-    draw_maps(portraits, title, out / "heads.png")
-    draw_roles(portraits, "\n".join([title, *gaps(portraits)]), out / "roles.png")
+    top = largest(m for each in head_reports for m in each.divergence.summed.values())
+    for head_report in head_reports:
+        name = head_report.name.strip("/").replace("/", "-")
+        draw_pairs(head_report, top, title, out / f"divergence-{name}.png")
+    draw_averages(head_reports, title, out / "divergence.png")
+    draw_maps(head_reports, title, out / "heads.png")
+    draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]), out / "roles.png")
 
 
-def draw_pairs(portrait: Portrait, top: float, title: str, path: Path) -> None:
+def draw_pairs(head_report: HeadReport, top: float, title: str, path: Path) -> None:
     """Draws the divergence between the heads of every block, a panel a layer, a row a chain.
 
     Args:
-        portrait: Of the run.
+        head_report: Of the run.
         top: End of the colour scale.
         title: What was read.
         path: Where to write.
     """
-    lines = [part for chain in portrait.chains for part in _cut(portrait.chain(chain))]
+    lines = [part for chain in head_report.chains for part in _cut(head_report.chain(chain))]
     columns = max(map(len, lines))
     figure, axes = plt.subplots(
         len(lines),
@@ -79,12 +79,12 @@ def draw_pairs(portrait: Portrait, top: float, title: str, path: Path) -> None:
         for axis in row:
             axis.set_axis_off()
         for axis, block in zip(row, blocks):
-            image = _pairs(axis, portrait.divergence, block, top)
+            image = _pairs(axis, head_report.divergence, block, top)
             axis.set_xlabel("head", fontsize=8)
         row[0].set_ylabel(f"{blocks[0].chain}\nhead", fontsize=9)
     for axis in axes[:-1].flat:
         axis.set_xlabel("")
-    _title(figure, f"{portrait.name}: {_averages(portrait)}\n{title}")
+    _title(figure, f"{head_report.name}: {_averages(head_report)}\n{title}")
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
     bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
     bar.ax.tick_params(labelsize=8)
@@ -103,9 +103,9 @@ def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
     return image
 
 
-def _averages(portrait: Portrait) -> str:
+def _averages(head_report: HeadReport) -> str:
     """The one number, and the same a query."""
-    summed, each = portrait.divergence.average(), portrait.normalised.average()
+    summed, each = head_report.divergence.average(), head_report.normalised.average()
     return f"average JSD {_number(summed)} nats a sentence, {_number(each, 3)} a query"
 
 
@@ -122,9 +122,9 @@ def _ticks(number: int) -> range:
     return range(0, number, 1 if number <= 8 else max(4, number // 8))
 
 
-def draw_averages(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+def draw_averages(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
     """Draws the average divergence of every layer, a line a run: summed above, a query below."""
-    chains = _chains(portraits)
+    chains = _chains(head_reports)
     figure, axes = plt.subplots(
         2,
         len(chains),
@@ -134,11 +134,11 @@ def draw_averages(portraits: Sequence[Portrait], title: str, path: Path) -> None
         sharey="row",
         layout="constrained",
     )
-    for place, portrait in enumerate(portraits):
-        for axis, chain in _each(axes[0], chains, portrait):
-            _line(axis, portrait.divergence, portrait.chain(chain), place, portrait.name)
-        for axis, chain in _each(axes[1], chains, portrait):
-            _line(axis, portrait.normalised, portrait.chain(chain), place, portrait.name)
+    for place, head_report in enumerate(head_reports):
+        for axis, chain in _each(axes[0], chains, head_report):
+            _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
+        for axis, chain in _each(axes[1], chains, head_report):
+            _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
     for axis, chain in zip(axes[0], chains):
         axis.set_title(chain, fontsize=10)
     for axis in axes[1]:
@@ -175,17 +175,19 @@ def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
     return list(found.values()), list(found)
 
 
-def draw_maps(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+def draw_maps(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
     """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
-    found = [portrait.maps for portrait in portraits]
+    found = [head_report.maps for head_report in head_reports]
     names = [name for name in QUANTITIES if any(name in maps for maps in found)]
     lines = [
-        (chain, portrait, maps)
-        for chain in _chains(portraits)
-        for portrait, maps in zip(portraits, found)
-        if chain in portrait.chains
+        (chain, head_report, maps)
+        for chain in _chains(head_reports)
+        for head_report, maps in zip(head_reports, found)
+        if chain in head_report.chains
     ]
-    heights = [0.22 + max(0.5, 0.15 * len(portrait.chain(chain))) for chain, portrait, _ in lines]
+    heights = [
+        0.22 + max(0.5, 0.15 * len(head_report.chain(chain))) for chain, head_report, _ in lines
+    ]
     figure, axes = plt.subplots(
         len(lines),
         len(names),
@@ -197,9 +199,9 @@ def draw_maps(portraits: Sequence[Portrait], title: str, path: Path) -> None:
     for column, name in zip(axes.T, names):
         scale = _scale([maps[name] for maps in found if name in maps])
         image = None
-        for axis, (chain, portrait, maps) in zip(column, lines):
+        for axis, (chain, head_report, maps) in zip(column, lines):
             if name in maps:
-                image = _map(axis, _grid(portrait.chain(chain), maps[name]), scale)
+                image = _map(axis, _grid(head_report.chain(chain), maps[name]), scale)
             else:
                 axis.set_axis_off()
         pad = 0.1 / sum(heights)
@@ -207,7 +209,7 @@ def draw_maps(portraits: Sequence[Portrait], title: str, path: Path) -> None:
         bar.set_label(QUANTITIES[name], fontsize=8)
         bar.ax.tick_params(labelsize=7)
         column[-1].set_xlabel("head", fontsize=8)
-    _label_rows(axes, [f"{chain}, {portrait.name}" for chain, portrait, _ in lines])
+    _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
     _title(figure, title)
     _save(figure, path)
 
@@ -250,18 +252,18 @@ def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
     return image
 
 
-def draw_roles(portraits: Sequence[Portrait], title: str, path: Path) -> None:
+def draw_roles(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
     """Draws which head plays which role, a row a run, chains side by side where they fit."""
-    chains = _chains(portraits)
-    most = max(block.heads for portrait in portraits for block in portrait.blocks)
+    chains = _chains(head_reports)
+    most = max(block.heads for head_report in head_reports for block in head_report.blocks)
     beside = len(chains) if most * len(chains) <= CELLS else 1
     lines = [
-        (portrait, chains[start : start + beside])
-        for portrait in portraits
+        (head_report, chains[start : start + beside])
+        for head_report in head_reports
         for start in range(0, len(chains), beside)
-        if any(chain in portrait.chains for chain in chains[start : start + beside])
+        if any(chain in head_report.chains for chain in chains[start : start + beside])
     ]
-    heights = [0.4 + 0.27 * _depth(portrait, shown) for portrait, shown in lines]
+    heights = [0.4 + 0.27 * _depth(head_report, shown) for head_report, shown in lines]
     figure, axes = plt.subplots(
         len(lines),
         beside,
@@ -271,14 +273,14 @@ def draw_roles(portraits: Sequence[Portrait], title: str, path: Path) -> None:
         layout="constrained",
     )
     width = (WIDTH - 0.8) / (beside * most)
-    for row, (portrait, shown) in zip(axes, lines):
+    for row, (head_report, shown) in zip(axes, lines):
         for axis in row:
             axis.set_axis_off()
-        for axis, chain in _each(row, shown, portrait):
-            _roles(axis, portrait, chain, width)
+        for axis, chain in _each(row, shown, head_report):
+            _roles(axis, head_report, chain, width)
         row[0].set_ylabel("layer", fontsize=8)
         own = row[0].get_title(loc="left")
-        row[0].set_title(f"{portrait.name}\n{own}", fontsize=9, loc="left")
+        row[0].set_title(f"{head_report.name}\n{own}", fontsize=9, loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("head", fontsize=8)
     figure.legend(
@@ -292,8 +294,8 @@ def draw_roles(portraits: Sequence[Portrait], title: str, path: Path) -> None:
     _save(figure, path)
 
 
-def _depth(portrait: Portrait, chains: Sequence[str]) -> int:
-    return max(len(portrait.chain(chain)) for chain in chains)
+def _depth(head_report: HeadReport, chains: Sequence[str]) -> int:
+    return max(len(head_report.chain(chain)) for chain in chains)
 
 
 def _kinds() -> Iterator[tuple[str, str]]:
@@ -302,8 +304,8 @@ def _kinds() -> Iterator[tuple[str, str]]:
         yield f"{kind} ({note})", colour
 
 
-def _roles(axis: Any, portrait: Portrait, chain: str, width: float) -> None:
-    blocks = portrait.chain(chain)
+def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None:
+    blocks = head_report.chain(chain)
     heads = max(block.heads for block in blocks)
     axis.set_axis_on()
     axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
@@ -315,7 +317,7 @@ def _roles(axis: Any, portrait: Portrait, chain: str, width: float) -> None:
     axis.grid(which="minor", color="0.85")
     axis.tick_params(which="minor", length=0)
     axis.tick_params(labelsize=8)
-    found = role_map(portrait.roles)
+    found = role_map(head_report.roles)
     for row, block in enumerate(blocks):
         for head, roles in found.get(block.name, {}).items():
             _cell(axis, head, row, roles, width)
@@ -359,13 +361,13 @@ def _label(roles: Sequence[Role], long: bool) -> str:
     return f"{relation}{'↓' if direction == 'dependent' else '↑'}{more}"
 
 
-def _chains(portraits: Sequence[Portrait]) -> list[str]:
-    return [chain for chain in CHAINS if any(chain in each.chains for each in portraits)]
+def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
+    return [chain for chain in CHAINS if any(chain in each.chains for each in head_reports)]
 
 
-def _each(row: Any, chains: Sequence[str], portrait: Portrait) -> Iterator[tuple[Any, str]]:
+def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:
     """The axes of the chains that a run has."""
-    return ((axis, chain) for axis, chain in zip(row, chains) if chain in portrait.chains)
+    return ((axis, chain) for axis, chain in zip(row, chains) if chain in head_report.chains)
 
 
 def _title(figure: Any, text: str) -> None:

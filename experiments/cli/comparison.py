@@ -26,10 +26,10 @@ __all__ = [
     "cell",
     "check_words",
     "extend",
-    "lawless",
     "run_all",
     "run_folder",
     "summarise",
+    "without_law_options",
     "write_tables",
 ]
 
@@ -110,10 +110,10 @@ def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Set
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
     pair += ["--select", law or "none"]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*lawless(words, law), *own], prog, "", extend)[0]
+    return read_settings([*without_law_options(words, law), *own], prog, "", extend)[0]
 
 
-def lawless(words: Sequence[str], law: Law | None = None) -> list[str]:
+def without_law_options(words: Sequence[str], law: Law | None = None) -> list[str]:
     """A command line without the options that a law does not take, in a file of it neither."""
     foreign = OF_DRAWS if law in (None, "static") else {}
     foreign = foreign if law == "static" else {**foreign, **OF_SETS}

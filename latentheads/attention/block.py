@@ -20,14 +20,14 @@ from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
+    "BlockCache",
     "GatePrior",
     "HeadBlock",
-    "Kept",
     "Watch",
     "aligned",
+    "gather_chosen",
     "last_of",
-    "pick",
-    "taken",
+    "reorder",
     "unwatched",
 ]
 
@@ -39,7 +39,7 @@ Watch = Callable[..., None]
 
 
 @dataclass
-class Kept:
+class BlockCache:
     """What a block keeps while decoding token by token.
 
     Attributes:
@@ -144,23 +144,23 @@ class HeadBlock(nn.Module, ABC):
             return choice
         return choice.speaking()
 
-    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+    def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes all other heads for good; a block without heads has no site.
 
         Args:
-            drawn: Places of the heads that are still computed; fewer than there are only where the
+            computed: Places of the heads that are still computed; fewer only where the
                 prior does not mix heads.
-            speaking: Those of them that are read out.
+            active: Those of them that are read out.
         """
-        if self.prior is not None and len(drawn) < self.block.heads:
-            self.prior.keep(drawn)
-        if not drawn:
+        if self.prior is not None and len(computed) < self.block.heads:
+            self.prior.prune(computed)
+        if not computed:
             self.prior = self.gate = None
-        self._keep_weights(drawn, speaking)
-        self.block = replace(self.block, heads=len(drawn))
+        self._prune_weights(computed, active)
+        self.block = replace(self.block, heads=len(computed))
 
     @abstractmethod
-    def _keep_weights(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads."""
 
     def _draw(self, context: HeadContext) -> Tensor:
@@ -198,7 +198,7 @@ class HeadBlock(nn.Module, ABC):
         read = self.projection.weight.unflatten(-1, (self.speakers, -1))
         return heard & read.any(0).any(-1)
 
-    def _draw_gate(self, context: HeadContext, cache: Kept | None) -> Tensor | None:
+    def _draw_gate(self, context: HeadContext, cache: BlockCache | None) -> Tensor | None:
         """Draws the gates of a sentence, once: further tokens keep them."""
         if self.gate is None:
             return None
@@ -229,7 +229,7 @@ def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
     return x[(..., *[None] * between, slice(None), None, None)]
 
 
-def taken(
+def gather_chosen(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
 ) -> Float[Tensor, "*out place position dim"]:
     """Of all candidates, takes those of every sentence; as they are where all share theirs."""
@@ -247,7 +247,7 @@ def last_of(
     return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
 
 
-def pick(
+def reorder(
     held: Shaped[Tensor, "sentence ..."],
     sentences: Int[Tensor, " kept"] | None,
     hypotheses: Int[Tensor, "kept hypothesis"] | None,

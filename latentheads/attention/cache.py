@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from latentheads.attention.block import Kept, last_of, pick
+from latentheads.attention.block import BlockCache, last_of, reorder
 
-__all__ = ["Cache"]
+__all__ = ["AttentionCache"]
 
 
 @dataclass
-class Cache(Kept):
+class AttentionCache(BlockCache):
     """What attention keeps while decoding token by token: keys, values and gates.
 
     Attributes:
@@ -53,4 +53,6 @@ class Cache(Kept):
         if self.keys is None or self.values is None:
             return
         own = None if self.of_memory else hypotheses
-        self.keys, self.values = (pick(held, sentences, own) for held in (self.keys, self.values))
+        self.keys, self.values = (
+            reorder(held, sentences, own) for held in (self.keys, self.values)
+        )

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import GatePrior, HeadBlock
-from latentheads.attention.cache import Cache
+from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Point, Scores
+from latentheads.families import Family, Plain, Point
 from latentheads.mask import Mask
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
@@ -66,13 +66,13 @@ class LatentAttention(HeadBlock):
     @property
     def places(self) -> list[int]:
         """Places of the heads that are read out among those whose logits are computed."""
-        speaking = self.attention.speaking
+        speaking = self.attention.active
         return list(range(self.attention.heads)) if speaking is None else speaking.tolist()
 
     @property
     def sparse(self) -> bool:
         """Whether its logits are its scores, which no other block looks at."""
-        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Scores)
+        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Plain)
         return self.prior is None or point
 
     def forward(
@@ -81,7 +81,7 @@ class LatentAttention(HeadBlock):
         memory: Float[Tensor, "*memory key dim"] | None,
         mask: Mask,
         below: Float[Tensor, "*below head query key"] | None = None,
-        cache: Cache | None = None,
+        cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends, and also returns the logits for the block above.
@@ -103,9 +103,9 @@ class LatentAttention(HeadBlock):
         below = None if choice is not None and choice.silent else below
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw(context)
-        spoken = self.attention.spoken(logits)
+        spoken = self.attention.of_active(logits)
         gate = self._draw_gate(context, cache)
-        gate = None if gate is None else self.attention.spoken(gate, -1)
+        gate = None if gate is None else self.attention.of_active(gate, -1)
         if self.watchers:
             every, over = mask.over_keys(spoken)
             told = (self.attention.placed(each, choice) for each in (every, v))
@@ -113,15 +113,19 @@ class LatentAttention(HeadBlock):
         update = self.attention.read_out(spoken, v, mask, gate, choice)
         return update, self.attention.placed(logits, choice)
 
-    def cache(self) -> Cache:
+    def cache(self) -> AttentionCache:
         """An empty cache for decoding token by token."""
-        return Cache()
+        return AttentionCache()
 
-    def _keep_weights(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
-        self.attention.keep(drawn, speaking)
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        self.attention.prune(computed, active)
 
     def _project(
-        self, query: Tensor, memory: Tensor | None, cache: Cache | None, choice: Choice | None
+        self,
+        query: Tensor,
+        memory: Tensor | None,
+        cache: AttentionCache | None,
+        choice: Choice | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         if cache is None:
             return self.attention.project(query, memory, choice)

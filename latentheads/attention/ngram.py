@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import GatePrior, HeadBlock, Kept, aligned, last_of, pick, taken
+from latentheads.attention.block import (
+    BlockCache,
+    GatePrior,
+    HeadBlock,
+    aligned,
+    gather_chosen,
+    last_of,
+    reorder,
+)
 from latentheads.distributions import HeadContext
 from latentheads.families import Family
 from latentheads.layers.numeric import dropout, full_precision
@@ -20,11 +28,11 @@ from latentheads.mask import Reach
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["NGram", "Recent"]
+__all__ = ["NGram", "NGramCache"]
 
 
 @dataclass
-class Recent(Kept):
+class NGramCache(BlockCache):
     """What an n-gram block keeps while decoding: its last n - 1 inputs, and gates.
 
     Attributes:
@@ -50,7 +58,7 @@ class Recent(Kept):
         """Keeps, repeats or reorders sentences, and the hypotheses of each."""
         super().select(sentences, hypotheses)
         if self.inputs is not None:
-            self.inputs = pick(self.inputs, sentences, hypotheses)
+            self.inputs = reorder(self.inputs, sentences, hypotheses)
 
 
 class NGram(HeadBlock):
@@ -136,13 +144,13 @@ class NGram(HeadBlock):
         self,
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
-        cache: Recent | None = None,
+        cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query dim"]:
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads, gate = taken(self._computed(x, reach, cache, choice), choice), None
+        heads, gate = gather_chosen(self._computed(x, reach, cache, choice), choice), None
         if self.prior is not None or self.gate is not None:
             known = HeadContext(full_precision(heads), None, reach.outputs(self.size))
             heads, gate = self._draw(known).to(heads.dtype), self._draw_gate(known, cache)
@@ -156,7 +164,7 @@ class NGram(HeadBlock):
         return self.out(dropout(joined, self.dropout, self.training))
 
     def _computed(
-        self, x: Tensor, reach: Reach, cache: Recent | None, choice: Choice | None
+        self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
     ) -> Float[Tensor, "*batch head query hidden"]:
         """What the heads say before anything is drawn: of all candidates, or of the chosen."""
         shared = choice is not None and choice.common
@@ -209,20 +217,20 @@ class NGram(HeadBlock):
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
         below: Tensor | None,
-        cache: Recent | None = None,
+        cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Reads the windows; the logits below go on to the next block that attends."""
         return self(x, reach, cache, choice), below
 
-    def cache(self) -> Recent:
+    def cache(self) -> NGramCache:
         """Keeps the last n - 1 inputs."""
-        return Recent(self.band.before)
+        return NGramCache(self.band.before)
 
     @torch.no_grad()
-    def _keep_weights(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
-        """Removes the weights of all other heads: those that speak are those that are drawn."""
-        places = list(speaking)
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Removes the weights of all other heads: those that speak are those that are computed."""
+        places = list(active)
         columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, places]
         self.out.weight = nn.Parameter(columns.flatten(-2))
         self.out.in_features = len(places) * self.size

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import aligned, taken
+from latentheads.attention.block import aligned, gather_chosen
 from latentheads.layers.numeric import dropout, full_precision, weighted_sum
 from latentheads.mask import Mask
 from latentheads.selection.selector import Choice
@@ -32,7 +32,7 @@ class MultiHeadAttention(nn.Module):
         candidates: Heads with weights of their own, of which H are chosen; H when not given.
     """
 
-    speaking: Tensor | None
+    active: Tensor | None
 
     def __init__(
         self,
@@ -57,34 +57,34 @@ class MultiHeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_weight)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        self.register_buffer("speaking", None)
+        self.register_buffer("active", None)
 
     @property
     def speakers(self) -> int:
         """Heads that are read out: all whose logits are computed, unless some were removed."""
-        return self.heads if self.speaking is None else len(self.speaking)
+        return self.heads if self.active is None else len(self.active)
 
     @torch.no_grad()
-    def keep(self, drawn: Sequence[int], speaking: Sequence[int]) -> None:
+    def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads for good.
 
         Args:
-            drawn: Places of the heads whose queries and keys stay: something reads their logits.
-            speaking: Those of them whose values and outputs stay too.
+            computed: Places of the heads whose queries and keys stay: something reads their logits.
+            active: Those of them whose values and outputs stay too.
         """
-        spoke = list(range(self.heads)) if self.speaking is None else self.speaking.tolist()
+        spoke = list(range(self.heads)) if self.active is None else self.active.tolist()
         rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
         q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(spoke)])
-        read = [spoke.index(head) for head in speaking]
-        rows = torch.cat([q[drawn], k[drawn], v[read]]).flatten()
+        read = [spoke.index(head) for head in active]
+        rows = torch.cat([q[computed], k[computed], v[read]]).flatten()
         columns = (v[read] - 2 * self.heads * self.size).flatten()
         self.in_weight = nn.Parameter(self.in_weight[rows])
         self.in_bias = nn.Parameter(self.in_bias[rows])
         self.out.weight = nn.Parameter(self.out.weight[:, columns])
         self.out.in_features = len(columns)
-        self.heads = self.candidates = len(drawn)
-        places = rows.new_tensor([list(drawn).index(head) for head in speaking])
-        self.speaking = None if len(places) == self.heads else places
+        self.heads = self.candidates = len(computed)
+        places = rows.new_tensor([list(computed).index(head) for head in active])
+        self.active = None if len(places) == self.heads else places
 
     def project(
         self,
@@ -117,7 +117,7 @@ class MultiHeadAttention(nn.Module):
 
     def _parts(self, rows: int) -> list[int]:
         """Rows of queries, of keys and of values."""
-        values = rows // 3 if self.speaking is None else len(self.speaking) * self.size
+        values = rows // 3 if self.active is None else len(self.active) * self.size
         return [(rows - values) // 2, (rows - values) // 2, values]
 
     def _weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
@@ -132,7 +132,7 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Tells the heads apart; of candidates, takes the sentence's own."""
         heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
-        return taken(heads, choice)
+        return gather_chosen(heads, choice)
 
     def scores(
         self,
@@ -145,9 +145,9 @@ class MultiHeadAttention(nn.Module):
             return full_precision(self.band.products(q, k))
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
-    def spoken(self, x: Tensor, dim: int = -3) -> Tensor:
+    def of_active(self, x: Tensor, dim: int = -3) -> Tensor:
         """Of something about every head, what is about those that are read out."""
-        return x if self.speaking is None else x.index_select(dim, self.speaking)
+        return x if self.active is None else x.index_select(dim, self.active)
 
     def read_out(
         self,

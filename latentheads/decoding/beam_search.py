@@ -76,7 +76,7 @@ def beam_search(
     each drawn once and then kept: the encoder's heads and all gates once a sentence and draw, a row
     of the decoder's when it is computed. Noise comes from torch's global generator. A model that
     selects its heads, or has gates for all sentences, is told which speak by
-    :class:`~latentheads.handlers.Selected` with as many draws.
+    :class:`~latentheads.handlers.WithSelection` with as many draws.
 
     Args:
         model: A decoder, in evaluation mode.

@@ -8,7 +8,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.beam_search import beam_search
-from latentheads.guide import ModelGuide, Selected
+from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder
 
@@ -54,7 +54,7 @@ def translate(
     model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or draws."""
-    with evaluating(model), Selected(guide, decoding.draws):
+    with evaluating(model), WithSelection(guide, decoding.draws):
         found = beam_search(
             model,
             batch.to(model.device),

@@ -1,7 +1,7 @@
 """The distributions of a model's sample sites: heads and tokens."""
 
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import HeadContext, HeadLogits
+from latentheads.distributions.heads import HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
 from latentheads.distributions.tokens import SmoothedTokens, Tokens
 
@@ -9,7 +9,7 @@ __all__ = [
     "CholeskyHeads",
     "DeltaHeads",
     "HeadContext",
-    "HeadLogits",
+    "HeadVariable",
     "InverseHeads",
     "MaskedHeads",
     "NormalHeads",

@@ -16,7 +16,7 @@ from torch.distributions.kl import register_kl
 
 from latentheads.mask import Mask
 
-__all__ = ["HeadContext", "HeadLogits", "over_heads", "per_pair", "standard_normal"]
+__all__ = ["HeadContext", "HeadVariable", "over_heads", "per_pair", "standard_normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def over_heads(
     return mapped.view(*x.shape[:-2], *mapped.shape[-2:])
 
 
-class HeadLogits(TorchDistribution):
+class HeadVariable(TorchDistribution):
     """Logits of all heads of a block, one random variable a sentence; abstract.
 
     The event is ``head query key``; of n-gram heads, whose outputs are drawn, ``head query dim``:
@@ -99,8 +99,8 @@ class HeadLogits(TorchDistribution):
         self.context = context
         self._drawn: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, bool, Tensor] | None = None
-        self._expanded: dict[torch.Size, HeadLogits] = {}
-        self._elsewhere: HeadLogits | None = None
+        self._expanded: dict[torch.Size, HeadVariable] = {}
+        self._elsewhere: HeadVariable | None = None
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
 
     @abstractmethod
@@ -120,7 +120,7 @@ class HeadLogits(TorchDistribution):
         self._drawn = (value, noise)
         return value
 
-    def restrict(self, prior: HeadLogits) -> None:
+    def restrict(self, prior: HeadVariable) -> None:
         """Draws the pairs that carry no latent from the prior, from now on.
 
         Whatever reads them, their log-ratio is 0 then: the sum over all others is a bound.
@@ -148,7 +148,7 @@ class HeadLogits(TorchDistribution):
         self._scored = (value, graph, result)
         return result
 
-    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadLogits:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadVariable:
         """Puts batch dimensions in front, for example a plate of particles."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
@@ -162,12 +162,12 @@ class HeadLogits(TorchDistribution):
         return self._expanded[batch_shape]
 
     @abstractmethod
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         """The same distribution around a location with more batch dimensions."""
 
 
-@register_kl(HeadLogits, HeadLogits)
-def _kl_of_itself(q: HeadLogits, p: HeadLogits) -> Tensor:
+@register_kl(HeadVariable, HeadVariable)
+def _kl_of_itself(q: HeadVariable, p: HeadVariable) -> Tensor:
     """0 for a posterior that is its prior; no closed form between other forms."""
     if q is p:
         return q.location.new_zeros(q.batch_shape)

@@ -3,32 +3,32 @@
 from latentheads.families.family import Correlated, Family, Gaussian, Point
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
-    Below,
-    Corrected,
+    Affine,
+    Cascade,
     Dependence,
-    Fused,
     Location,
-    Moved,
-    Released,
-    Scores,
+    OwnMLP,
+    Plain,
+    ReleasedCascade,
+    RunningSum,
 )
 from latentheads.families.scale import CholeskyFactor, HeadScale
 
 __all__ = [
     "LEAK",
-    "Below",
+    "Affine",
+    "Cascade",
     "CholeskyFactor",
-    "Corrected",
     "Correlated",
     "Dependence",
     "Family",
-    "Fused",
     "Fusion",
     "Gaussian",
     "HeadScale",
     "Location",
-    "Moved",
+    "OwnMLP",
+    "Plain",
     "Point",
-    "Released",
-    "Scores",
+    "ReleasedCascade",
+    "RunningSum",
 ]

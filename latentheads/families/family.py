@@ -11,7 +11,7 @@ from latentheads.distributions import (
     CholeskyHeads,
     DeltaHeads,
     HeadContext,
-    HeadLogits,
+    HeadVariable,
     NormalHeads,
 )
 from latentheads.families.location import (
@@ -31,11 +31,11 @@ class Family(nn.Module, ABC):
         """What the law of one head may depend on: anything, unless a subclass knows better."""
         return Dependence()
 
-    def keep(self, heads: Sequence[int]) -> None:
+    def prune(self, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads; asked only of a family that does not mix them."""
 
     @abstractmethod
-    def forward(self, context: HeadContext) -> HeadLogits:
+    def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution of the logits of all heads."""
 
 
@@ -52,10 +52,10 @@ class Gaussian(Family):
         """That of the location."""
         return self.location.dependence
 
-    def keep(self, heads: Sequence[int]) -> None:
+    def prune(self, heads: Sequence[int]) -> None:
         """Forgets the scales of other heads, and what the location has of them."""
-        self.location.keep(heads)
-        self.scale.keep(heads)
+        self.location.prune(heads)
+        self.scale.prune(heads)
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""

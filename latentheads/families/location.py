@@ -16,7 +16,16 @@ from latentheads.distributions import (
 from latentheads.families.fusion import Fusion
 from latentheads.names import Block
 
-__all__ = ["Below", "Corrected", "Dependence", "Fused", "Location", "Moved", "Released", "Scores"]
+__all__ = [
+    "Affine",
+    "Cascade",
+    "Dependence",
+    "Location",
+    "OwnMLP",
+    "Plain",
+    "ReleasedCascade",
+    "RunningSum",
+]
 
 
 class Dependence(NamedTuple):
@@ -40,7 +49,7 @@ class Location(nn.Module, ABC):
 
     dependence = Dependence()
 
-    def keep(self, heads: Sequence[int]) -> None:
+    def prune(self, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads; asked only of a location that does not mix them."""
 
     @abstractmethod
@@ -57,7 +66,7 @@ class Location(nn.Module, ABC):
         return context.scores if shift is None else context.scores + shift
 
 
-class Scores(Location):
+class Plain(Location):
     """``mu = c``: what the network computes without noise."""
 
     dependence = Dependence(mixes=False, climbs=False)
@@ -67,7 +76,7 @@ class Scores(Location):
         return None
 
 
-class Below(Location):
+class RunningSum(Location):
     """``mu = c + below``: RealFormer's residual."""
 
     dependence = Dependence(mixes=False)
@@ -77,7 +86,7 @@ class Below(Location):
         return context.below
 
 
-class Fused(Location):
+class Cascade(Location):
     """``mu = c + sigma(below)``, eq. 4 of the paper.
 
     Args:
@@ -105,7 +114,7 @@ class Fused(Location):
         return self.fusion.measured(context.below, self.link)
 
 
-class Released(Location):
+class ReleasedCascade(Location):
     """``mu = c + below + sigma(c + below)``: what the authors' code computes.
 
     Args:
@@ -124,7 +133,7 @@ class Released(Location):
         return context.below + self.fusion(context.scores + context.below)
 
 
-class Corrected(Location):
+class OwnMLP(Location):
     """``mu = c + MLP(c)`` over the heads of a pair; starts at the scores.
 
     Args:
@@ -147,7 +156,7 @@ class Corrected(Location):
         return self.fusion.measured(context.scores)
 
 
-class Moved(Location):
+class Affine(Location):
     r""":math:`\mu = c + a \odot c + b`: what n-gram heads say, each coordinate moved; starts at c.
 
     Args:
@@ -167,6 +176,6 @@ class Moved(Location):
         return context.scores * self.gain + self.bias
 
     @torch.no_grad()
-    def keep(self, heads: Sequence[int]) -> None:
+    def prune(self, heads: Sequence[int]) -> None:
         """Forgets the numbers of other heads."""
         self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))

@@ -16,7 +16,7 @@ class HeadScale(nn.Module):
     """The standard deviation of a block's logits: a constant, or one learned number a head.
 
     Attributes:
-        warmth: A factor that training may let grow from 0 to 1; 1 for every reported figure.
+        noise_factor: A factor that training may let grow from 0 to 1; 1 for every reported figure.
 
     Args:
         heads: Number of heads H.
@@ -29,15 +29,15 @@ class HeadScale(nn.Module):
         if not 0 < value < math.inf:
             raise ValueError(f"scale must be positive and finite, got {value}")
         self.value = value
-        self.warmth = 1.0
+        self.noise_factor = 1.0
         self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None
 
     def forward(self) -> float | Tensor:
         """Returns a number, or a tensor ``head 1 1``."""
-        return self.warmth * (self.value if self.log is None else self.log.exp())
+        return self.noise_factor * (self.value if self.log is None else self.log.exp())
 
     @torch.no_grad()
-    def keep(self, heads: Sequence[int]) -> None:
+    def prune(self, heads: Sequence[int]) -> None:
         """Forgets the numbers of other heads."""
         if self.log is not None:
             self.log = nn.Parameter(self.log[list(heads)])

@@ -27,7 +27,7 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from latentheads.distributions import DeltaHeads, HeadLogits
+from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.names import SENTENCES, TARGET
 
@@ -184,14 +184,14 @@ def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | No
             f"site {name!r} must have one latent a sentence, "
             f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
         )
-    if isinstance(p, HeadLogits):
+    if isinstance(p, HeadVariable):
         _check_pairs(name, q, p, value)
 
 
-def _check_pairs(name: str, q: Any, p: HeadLogits, value: Tensor) -> None:
+def _check_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
     """Refuses a posterior that counts other pairs than those that carry a latent."""
     latent = p.context.mask.latent
-    if isinstance(q, HeadLogits):
+    if isinstance(q, HeadVariable):
         same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
     else:
         same = torch.equal(q.log_prob(value), q.log_prob(value + (latent == 0).unsqueeze(-3)))

@@ -20,9 +20,9 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
-from latentheads.effects import Held, PlugIn, evaluation_mode
+from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.families import Point
-from latentheads.guide import ModelGuide, Selected
+from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
 
@@ -115,7 +115,7 @@ def plug_in_log_likelihood(
         batch: The sentences.
         guide: Whose likeliest selection of heads is used, where the model selects.
     """
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         law = model.likelihood(model.states(batch), batch)
     return law.log_prob(batch.scored).double()
 
@@ -148,7 +148,7 @@ def evaluate(
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
     how: dict[str, str] = {}
     tails: list[Tensor] = []
-    held = [Held() for _ in range(samples)]
+    held = [SharedDraws() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
     tasks = _Tasks()
@@ -176,7 +176,7 @@ def evaluate(
     return _report(sums, how, torch.cat(tails), samples, shared)
 
 
-def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: Held) -> Terms:
+def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
     with held:
         return terms(model, guide, batch)
 

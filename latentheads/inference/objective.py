@@ -15,7 +15,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.distributions import HeadLogits
+from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
@@ -70,7 +70,7 @@ class Head_ELBO(Trace_ELBO):
         looks_back = isinstance(reader, ModelGuide) and reader.reads_trace
         if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
-        with _Settling(self._kl):
+        with _EagerKL(self._kl):
             return traces(model, guide, *args, **kwargs)
 
     @property
@@ -156,7 +156,7 @@ class Head_ELBO(Trace_ELBO):
         return loss.detach()
 
 
-class _Settling(Messenger):
+class _EagerKL(Messenger):
     """Computes the KL of a block's logits when they are drawn and lets go of its distributions.
 
     Args:
@@ -169,15 +169,15 @@ class _Settling(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         prior = msg["infer"].get("prior")
-        if not (isinstance(prior, HeadLogits) and isinstance(msg["fn"], HeadLogits)):
+        if not (isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)):
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
             msg[KL] = self.kl(prior, msg)
-        msg["fn"] = msg["infer"]["prior"] = _Gone(msg["name"])
+        msg["fn"] = msg["infer"]["prior"] = _Dropped(msg["name"])
 
 
-class _Gone:
+class _Dropped:
     """Stands where a site's distributions were; says so to whoever asks."""
 
     batch_shape = torch.Size()
@@ -209,7 +209,7 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     """Whether a site's log-ratio is 0 with no gradient: its posterior is its prior."""
     if KL in posterior or site["fn"] is not posterior["fn"]:
         return False
-    if not (isinstance(site["fn"], _Gone) or site["fn"].has_rsample):
+    if not (isinstance(site["fn"], _Dropped) or site["fn"].has_rsample):
         scored(site)
     return True
 

@@ -19,13 +19,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.effects import Held
+from latentheads.effects import SharedDraws
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SENTENCES
 from latentheads.selection.laws import Countable
 
-__all__ = ["MOST", "Enumerated_ELBO", "Scored_ELBO"]
+__all__ = ["MOST", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 
 MOST = 64
 """Choices of all blocks together that are gone through at every update."""
@@ -89,7 +89,7 @@ class Alternatives(Head_ELBO):
         self, model: Any, guide: Any, batch: Batch, chosen: Mapping[str, Tensor]
     ) -> Float[Tensor, " sentence"]:
         """Scaled log-likelihood of every sentence less the weighted KL of its own latents."""
-        with Held(chosen):
+        with SharedDraws(chosen):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
         sites = model_trace.nodes.values()
         observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]
@@ -164,7 +164,7 @@ class Enumerated_ELBO(Alternatives):
         return (log_q.exp() * objective).sum()
 
 
-class Scored_ELBO(Alternatives):
+class ScoreFunction_ELBO(Alternatives):
     r"""The score-function estimator over K draws, each measured against the mean of the others.
 
     .. math:: \frac1K \sum_k \sum_s f_s(z_k) + \log q_s(z_k)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.effects import evaluation_mode, unseen
+from latentheads.effects import evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
@@ -92,7 +92,7 @@ def _gradients(
     with ExitStack() as around:
         around.enter_context(evaluation_mode(*modules))
         around.enter_context(fixed_noise(seed, batch.target.device))
-        around.enter_context(unseen())
+        around.enter_context(hidden_from_tracers())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
         loss = -_log_likelihood(model, guide, batch).sum()

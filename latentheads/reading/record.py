@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.effects import PlugIn, unseen
+from latentheads.effects import PlugIn, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluating, fixed_noise
@@ -242,7 +242,7 @@ def readings(
     for place, batch in enumerate(parts):
         here = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + place, device), unseen(), heads:
+        with evaluating(*modules), fixed_noise(seed + place, device), hidden_from_tracers(), heads:
             _run(model, guide, here)
         yield here, heads
 

@@ -55,7 +55,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.effects import PlugIn, evaluation_mode, unseen
+from latentheads.effects import PlugIn, evaluation_mode, hidden_from_tracers
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
@@ -209,7 +209,7 @@ def _run(
         inputs = around.enter_context(_inputs(model))
         around.enter_context(heads)
         ratios = _Ratios(biases, stabiliser)
-        with unseen(), PlugIn(), _Constants(), ratios:
+        with hidden_from_tracers(), PlugIn(), _Constants(), ratios:
             states = model.states(batch)
         with torch.no_grad():
             top = model.predict(states).argmax(-1, keepdim=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from latentheads.runs.report import lacking
 
 __all__ = ["HEADS", "Folder"]

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from latentheads.guide import ModelGuide
-
 import io
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentheads.experiments.cli.options import read_settings
-from latentheads.runs.folder import HEADS
-from latentheads.runs.settings import Settings
-
-from latentheads.training import checkpoints
 from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.experiments.cli.options import read_settings
 from latentheads.files import read_json, read_yaml
-from latentheads.names import CHAINS
-from latentheads.pruning import remove_heads, settle_gates
+from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
+from latentheads.names import CHAINS
+from latentheads.pruning import fold_gates, remove_heads
+from latentheads.runs.folder import HEADS
+from latentheads.runs.settings import Settings
+from latentheads.training import checkpoints
 
 __all__ = [
     "Loaded",
+    "apply_pruning",
     "check_vocabulary",
     "load_finished",
     "load_run",
-    "lose_heads",
     "make_model",
     "read_heads",
     "same_vocabulary",
@@ -165,7 +163,9 @@ def _are_places(value: Any) -> bool:
     return isinstance(value, list) and all(type(place) is int for place in value)
 
 
-def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: HeadModel, guide: ModelGuide) -> None:
+def apply_pruning(
+    path: Path, heads: dict[str, list[int]] | None, model: HeadModel, guide: ModelGuide
+) -> None:
     """Gives a new model and its guide the shape of a pruned run's.
 
     Args:
@@ -177,7 +177,7 @@ def lose_heads(path: Path, heads: dict[str, list[int]] | None, model: HeadModel,
     if heads is None:
         return
     try:
-        settle_gates(model, guide)
+        fold_gates(model, guide)
         remove_heads(model, heads, guide)
     except ValueError as reason:
         raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
@@ -222,7 +222,7 @@ def load_run(
     model = make_model(settings, target, source).to(settings.device)
     guide = settings.make_guide(model).to(settings.device)
     heads = read_heads(path)
-    lose_heads(path, heads, model, guide)
+    apply_pruning(path, heads, model, guide)
     tensors, facts = checkpoints.load(weights)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     step = checkpoints.read_step(weights, facts)

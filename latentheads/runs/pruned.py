@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from latentheads.guide import ModelGuide
-
 import copy
 import json
 import statistics
@@ -15,27 +13,23 @@ from typing import Any
 
 import torch
 import yaml
-from latentheads.decoding.translate import translate
-from latentheads.runs.run import EVALUATION_TOKENS
-from latentheads.runs.folder import HEADS, Folder
-from latentheads.selection.gate_options import Gates
-from latentheads.runs.loading import Loaded
-from latentheads.runs.report import finite
 
-from latentheads.training import checkpoints
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
-from latentheads.files import read_json, read_text, read_yaml
-from latentheads.effects import PlugIn, Selected
-from latentheads.pruning import remove_heads
-from latentheads.metrics.translation import score
-from latentheads.models import HeadModel
+from latentheads.decoding.translate import translate
 from latentheads.effects import PlugIn
-from latentheads.guide import Selected
-from latentheads.pruning import remove_heads
-from latentheads.metrics.translation import Protocol, score
+from latentheads.files import read_json, read_text, read_yaml
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
+from latentheads.metrics.translation import score
 from latentheads.model import Decoder
+from latentheads.pruning import remove_heads
+from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.loading import Loaded
+from latentheads.runs.report import finite
+from latentheads.runs.run import EVALUATION_TOKENS
+from latentheads.selection.gate_options import Gates
+from latentheads.training import checkpoints
 
 __all__ = ["TOKENS", "Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
@@ -120,7 +114,7 @@ def _seconds(found: Pruned, run: Loaded, parts: Sequence[Batch]) -> float:
     beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in parts:
-        with evaluating(model), PlugIn(), Selected(found.guide):
+        with evaluating(model), PlugIn(), WithSelection(found.guide):
             state = model.begin(batch)
             for step in batch.fed.split(1, -1):
                 model.step(step[:, None].expand(-1, beam, -1), state)

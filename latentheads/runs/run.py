@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from latentheads.guide import ModelGuide
-
 import hashlib
 import json
 import math
@@ -18,11 +16,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from tqdm import tqdm
+
+from latentheads.batch import Batch
+from latentheads.corpora import Corpus, Part, batches, windows
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import translate
 from latentheads.experiments.cli.errors import UnfinishedError
-from latentheads.runs.folder import HEADS, Folder
-from latentheads.runs.loading import lose_heads, make_model, read_heads, vocabularies_to_json
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import Report, evaluate, fixed_noise
+from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.translation import Scores, score
+from latentheads.model import HeadModel
+from latentheads.names import CHAINS
 from latentheads.plot.pictures import (
     draw_bound,
     draw_divergence,
@@ -30,26 +36,16 @@ from latentheads.plot.pictures import (
     draw_selection,
     draw_selection_history,
 )
+from latentheads.reading.divergence import divergence
+from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.loading import apply_pruning, make_model, read_heads, vocabularies_to_json
 from latentheads.runs.report import Section, complete, finite
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start
-from tqdm import tqdm
-
-from latentheads.training import checkpoints
-from latentheads.batch import Batch
-from latentheads.training.checkpoints import weights
-from latentheads.corpora import Corpus, Part, batches, windows
-from latentheads.reading.divergence import divergence
-from latentheads.training.engine import Engine, Progress
-from latentheads.inference.evaluation import Report, evaluate, fixed_noise
-from latentheads.guide import Selected
-from latentheads.names import CHAINS
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
-from latentheads.metrics.rouge import lead, rouge
-from latentheads.metrics.translation import Scores, score
-from latentheads.models import HeadModel
-from latentheads.metrics.translation import Protocol, Scores, score
-from latentheads.model import HeadModel
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from latentheads.training.engine import Engine, Progress
 
 __all__ = ["Run", "average", "make_accelerator"]
 
@@ -116,7 +112,7 @@ class Run:
         self.model = make_model(settings, self.corpus.target, self.corpus.source).to(self.device)
         self.guide = settings.make_guide(self.model).to(self.device)
         self.heads = begun.heads if begun else self._heads()
-        lose_heads(settings.start or settings.out, self.heads, self.model, self.guide)
+        apply_pruning(settings.start or settings.out, self.heads, self.model, self.guide)
         choose_trained(settings, self.model, self.guide)
         training, train = settings.training, self.corpus.train
         self.engine = Engine(
@@ -480,7 +476,7 @@ class Run:
         """How far apart the heads are, and the plot of it."""
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
-        with Selected(self.guide):
+        with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
         draw_divergence(heads, self.folder.path / "divergence.png")
         chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}

@@ -10,19 +10,27 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+from jsonargparse import ArgumentParser, Namespace
+
+from latentheads.attention.disagreement import KINDS, Disagreement
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora.options import TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
-from latentheads.selection.gate_options import Gates
-from jsonargparse import ArgumentParser, Namespace
-from latentheads.checks import check_least, check_seed
-from latentheads.selection.options import Selecting
-from latentheads.experiments.cli.names import DEFAULTS, Tied, chains_of, check_untyped, class_path, name_of, resolve
-
+from latentheads.experiments.cli.names import (
+    DEFAULTS,
+    Tied,
+    chains_of,
+    check_untyped,
+    class_path,
+    name_of,
+    resolve,
+)
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
-from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.metrics.translation import Protocol
-from latentheads.training.options import Training
 from latentheads.models import PRIORS, Network, Prior
+from latentheads.selection.gate_options import Gates
+from latentheads.selection.options import Selecting
+from latentheads.training.options import Training
 
 __all__ = ["Settings", "make_settings"]
 
@@ -214,7 +222,9 @@ def _recipe(prior: str, guide: str, configuration: Namespace) -> str:
     return "+".join(parts)
 
 
-def _tied_options(guide: type[ModelGuide], given: dict[str, Any], prior: type[Prior]) -> dict[str, Any]:
+def _tied_options(
+    guide: type[ModelGuide], given: dict[str, Any], prior: type[Prior]
+) -> dict[str, Any]:
     """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in given.items() if value != defaults[name]}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from latentheads.model import HeadModel
-from latentheads.guide import ModelGuide
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
+
+from latentheads.corpora import Corpus
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.runs.loading import Loaded, load_finished, same_vocabulary
 from latentheads.runs.settings import Settings
-
 from latentheads.training import checkpoints
-from latentheads.corpora import Corpus
 
 __all__ = ["begin_with", "load_start"]
 
@@ -42,7 +41,9 @@ def load_start(settings: Settings) -> Loaded | None:
     return begun
 
 
-def begin_with(begun: Loaded, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide) -> None:
+def begin_with(
+    begun: Loaded, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
+) -> None:
     """Copies the weights of a run; what that run does not have starts anew.
 
     Args:

@@ -10,7 +10,7 @@ from latentheads.experiments.cli.names import chains_of
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS
-from latentheads.selection.hard_gates import Closing, Gating
+from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = ["Gates"]
 
@@ -65,7 +65,7 @@ class Gates:
 
     def closing(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
-    ) -> Closing | None:
+    ) -> GateController | None:
         """Puts a new model's gates under pressure; what moves the pressure, if it moves.
 
         Args:
@@ -79,4 +79,4 @@ class Gates:
         model.pressure.value.fill_(self.gate_penalty * tokens)
         if not self.gate_heads:
             return None
-        return Closing(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+        return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)

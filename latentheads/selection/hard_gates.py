@@ -24,10 +24,10 @@ from latentheads.names import CHAINS
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["Closing", "Gating", "Pressure"]
+__all__ = ["GateController", "GatePenalty", "Gating"]
 
 
-class Pressure(nn.Module):
+class GatePenalty(nn.Module):
     """What an open gate costs while training, in nats for the whole data set; kept with the model.
 
     Args:
@@ -65,7 +65,7 @@ class Gating(Selector):
     prior_open: float = 0.5
     location: float = 3.0
     temperature: float = 0.33
-    pressure: Pressure = field(default_factory=Pressure)
+    pressure: GatePenalty = field(default_factory=GatePenalty)
 
     @classmethod
     def of(cls, heads: int, chains: tuple[str, ...] = CHAINS, **options: Any) -> Gating:
@@ -118,7 +118,7 @@ class Gating(Selector):
         return super().choose(value, None if task is None else 0 * task, False, draws)
 
 
-class Closing:
+class GateController:
     r"""Closes gates while training, until so many heads are open: a Lagrangian.
 
     After every update the pressure grows by what there are too many of, and shrinks where there are
@@ -144,7 +144,7 @@ class Closing:
     def __init__(
         self, model: Any, guide: Any, target: int, steps: int, rate: float, tokens: int
     ) -> None:
-        self.pressure: Pressure = model.selector.pressure
+        self.pressure: GatePenalty = model.selector.pressure
         self.families = list(guide.selections.values())
         self.gated = sum(family.logits.numel() for family in self.families)
         if not 0 <= target < self.gated:

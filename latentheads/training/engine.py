@@ -19,7 +19,7 @@ from latentheads.families import HeadScale
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.objective import Head_ELBO
-from latentheads.inference.selection_objectives import Enumerated_ELBO, Scored_ELBO
+from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
@@ -155,7 +155,7 @@ class Engine:
         """One update of the weights."""
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
-        self._warm(training.warmth(step))
+        self._set_noise_factor(training.noise_factor(step))
         for family in self.selections:
             family.temperature = training.temperature_at(step)
         if step == 0:
@@ -186,7 +186,7 @@ class Engine:
         self._tokens += update.tokens
         self.step += 1
         self.place = update.after
-        self._warm(1.0)
+        self._set_noise_factor(1.0)
 
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that leaves no trace: not even in the noise."""
@@ -199,11 +199,11 @@ class Engine:
         ):
             self.elbo.differentiable_loss(self.model, self.guide, batch)
 
-    def _warm(self, warmth: float) -> None:
+    def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:
             for module in self.objective.modules():
                 if isinstance(module, HeadScale):
-                    module.warmth = warmth
+                    module.noise_factor = noise_factor
 
     def _precision(self) -> AbstractContextManager[Any]:
         kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -317,7 +317,11 @@ class Engine:
 
 def make_elbo(training: Training) -> Head_ELBO:
     """Makes the objective; the weight of its KL is set anew at every update."""
-    kinds = {"straight-through": Head_ELBO, "score": Scored_ELBO, "enumerate": Enumerated_ELBO}
+    kinds = {
+        "straight-through": Head_ELBO,
+        "score": ScoreFunction_ELBO,
+        "enumerate": Enumerated_ELBO,
+    }
     analytic = training.kl == "analytic"
     return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
 

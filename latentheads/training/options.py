@@ -132,7 +132,7 @@ class Training:
         low = self.least_rate / self.learning_rate
         return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
 
-    def warmth(self, step: int) -> float:
+    def noise_factor(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
 

@@ -180,22 +180,22 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from latentheads.experiments.analysis.portraits import portray
+    from latentheads.experiments.analysis.head_reports import portray
     from latentheads.experiments.analysis.texts import texts
 
     options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
     assert plain.relevance is None
     assert "relevance" not in plain.maps
-    for portrait, path in ((plain, runs[0]), (drawn, runs[1])):
+    for head_report, path in ((plain, runs[0]), (drawn, runs[1])):
         text = text_of(path, "--sentences=4")
         parts = list(batches(text.part, 4096))
         expected = measure(text.run.model, parts, text.run.guide, 3)
         still = measure(text.run.model, parts)
         block = "decoder.1.cross"
-        assert close(portrait.measures.entropy[block], expected.entropy[block])
-        moved = not close(portrait.measures.entropy[block], still.entropy[block])
-        assert moved == (portrait is drawn)
+        assert close(head_report.measures.entropy[block], expected.entropy[block])
+        moved = not close(head_report.measures.entropy[block], still.entropy[block])
+        assert moved == (head_report is drawn)
 
 
 def conllu(path: Path, *sentences: str) -> Path:
@@ -236,19 +236,19 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from latentheads.experiments.analysis.portraits import portray
+    from latentheads.experiments.analysis.head_reports import portray
 
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     (tmp_path / "results.json").write_text("{}")
     words = [tmp_path, "--relevance=2"]
     text = text_of(*words)
-    portrait = portray(text, said(*words))
-    assert portrait.chains == ["decoder-self"]
-    assert portrait.syntactic is not None
-    assert set(portrait.syntactic.accuracy) == {"decoder.0.self"}
-    assert portrait.relevance is not None
+    head_report = portray(text, said(*words))
+    assert head_report.chains == ["decoder-self"]
+    assert head_report.syntactic is not None
+    assert set(head_report.syntactic.accuracy) == {"decoder.0.self"}
+    assert head_report.relevance is not None
     tokens = text.part.targets.lengths
-    assert portrait.relevance.predictions == tokens[0] + tokens[1]
+    assert head_report.relevance.predictions == tokens[0] + tokens[1]
 
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
 from latentheads.guides import Guide
-from latentheads.families import Gaussian, HeadScale, Scores
+from latentheads.families import Gaussian, HeadScale, Plain
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
@@ -30,7 +30,7 @@ class Sharper(Guide):
         super().__init__(model)
 
     def family(self, block):
-        return Gaussian(Scores(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
 
 class Other(Sharper):
     pass

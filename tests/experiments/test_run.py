@@ -88,7 +88,7 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
 
 GUIDE = """
 from latentheads.guides import Guide
-from latentheads.families import Gaussian, HeadScale, Scores
+from latentheads.families import Gaussian, HeadScale, Plain
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5):
@@ -96,7 +96,7 @@ class Sharper(Guide):
         super().__init__(model)
 
     def family(self, block):
-        return Gaussian(Scores(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
 """
 
 

@@ -15,7 +15,7 @@ from pyro.infer import SVI, Trace_ELBO
 from torch import nn
 
 from latentheads import Batch, PlugIn
-from latentheads.effects import plug_in_value, tell_parameters
+from latentheads.effects import plug_in_value, register_parameters
 from tests.tiny import KINDS, NOISY, attach, bernoulli_gate, build
 
 
@@ -62,7 +62,7 @@ def told(param_only: bool) -> dict[str, Any]:
     module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     module[0].bias.requires_grad_(False)
     with poutine.trace(param_only=param_only) as found:
-        tell_parameters("m", module)
+        register_parameters("m", module)
     return {name: site["value"] for name, site in found.trace.nodes.items()}
 
 

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import Held
-from latentheads.guide import Selected
+from latentheads.effects import SharedDraws
+from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -80,8 +80,8 @@ def choices(law: Law, heads: int, candidates: int) -> list[list[float]]:
     return [c for c in every if all(sum(c[g::heads]) == 1 for g in range(heads))]
 
 
-def held(values: dict[str, Tensor]) -> Held:
-    found = Held()
+def held(values: dict[str, Tensor]) -> SharedDraws:
+    found = SharedDraws()
     found.values = values
     return found
 
@@ -147,7 +147,7 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
 @pytest.mark.parametrize("law", ["subset", "group"])
 def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Law) -> None:
     model, batch = make(law), two_tasks()
-    with PlugIn(), Selected(jiggle(Tied(model).double(), 1.0)):
+    with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
         picked = model.choose(batch)
         mixed = model.states(batch)
         separate = [model.states(alone(batch, place)) for place in range(len(batch))]
@@ -160,7 +160,7 @@ def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law
 def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> None:
     model, batch = make("selection"), alone(two_tasks(), 1)
     guide = jiggle(Tied(model).double(), 1.0)
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         picked = model.choose(batch)
         fast = model.states(batch, picked)
         masks = {
@@ -173,7 +173,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
 
 
 def flops(model: Any, batch: Batch, guide: Any) -> int:
-    with FlopCounterMode(display=False) as counter, PlugIn(), Selected(guide), torch.no_grad():
+    with FlopCounterMode(display=False) as counter, PlugIn(), WithSelection(guide), torch.no_grad():
         model.states(batch)
     return counter.get_total_flops()
 
@@ -292,7 +292,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
         model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, selector=selector(law))
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
-    with Selected(guide):
+    with WithSelection(guide):
         found = beam_search(model, batch, beam=3)
         again = beam_search(model, batch, beam=3)
     assert found == again
@@ -304,7 +304,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
             tokens = torch.tensor([hypothesis.tokens])
             tasks = batch.source_task[place, None], batch.target_task[place, None]
             one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *tasks)
-            with PlugIn(), Selected(guide):
+            with PlugIn(), WithSelection(guide):
                 law_of_tokens = model.likelihood(model.states(one), one)
             expected = law_of_tokens.log_prob(tokens).item()
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
@@ -329,7 +329,7 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
     model = make(law) if tasks else make(law, sources=1, targets=1)
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
     guide = jiggle(Tied(model).double(), 0.1)
-    with Recorder() as seen, PlugIn(), Selected(guide, 3):
+    with Recorder() as seen, PlugIn(), WithSelection(guide, 3):
         found = beam_search(model, batch, beam=2, samples=3)
     assert len(seen.values) == 4
     for name, value in seen.values.items():
@@ -346,7 +346,7 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
         terms_of = []
         for draw in range(3):
             values = {n: v.unflatten(0, (3, -1))[draw] for n, v in seen.values.items()}
-            with PlugIn(), Held(values):
+            with PlugIn(), SharedDraws(values):
                 terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
         expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)

@@ -40,11 +40,11 @@ def symmetric(heads: int) -> Tensor:
     return (half + half.T) * (1 - torch.eye(heads))
 
 
-def portrait(
+def head_report(
     name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
 ) -> Any:
     """A run whose heads play no role."""
-    from latentheads.experiments.analysis.portraits import Portrait
+    from latentheads.experiments.analysis.head_reports import HeadReport
 
     blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
 
@@ -53,7 +53,7 @@ def portrait(
 
     nothing = {block.name: torch.zeros(heads) for block in blocks}
     matrices = {block.site(): symmetric(heads) for block in blocks}
-    return Portrait(
+    return HeadReport(
         name=name,
         blocks=blocks,
         divergence=Divergence(matrices, {site: each / 9 for site, each in matrices.items()}),
@@ -70,7 +70,7 @@ def with_roles(name: str = "run") -> Any:
     """One head of the first block is before, follows and is rare; another one follows twice."""
     from dataclasses import replace
 
-    plain, block = portrait(name), "encoder.0.self"
+    plain, block = head_report(name), "encoder.0.self"
     share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
     offset = {**plain.positional.offset, block: torch.tensor([-1, 0, 0])}
     accuracy = torch.tensor([[0.7, 0.7, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.8, 0.0]])
@@ -92,7 +92,7 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
 ) -> None:
     from latentheads.experiments.analysis.figures import draw_pairs
 
-    own = portrait()
+    own = head_report()
     draw_pairs(own, 7.0, "some text", tmp_path / "pairs.png")
     panels = shown(figures[0])
     assert len(panels) == len(own.blocks)
@@ -109,9 +109,9 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
 
 def test_averages_have_a_line_a_run_and_chain(figures: list[Any], tmp_path: Path) -> None:
     from latentheads.experiments.analysis.figures import draw_averages
-    from latentheads.experiments.analysis.portraits import others
+    from latentheads.experiments.analysis.head_reports import others
 
-    runs = [portrait("a"), portrait("b", CHAINS[1:2], layers=4)]
+    runs = [head_report("a"), head_report("b", CHAINS[1:2], layers=4)]
     draw_averages(runs, "", tmp_path / "averages.png")
     above, below = figures[0].axes[:3], figures[0].axes[3:6]
     assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
@@ -127,9 +127,9 @@ def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> No
     from dataclasses import replace
 
     from latentheads.experiments.analysis.figures import QUANTITIES, draw_maps
-    from latentheads.experiments.analysis.portraits import others
+    from latentheads.experiments.analysis.head_reports import others
 
-    runs = [portrait("a"), replace(portrait("b", CHAINS[1:2], heads=5), relevance=None)]
+    runs = [head_report("a"), replace(head_report("b", CHAINS[1:2], heads=5), relevance=None)]
     draw_maps(runs, "", tmp_path / "maps.png")
     axes = np.array(figures[0].axes[:20]).reshape(4, len(QUANTITIES))
     for column, name in zip(axes.T, QUANTITIES, strict=True):
@@ -149,10 +149,10 @@ def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> No
 
 def test_silent_heads_are_blank_and_in_no_mean(figures: list[Any], tmp_path: Path) -> None:
     from latentheads.experiments.analysis.figures import draw_pairs
-    from latentheads.experiments.analysis.portraits import others, pair_mean
+    from latentheads.experiments.analysis.head_reports import others, pair_mean
     from latentheads.plot.pictures import largest
 
-    own = portrait(chains=CHAINS[:1], layers=1)
+    own = head_report(chains=CHAINS[:1], layers=1)
     matrix = own.divergence.summed["encoder.0.self.logits"]
     matrix[1], matrix[:, 1] = torch.nan, torch.nan
     apart = float(matrix[0, 2])
@@ -177,7 +177,7 @@ def test_roles_stand_in_their_cells_and_all_others_are_blank(
 ) -> None:
     from latentheads.experiments.analysis.figures import KINDS, draw_roles
 
-    draw_roles([portrait("a"), with_roles("b")], "", tmp_path / "roles.png")
+    draw_roles([head_report("a"), with_roles("b")], "", tmp_path / "roles.png")
     cells = {
         (number, round(text.get_position()[0]), text.get_text())
         for number, axis in enumerate(figures[0].axes)
@@ -205,7 +205,7 @@ def test_any_size_is_drawn(
         draw_roles,
     )
 
-    own = portrait("of a very long name, " * 9, chains, layers, heads)
+    own = head_report("of a very long name, " * 9, chains, layers, heads)
     draw_pairs(own, 1.0, "title", tmp_path / "pairs.png")
     draw_averages([own], "title", tmp_path / "averages.png")
     draw_maps([own], "title", tmp_path / "maps.png")

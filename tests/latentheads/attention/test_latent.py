@@ -9,10 +9,10 @@ from pyro import poutine
 from torch import nn
 
 from latentheads import Block
-from latentheads.attention.cache import Cache
+from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.families import Gaussian, HeadScale, Point, Scores
+from latentheads.families import Gaussian, HeadScale, Plain, Point
 from latentheads.mask import Mask, causal
 from tests.tiny import HEADS, bernoulli_gate, jiggle
 
@@ -35,7 +35,7 @@ def same_weights(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     return theirs
 
 
-@pytest.mark.parametrize("prior", [None, Point(Scores()), Gaussian(Scores(), HeadScale(3, 1e-13))])
+@pytest.mark.parametrize("prior", [None, Point(Plain()), Gaussian(Plain(), HeadScale(3, 1e-13))])
 def test_cross_attention_without_noise_is_multihead_attention(prior: object) -> None:
     block = jiggle(LatentAttention(BLOCK, WIDTH, prior), 0.2)  # type: ignore[arg-type]
     query, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
@@ -48,7 +48,7 @@ def test_cross_attention_without_noise_is_multihead_attention(prior: object) -> 
 
 
 def test_causal_self_attention_without_noise_is_multihead_attention() -> None:
-    block = jiggle(LatentAttention(BLOCK, WIDTH, Point(Scores())), 0.2)
+    block = jiggle(LatentAttention(BLOCK, WIDTH, Point(Plain())), 0.2)
     x = torch.randn(2, QUERIES, WIDTH)
     mask = Mask.build(causal(QUERIES).expand(2, -1, -1), torch.ones(2, 5).bool(), torch.float64)
     expected, _ = same_weights(block.attention)(x, x, x, attn_mask=~causal(QUERIES))
@@ -67,7 +67,7 @@ def test_initial_weights_have_the_reference_law() -> None:
 
 
 def test_logits_are_drawn_at_a_site_and_handed_up() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Scores(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)
     with poutine.trace() as found:
         _, logits = block(x, None, everything(QUERIES, QUERIES))
@@ -78,7 +78,7 @@ def test_logits_are_drawn_at_a_site_and_handed_up() -> None:
 
 
 def test_drawn_logits_are_what_the_softmax_reads() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Scores(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
     x, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
     logits = torch.randn(2, HEADS, QUERIES, KEYS)
     with poutine.condition(data={BLOCK.site(): logits}):
@@ -128,7 +128,7 @@ def test_cache_gives_the_rows_of_the_whole() -> None:
         causal(QUERIES).expand(2, -1, -1), torch.ones(2, QUERIES).bool(), torch.float64
     )
     whole, _ = block(x, None, causal_mask)
-    cache = Cache()
+    cache = AttentionCache()
     for t in range(QUERIES):
         row, logits = block(x[:, t : t + 1], None, everything(1, t + 1), cache=cache)
         assert logits.shape == (2, HEADS, 1, t + 1)
@@ -137,7 +137,7 @@ def test_cache_gives_the_rows_of_the_whole() -> None:
 
 def test_memory_is_projected_once() -> None:
     block = LatentAttention(BLOCK, WIDTH, None)
-    memory, cache = torch.randn(2, KEYS, WIDTH), Cache()
+    memory, cache = torch.randn(2, KEYS, WIDTH), AttentionCache()
     query = torch.randn(2, 1, WIDTH)
     first, _ = block(query, memory, everything(1, KEYS), cache=cache)
     again, _ = block(query, torch.full_like(memory, torch.nan), everything(1, KEYS), cache=cache)
@@ -157,7 +157,7 @@ def test_heads_must_divide_the_width(heads: int) -> None:
 
 
 def test_particles_in_front_run_at_once() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Scores(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)
     with pyro.plate("particles", 4, dim=-2):
         out, logits = block(x, None, everything(QUERIES, QUERIES))

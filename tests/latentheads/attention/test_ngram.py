@@ -20,16 +20,16 @@ from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
 from latentheads.decoding.beam_search import beam_search
-from latentheads.guide import Selected
+from latentheads.guide import WithSelection
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.mask import Reach
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import CHAINS
-from latentheads.pruning import every_head, remove_heads, settle_gates
+from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.reading import Recording, gradient_importance, labelled, measure, propagate
 from latentheads.reading.divergence import divergence
 from latentheads.reading.roles import detect
-from latentheads.selection.hard_gates import Closing, Gating
+from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.selector import LAWS, Law, Selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
@@ -405,7 +405,7 @@ def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
         opened = family().open
         expected = Gating.gain * 40.0 * opened * (1 - opened)
         assert torch.allclose(slopes[1][key] - slopes[0][key], expected, atol=1e-9)
-    closing = Closing(model, guide, 3, 10, 0.1, 10)
+    closing = GateController(model, guide, 3, 10, 0.1, 10)
     assert closing.gated == sum(map(len, every_head(model).values()))
 
 
@@ -417,7 +417,7 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     x, reach = model.embedding(batch.fed), model.reach(batch.target_drawn)
     heads = module._computed(x, reach, None, None) * value[:, None, None]
     expected = module.out(heads.transpose(-2, -3).flatten(-2))
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         found = module(x, reach, None, model.choose(batch)["decoder.0.self"])
     assert torch.allclose(found, expected, atol=1e-12)
     assert 0 < float(value[-1]) < 1
@@ -432,14 +432,14 @@ def test_closed_gates_are_removed_with_equal_outputs(
     model = gated(kind, choice, ngram_noise=noise)
     guide = spread(model, "cascaded")
     small, cut = copy.deepcopy((model, guide))
-    laws = settle_gates(small, cut)
+    laws = fold_gates(small, cut)
     kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in laws.items()}
     remove_heads(small, kept, cut)
     assert every_head(small).keys() == every_head(model).keys()
     assert all(len(h) == len(every_head(model)[n]) - 1 for n, h in every_head(small).items())
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
-    with Selected(guide):
+    with WithSelection(guide):
         one = beam_search(model, batch, beam=2, limit=5)
     other = beam_search(small, batch, beam=2, limit=5)
     for mine, theirs in zip(one, other, strict=True):
@@ -486,7 +486,7 @@ def test_candidates_fill_the_places_of_every_task(
     guide = FORMS["tied"](model).double().eval()
     own = torch.tensor([0, 1, 1])
     several = replace(batch, source_task=own, target_task=own)
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         together = plug_in_log_likelihood(model, several, guide)
         for row, task in enumerate(own.tolist()):
             one = replace(

@@ -483,7 +483,7 @@ def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: i
 def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")
-    options = {"data": str(texts), "test_name": "unseen"}
+    options = {"data": str(texts), "test_name": "hidden_from_tracers"}
     plain, _ = text_of(**options)
     rare, _ = text_of(**options, minimum=9)
     assert len(rare.target) < len(plain.target)

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads import Batch, HeadContext, PlugIn
-from latentheads.attention.cache import Cache
+from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
@@ -357,7 +357,7 @@ class Scripted(Watched):
         numbers = torch.arange(len(batch))[:, None, None]
         self.script.numbers = numbers.flatten().tolist()
         state = self.model.begin(batch)
-        state.caches["history"] = Cache(numbers, numbers)
+        state.caches["history"] = AttentionCache(numbers, numbers)
         return state
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:

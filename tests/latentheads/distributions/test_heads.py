@@ -13,7 +13,7 @@ from latentheads.distributions import (
     CholeskyHeads,
     DeltaHeads,
     HeadContext,
-    HeadLogits,
+    HeadVariable,
     InverseHeads,
     MaskedHeads,
     NormalHeads,
@@ -23,7 +23,7 @@ from latentheads.guides.autoregressive import MaskedMLP
 from latentheads.mask import Mask
 from tests.tiny import HEADS, context, jiggle
 
-Make = Callable[[HeadContext], HeadLogits]
+Make = Callable[[HeadContext], HeadVariable]
 
 
 def factor() -> Tensor:

@@ -12,16 +12,16 @@ from torch.distributions import kl_divergence
 from latentheads import Block
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
 from latentheads.families import (
-    Below,
+    Cascade,
     CholeskyFactor,
-    Corrected,
     Correlated,
-    Fused,
     Gaussian,
     HeadScale,
+    OwnMLP,
+    Plain,
     Point,
-    Released,
-    Scores,
+    ReleasedCascade,
+    RunningSum,
 )
 from tests.tiny import HEADS, context, jiggle
 
@@ -33,13 +33,13 @@ def test_locations_are_their_formulas() -> None:
     scores, below = c.scores, c.below
     assert below is not None
     fused, linked, released, corrected = (
-        jiggle(Fused(SECOND, link=False), 0.2),
-        jiggle(Fused(SECOND), 0.2),
-        jiggle(Released(SECOND), 0.2),
-        jiggle(Corrected(HEADS, 4), 0.2),
+        jiggle(Cascade(SECOND, link=False), 0.2),
+        jiggle(Cascade(SECOND), 0.2),
+        jiggle(ReleasedCascade(SECOND), 0.2),
+        jiggle(OwnMLP(HEADS, 4), 0.2),
     )
-    assert Scores()(c) is scores
-    assert torch.equal(Below()(c), scores + below)
+    assert Plain()(c) is scores
+    assert torch.equal(RunningSum()(c), scores + below)
     assert torch.allclose(fused(c), scores + fused.fusion(below))
     assert torch.allclose(linked(c), scores + below + linked.fusion(below))
     u = scores + below
@@ -47,14 +47,14 @@ def test_locations_are_their_formulas() -> None:
     assert torch.allclose(corrected(c), scores + corrected.fusion(scores))
 
 
-@pytest.mark.parametrize("location", [Below(), Fused(FIRST), Released(FIRST)])
+@pytest.mark.parametrize("location", [RunningSum(), Cascade(FIRST), ReleasedCascade(FIRST)])
 def test_first_block_of_a_chain_stands_at_the_scores(location: nn.Module) -> None:
     c = context()
     assert torch.equal(location(c), c.scores)
     assert not list(location.parameters())
 
 
-@pytest.mark.parametrize("location", [Fused(SECOND, link=False, zero=True), Corrected(HEADS, 4)])
+@pytest.mark.parametrize("location", [Cascade(SECOND, link=False, zero=True), OwnMLP(HEADS, 4)])
 def test_a_posterior_location_starts_at_the_scores(location: nn.Module) -> None:
     c = context(below=True)
     assert torch.equal(location.double()(c), c.scores)
@@ -87,9 +87,9 @@ def test_factor_is_lower_triangular_with_its_scale_on_the_diagonal(learned: bool
 
 def test_families_wrap_location_and_scale() -> None:
     c = context()
-    gaussian = Gaussian(Scores(), HeadScale(HEADS, 0.7))(c)
-    point = Point(Scores())(c)
-    linear = Correlated(Scores(), CholeskyFactor(HEADS, 0.7))(c)
+    gaussian = Gaussian(Plain(), HeadScale(HEADS, 0.7))(c)
+    point = Point(Plain())(c)
+    linear = Correlated(Plain(), CholeskyFactor(HEADS, 0.7))(c)
     assert isinstance(gaussian, NormalHeads)
     assert gaussian.scale == 0.7
     assert isinstance(point, DeltaHeads)
@@ -99,7 +99,7 @@ def test_families_wrap_location_and_scale() -> None:
 
 @pytest.mark.parametrize(
     "location",
-    [Fused(SECOND), Fused(SECOND, link=False), Corrected(HEADS, 4)],
+    [Cascade(SECOND), Cascade(SECOND, link=False), OwnMLP(HEADS, 4)],
     ids=["linked", "fused", "corrected"],
 )
 @pytest.mark.parametrize("prior", [1.0, 0.7, torch.tensor([0.5, 1.1, 1.7])[:, None, None]])

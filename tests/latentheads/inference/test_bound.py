@@ -17,8 +17,8 @@ from torch import Tensor
 
 from latentheads import Batch, HeadContext, Importance, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
-from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadLogits
-from latentheads.families import Family, Point, Scores
+from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
+from latentheads.families import Family, Plain, Point
 from latentheads.guides import Guide, Tied
 from latentheads.inference.bound import traces
 from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle
@@ -107,7 +107,7 @@ def test_smoothed_likelihood_has_no_bound(batch: Batch) -> None:
 
 class Pointed(Guide):
     def family(self, block: Any) -> Family:
-        return Point(Scores())
+        return Point(Plain())
 
 
 def test_point_posterior_under_a_density_has_no_bound(batch: Batch) -> None:
@@ -311,7 +311,7 @@ def test_foreign_site_in_a_closed_form_is_exact(batch: Batch) -> None:
             return Linear()
 
     class Linear(Family):
-        def forward(self, context: HeadContext) -> HeadLogits:
+        def forward(self, context: HeadContext) -> HeadVariable:
             return CholeskyHeads(context.scores, context, torch.eye(3) * 0.5)
 
     model = build("language-model").eval()
@@ -340,7 +340,7 @@ def test_dropout_makes_no_bound(batch: Batch) -> None:
 
 
 class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
-    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         mask = replace(context.mask, latent=torch.zeros_like(context.mask.latent))
         return super().posterior(block, replace(context, mask=mask))
 
@@ -455,7 +455,7 @@ class Astray(Guide):
     def family(self, block: Any) -> Family:
         return jiggle(copy.deepcopy(self.priors[block.key]), 0.03)
 
-    def posterior(self, block: Block, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         law = super().posterior(block, context)
         every_other = odd(law.location)
         by_row = torch.where(context.mask.latent > 0, 0.2 * (1 - every_other), FAR * every_other)
@@ -589,7 +589,7 @@ def foreign(prior: Any, scale: float = 0.95) -> Any:
 
 class Foreign(Tied):
     def get_posterior(self, name: str, prior: Any) -> Any:
-        return foreign(prior) if isinstance(prior, HeadLogits) else prior
+        return foreign(prior) if isinstance(prior, HeadVariable) else prior
 
 
 def own_pass(model: Any) -> Any:

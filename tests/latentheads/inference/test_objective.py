@@ -19,7 +19,7 @@ from latentheads.families import (
     Family,
     Gaussian,
     HeadScale,
-    Scores,
+    Plain,
 )
 from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.names import Block
@@ -220,14 +220,14 @@ class Narrower(Guide):
     """Around the very scores of the prior, with scales of its own."""
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Scores(), HeadScale(block.heads, 0.6, learned=True))
+        return Gaussian(Plain(), HeadScale(block.heads, 0.6, learned=True))
 
 
 class Tilted(Guide):
     """The same, with a full matrix over the heads."""
 
     def family(self, block: Block) -> Family:
-        return Correlated(Scores(), CholeskyFactor(block.heads, 0.6))
+        return Correlated(Plain(), CholeskyFactor(block.heads, 0.6))
 
 
 @pytest.mark.parametrize("guide", [*FORMS, Narrower, Tilted])

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, PlugIn
-from latentheads.effects import Held
+from latentheads.effects import SharedDraws
 from latentheads.guides import Tied
 from latentheads.inference.bound import closed_form
-from latentheads.inference.selection_objectives import Enumerated_ELBO, Scored_ELBO
+from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Law, Selector
@@ -53,7 +53,7 @@ def joint(model: Any, guide: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]
     values, log_q = [], []
     for chosen in product(every, repeat=2):
         drawn = torch.stack(chosen)
-        with PlugIn(), Held({SITE: drawn}):
+        with PlugIn(), SharedDraws({SITE: drawn}):
             found = model.likelihood(model.states(batch), batch)
         values.append(found.log_prob(batch.scored))
         log_q.append(law.log_prob(drawn))
@@ -93,7 +93,7 @@ def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Law) -> Non
     values, log_q, kl = joint(model, guide, two_tasks())
     exact = kl - (log_q.sum(-1).exp() * values.sum(-1)).sum()
     q = log_q.sum(-1).exp().detach()
-    elbo = Scored_ELBO(analytic=True)
+    elbo = ScoreFunction_ELBO(analytic=True)
     mean = torch.zeros(())
     for one, other in product(range(len(q)), repeat=2):
         both = [one, other]
@@ -111,7 +111,9 @@ def test_real_draws_agree_with_all_choices() -> None:
     exact = gradients(guide, model, Enumerated_ELBO().differentiable_loss(model, guide, batch))
     torch.manual_seed(0)
     draws = [
-        gradients(guide, model, Scored_ELBO(draws=3).differentiable_loss(model, guide, batch))[0]
+        gradients(
+            guide, model, ScoreFunction_ELBO(draws=3).differentiable_loss(model, guide, batch)
+        )[0]
         for _ in range(150)
     ]
     all_draws = torch.stack(draws)
@@ -133,7 +135,7 @@ def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: boo
     with pyro.validation_enabled(False):
         for chosen in law.enumerate_support():
             torch.manual_seed(7)
-            with Held({SITE: chosen}):
+            with SharedDraws({SITE: chosen}):
                 loss = Head_ELBO(**options).differentiable_loss(model, guide, batch)
             ratio = kl if analytic else law.log_prob(chosen) - prior.log_prob(chosen)
             expected = expected + law.log_prob(chosen)[0].exp() * (loss - 0.5 * ratio.sum())
@@ -155,7 +157,7 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
         weight.copy_(5.0 * torch.tensor([[1.0, -1, -1, 1], [1, 1, -1, -1]]))
     batch = two_tasks()
     with pyro.validation_enabled(False):
-        loss = Scored_ELBO(analytic=True).differentiable_loss(model, guide, batch)
+        loss = ScoreFunction_ELBO(analytic=True).differentiable_loss(model, guide, batch)
     law = guide.selections["encoder_0_self"]()
     prior = model.selector.prior("encoder-self", law.logits)
     kl = closed_form(law, prior)
@@ -168,8 +170,11 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Scored_ELBO(draws=1), "draws must be at least 2, got 1"),
-        (lambda: Scored_ELBO(free_bits=0.1), "free_bits needs --select_gradient straight-through"),
+        (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
+        (
+            lambda: ScoreFunction_ELBO(free_bits=0.1),
+            "free_bits needs --select_gradient straight-through",
+        ),
     ],
 )
 def test_a_wrong_option_is_named(make: Callable[[], Any], said: str) -> None:
@@ -190,7 +195,7 @@ def test_particles_are_averaged() -> None:
     torch.testing.assert_close(found, sum(each) / 3)
 
 
-@pytest.mark.parametrize("make", [Enumerated_ELBO, Scored_ELBO])
+@pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     network, selector = sizes(heads=2, layers=1), Selector("static", 2, sources=2)
     plain = make_prior("delta")
@@ -203,7 +208,7 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     torch.testing.assert_close(found, -10 * law.log_prob(batch.scored).sum())
 
 
-@pytest.mark.parametrize("make", [Enumerated_ELBO, Scored_ELBO])
+@pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
     network, gates = sizes(heads=2, layers=1), Gating.of(2)
     model: Any = Translation(

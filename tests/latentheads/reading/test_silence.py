@@ -15,11 +15,11 @@ from torch import Tensor
 from latentheads import Batch, HeadContext, PlugIn
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.corpora.grammar import Arc
-from latentheads.effects import Selected
+from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.names import CHAINS
-from latentheads.pruning import every_head, remove_heads, settle_gates
+from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.reading import (
     Positions,
     Rarity,
@@ -102,7 +102,7 @@ def apart() -> list[Batch]:
 def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[str, Tensor]]:
     """Everything that is measured of heads, by its name."""
     ranks = torch.arange(SOURCE_TYPES).flip(0)
-    with Selected(guide):
+    with WithSelection(guide):
         found = measure(model, parts)
         distance = divergence(model, parts)
         kinds: dict[str, Any] = {
@@ -138,7 +138,7 @@ def agreements(model: Any, guide: Any, parts: Sequence[Batch]) -> dict[str, Tens
     found: dict[str, Tensor] = {}
     for batch in parts:
         term = Disagreement(KINDS, diagonal=False)
-        with Selected(guide), PlugIn(), term.heard(model) as heard:
+        with WithSelection(guide), PlugIn(), term.heard(model) as heard:
             model.states(batch)
         for block, value in heard.items():
             here = found.setdefault(block, torch.zeros(len(SENTENCES)))
@@ -169,8 +169,8 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
         for key, family in guide.selections.items()
     }
     settled, small = copy.deepcopy((model, guide)), copy.deepcopy((model, guide))
-    settle_gates(*settled)
-    settle_gates(*small)
+    fold_gates(*settled)
+    fold_gates(*small)
     remove_heads(small[0], kept, small[1])
     assert sum(map(len, every_head(small[0]).values())) < 3 * HEADS
     parts = [batch_of(EVERY)]
@@ -207,7 +207,7 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
     model, guide = made("selection", "delta")
     arrays = []
     for batch in (batch_of([1, 3]), batch_of([1, 3], True)):
-        with Selected(guide), PlugIn(), Recording(model) as heads:
+        with WithSelection(guide), PlugIn(), Recording(model) as heads:
             model.states(batch)
         for block in heads.blocks:
             found = heads[block.name]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.training import checkpoints
-from latentheads.training.checkpoints import weights
 from latentheads.corpora import batches
 from latentheads.inference.evaluation import evaluate
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT
 from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
 

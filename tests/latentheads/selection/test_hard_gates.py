@@ -12,13 +12,13 @@ import torch
 from latentheads import Batch, Head_ELBO, PlugIn
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
-from latentheads.guide import Selected
+from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import CHAINS
-from latentheads.pruning import every_head, remove_heads, settle_gates
-from latentheads.selection.hard_gates import Closing, Gating
+from latentheads.pruning import every_head, fold_gates, remove_heads
+from latentheads.selection.hard_gates import GateController, Gating
 from tests.tiny import FORMS, HEADS, KINDS, jiggle, sizes
 
 CHAIN = {"translation": CHAINS, "language-model": ("decoder-self",)}
@@ -78,7 +78,7 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     guide = spread(model)
     small, cut = copy.deepcopy((model, guide))
     kept = {name: law.nonzero().flatten().tolist() for name, law in modes(guide).items()}
-    opened = settle_gates(small, cut)
+    opened = fold_gates(small, cut)
     assert opened.keys() == every_head(model).keys()
     remove_heads(small, kept, cut)
     assert sum(map(len, every_head(small).values())) < sum(map(len, every_head(model).values()))
@@ -86,7 +86,7 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     assert "pressure.value" not in small.state_dict()
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
-    with Selected(guide):
+    with WithSelection(guide):
         one = beam_search(model, batch, beam=2, limit=5)
     other = beam_search(small, batch, beam=2, limit=5)
     for mine, theirs in zip(one, other, strict=True):
@@ -108,7 +108,7 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
             value = guide.selections[module.block.key]().mode[0]
             module.attention.out.weight *= value.repeat_interleave(module.attention.size)
             module.selector = None
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         found = model.states(batch)
     with PlugIn():
         assert torch.allclose(reference.states(batch), found, rtol=0, atol=1e-12)
@@ -134,7 +134,7 @@ def test_every_gate_learns_and_only_under_training_is_there_pressure(batch: Batc
 def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     model = gated("language-model").train()
     guide = FORMS["tied"](model).double()
-    closing = Closing(model, guide, target=2, steps=300, rate=0.02, tokens=10)
+    closing = GateController(model, guide, target=2, steps=300, rate=0.02, tokens=10)
     worth = torch.tensor([0.1, 3.0, 0.3, 2.0, 0.2, 0.4]).view(2, 1, 3)
     optimiser = torch.optim.Adam(guide.parameters(), 0.02)
     assert closing.wanted(0) == 6
@@ -182,6 +182,6 @@ def test_bad_options_are_refused(options: dict[str, float], message: str) -> Non
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
     with pytest.raises(ValueError, match=r"gate_heads must lie in 0 \.\.\. 17, got 18"):
-        Closing(model, FORMS["tied"](model), 18, 10, 0.1, 10)
+        GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)
     with pytest.raises(ValueError, match="every head has one gate: 3, not 4"):
         Gating("selection", 3, 4)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.experiments.analysis.texts import Text
-from latentheads.guide import Selected
+from latentheads.guide import WithSelection
 from latentheads.names import CHAINS, Block
 from latentheads.reading import (
     Measures,
@@ -34,14 +34,14 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import Divergence, divergence
 
-__all__ = ["Portrait", "others", "pair_mean", "portray"]
+__all__ = ["HeadReport", "others", "pair_mean", "portray"]
 
 TOKENS = 512
 """Of a batch; memory grows with the square of the heads."""
 
 
 @dataclass(frozen=True)
-class Portrait:
+class HeadReport:
     """What the heads of a run are like.
 
     Attributes:
@@ -127,13 +127,13 @@ def pair_mean(matrix: Tensor) -> float | None:
     return None if math.isnan(mean) else mean
 
 
-def portray(text: Text, options: Namespace) -> Portrait:
+def portray(text: Text, options: Namespace) -> HeadReport:
     """Reads the heads of a run in every way, with the heads that its guide selects."""
-    with Selected(text.run.guide):
+    with WithSelection(text.run.guide):
         return _portray(text, options)
 
 
-def _portray(text: Text, options: Namespace) -> Portrait:
+def _portray(text: Text, options: Namespace) -> HeadReport:
     model, seed = text.run.model, options.seed
     guide = text.run.guide if options.draws else None
 
@@ -150,7 +150,7 @@ def _portray(text: Text, options: Namespace) -> Portrait:
         rarity = Rarity(text.ranks(chain), options.top, options.rare)
         detect(model, watched(f"roles of {chain}"), [positions, rarity], chain, guide, seed)
         rare[chain] = rarity.result()
-    return Portrait(
+    return HeadReport(
         name=text.name,
         blocks=blocks,
         ngrams=tuple(block for block in recorded.blocks if block not in blocks),
