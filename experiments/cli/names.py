@@ -39,7 +39,7 @@ __all__ = [
 HERE = os.getcwd()
 """Where the program was started: the parser changes folders while it reads a file."""
 
-PRESETS = Path(__file__).parent / "presets"
+PRESETS = Path(__file__).parents[1] / "presets"
 JOINED = ("--mixers", "--windows", "--ngram_width")
 """Options that may be said for each stack on its own."""
 
