@@ -2,6 +2,7 @@ r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Literal
 
@@ -18,6 +19,7 @@ from latentheads.families import (
     Correlated,
     Dependence,
     Family,
+    HeadScale,
     OwnMLP,
 )
 from latentheads.guide import Guide, check_options
@@ -80,11 +82,16 @@ class MaskedMLP(nn.Module):
 
 
 class NonLinear(Family):
-    """Means and scales that are non-linear in the heads before, through a masked MLP."""
+    """Means and scales that are non-linear in the heads before, through a masked MLP.
+
+    Attributes:
+        noise: A factor of all noise: 1, or less while training lets it grow.
+    """
 
     def __init__(self, heads: int, hidden: int, scale: float, form: Form) -> None:
         super().__init__()
         self.conditioner = MaskedMLP(heads, hidden, scale)
+        self.noise = HeadScale(heads)
         self.law = InverseHeads if form == "inverse" else MaskedHeads
 
     @property
@@ -94,7 +101,19 @@ class NonLinear(Family):
 
     def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution around the scores."""
-        return self.law(context.scores, context, partial(self.conditioner, context.scores))
+        return self.law(context.scores, context, partial(self._condition, context.scores))
+
+    def _condition(self, scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads the heads before, under as much noise as there is.
+
+        The inverse form reads the noise itself, the masked one logits in which there is less.
+        """
+        noise_factor = self.noise.noise_factor
+        if noise_factor == 1.0:
+            return self.conditioner(scores, values)
+        read = noise_factor * values if self.law is InverseHeads else values
+        shift, log_scale = self.conditioner(scores, read)
+        return shift, log_scale + math.log(noise_factor)
 
 
 class Autoregressive(Guide):

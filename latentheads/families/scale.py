@@ -59,6 +59,6 @@ class CholeskyFactor(nn.Module):
 
     def forward(self) -> Float[Tensor, "head head"]:
         """Assembles the matrix."""
-        strict = self.below_diagonal.tril(-1)
+        strict = self.scale.noise_factor * self.below_diagonal.tril(-1)
         diagonal = torch.as_tensor(self.scale(), device=strict.device, dtype=strict.dtype)
         return strict + diagonal.reshape(-1).expand(strict.shape[0]).diag()

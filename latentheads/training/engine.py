@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update
-from latentheads.families import HeadScale
+from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.objective import Head_ELBO
@@ -98,6 +98,8 @@ class Engine:
         self.selections = guide.selection_families
         if isinstance(self.elbo, Enumerated_ELBO):
             self.elbo.check(family() for family in self.selections)
+        if training.noise_warmup_steps:
+            check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
@@ -324,6 +326,20 @@ def make_elbo(training: Training) -> Head_ELBO:
     }
     analytic = training.kl == "analytic"
     return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
+
+
+def check_warmth(module: nn.Module) -> None:
+    """Refuses families whose noise would not grow together with that of the others.
+
+    Raises:
+        ValueError: It names the family.
+    """
+    for family in module.modules():
+        noisy = isinstance(family, Family) and not isinstance(family, Point)
+        if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
+            raise ValueError(
+                f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
+            )
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:

@@ -9,10 +9,11 @@ import torch
 
 from latentheads import Batch, terms
 from latentheads.distributions import CholeskyHeads, InverseHeads, MaskedHeads
+from latentheads.families import HeadScale
 from latentheads.guides import Autoregressive
 from latentheads.guides.autoregressive import MaskedMLP
 from latentheads.inference.bound import traces
-from tests.tiny import HEADS, NoiseTape, attach, build
+from tests.tiny import HEADS, NoiseTape, attach, build, jiggle
 
 LAWS = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}
 every_form = pytest.mark.parametrize("form", LAWS)
@@ -40,6 +41,43 @@ def test_starting_scale_is_the_one_asked_for(form: str, batch: Batch) -> None:
     law = found.nodes["decoder.0.self.logits"]["fn"]
     noise = torch.randn_like(law.location)
     assert torch.allclose(law._draw(noise), law.location + 0.5 * noise, atol=1e-7)
+
+
+def warm(module: Any, noise_factor: float) -> None:
+    for part in module.modules():
+        if isinstance(part, HeadScale):
+            part.noise_factor = noise_factor
+
+
+@every_form
+def test_the_noise_of_a_guide_grows_with_that_of_its_prior(form: str, batch: Batch) -> None:
+    model = build("language-model", layers=1).eval()
+    guide = Autoregressive(model, form=form).double()  # type: ignore[arg-type]
+    for module in (model, guide):
+        warm(module, 0.01)
+    found = terms(model, guide, batch)
+    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-9)
+
+
+@every_form
+@pytest.mark.parametrize("of", ["guide", "prior"])
+def test_noise_that_has_not_grown_moves_no_head_far(form: str, of: str, batch: Batch) -> None:
+    model = build("language-model", "autoregressive")
+    guide = attach(form, model, 0.4)
+    family = guide.families["decoder_0_self"]
+    if of == "prior":
+        family = jiggle(model.decoder.layers[0].inner.prior, 0.4)
+    _, found = traces(model, guide, batch)
+    known = found.nodes["decoder.0.self.logits"]["fn"].context
+    noise = torch.randn_like(known.scores)
+    moved = []
+    for noise_factor in (1.0, 0.001):
+        warm(family, noise_factor)
+        law = family(known)
+        moved.append((law._draw(noise) - law._draw(0 * noise)).abs().amax())
+        value = law.rsample()
+        assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-6)
+    assert moved[1] < 0.05 < moved[0]
 
 
 @every_form

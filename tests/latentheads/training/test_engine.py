@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from latentheads.corpora import Part, Rows
+from latentheads.distributions import HeadContext, NormalHeads
+from latentheads.families import Family
+from latentheads.guides import Guide
+from latentheads.names import Block
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.options import Training
-from tests.tiny import attach, build
+from tests.tiny import FORMS, attach, build
 
 
 def part(sentences: int = 31) -> Part:
@@ -248,6 +253,37 @@ def test_a_broken_objective_names_the_site() -> None:
     with pytest.raises(FloatingPointError, match=r"step 1: site decoder\.1\.cross\.logits: "):
         engine.run(lambda progress: None)
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
+
+
+class Loud(Family):
+    """A family with a noise of its own."""
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(context.scores, context)
+
+
+class LoudGuide(Guide):
+    def family(self, block: Block) -> Family:
+        return Loud()
+
+
+def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
+    model = build()
+    plan = Training(steps=3, noise_warmup_steps=2)
+    with pytest.raises(ValueError, match=r"^noise_warmup_steps acts on .*: Loud has none$"):
+        Engine(model, LoudGuide(model), part(), plan)
+    assert Engine(model, LoudGuide(model), part(), replace(plan, noise_warmup_steps=0))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_objective_of_a_first_step_in_little_noise_is_no_other_than_later(form: str) -> None:
+    torch.manual_seed(0)
+    model = build("language-model", layers=1)
+    own = Part(part().targets, None)
+    plan = Training(steps=1, noise_warmup_steps=1000, kl="sampled")
+    engine, seen = Engine(model, FORMS[form](model).double(), own, plan), []
+    engine.run(seen.append)
+    assert abs(seen[0].objective) < 9
 
 
 def test_half_precision_without_a_gpu_is_refused() -> None:
