@@ -81,4 +81,4 @@ class Adapter(nn.Module):
             scale, inner_bias, outer_bias = (row.unsqueeze(-2) for row in rows)
         normal = F.layer_norm(x, x.shape[-1:]) * scale
         hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
-        return x + torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias
+        return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +229,7 @@ def check_words(
     prog: str,
     more: Sequence[str] = (),
 ) -> None:
-    """Refuses options of a single run, and what is named twice.
+    """Refuses options of a single run or of no recipe, and what is named twice.
 
     Args:
         words: The command line.
@@ -239,11 +239,24 @@ def check_words(
         more: Further options that are refused.
     """
     own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
-    taken = own & {word.partition("=")[0] for word in words}
-    if taken:
+    given = {word.partition("=")[0] for word in words}
+    if taken := own & given:
         raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
+    _check_laws(given, {split_law(recipe)[1] for recipe in recipes})
     distinct("recipes", recipes)
     distinct("seeds", seeds.split(","))
+
+
+def _check_laws(given: Collection[str], laws: Collection[Law | None]) -> None:
+    """Refuses options of a selection that no recipe would take."""
+    if "--select" in given:
+        raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
+    drawn = {law for law in LAWS if law != "static"}
+    for options, takers in ((OF_DRAWS, drawn), (OF_SETS, {"static"})):
+        lost = set(options) & set(given)
+        if lost and not takers & set(laws):
+            wanted = " or ".join(f"+{law}" for law in LAWS if law in takers)
+            raise ValueError(f"{min(lost)} needs a recipe with {wanted} in its name")
 
 
 def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, out: Path) -> None:

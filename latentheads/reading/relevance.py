@@ -29,10 +29,13 @@ were:
   :math:`v / z_v`. Where positive and negative inputs cancel and the bias does not, this is huge:
   four layers in float32 can lose all digits.
 
+  A bias is whatever is added and does not depend on the inputs. Where nothing contributes to a
+  neuron, as behind a feed-forward layer all of whose units are off or behind heads that are all
+  silent, the neuron itself is a bias of the residual sum that it stands in.
+
 Relevance begins as the top-1 logit and ends at the inputs of the first layers, embeddings with
 their positions. It is conserved, but for what the stabiliser takes, :math:`D_v + \epsilon` or
-:math:`z_v + \epsilon\, \mathrm{sign}(z_v)`, and but for a neuron that is nothing but its bias,
-as behind a feed-forward layer all of whose units are off: there is nobody to inherit.
+:math:`z_v + \epsilon\, \mathrm{sign}(z_v)`.
 
 The relevance of a head is the sum over its neurons, :math:`\sum_t o_{ht} \cdot g_{ht}`, divided by
 that of all heads of its block, and averaged over the predictions of sentences in which it speaks.
@@ -45,7 +48,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -205,6 +208,7 @@ def _run(
     heads = Recording(model, keep_gradients=True)
     with ExitStack() as around:
         around.enter_context(evaluation_mode(model))
+        around.enter_context(_frozen(model))
         around.enter_context(torch.enable_grad())
         inputs = around.enter_context(_inputs(model))
         around.enter_context(heads)
@@ -216,6 +220,19 @@ def _run(
         with ratios:
             logits = model.predict(states).gather(-1, top).squeeze(-1)
     return logits, heads, inputs
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Lets nothing have a gradient but what depends on the inputs."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_()
 
 
 @contextmanager
@@ -257,11 +274,15 @@ class _Ratios(TorchFunctionMode):
     def __init__(self, biases: str, stabiliser: float) -> None:
         super().__init__()
         self.biases, self.stabiliser = biases, stabiliser
+        self.sizes = _Notes[Callable[[], Tensor]]()
+        self.bare = _Notes[Tensor]()
         self.rules: dict[Any, Callable[..., Tensor]] = {
             F.linear: self._linear,
             F.layer_norm: self._layer_norm,
             torch.softmax: lambda x, *args, **kwargs: torch.softmax(x, *args, **kwargs).detach(),
             Tensor.log_softmax: lambda x, *_, **__: x,
+            **dict.fromkeys((torch.matmul, Tensor.matmul), self._matmul),
+            **dict.fromkeys((torch.add, Tensor.add), self._add),
         }
 
     def __torch_function__(
@@ -270,12 +291,21 @@ class _Ratios(TorchFunctionMode):
         """Replaces the functions that have a rule."""
         return self.rules.get(func, func)(*args, **(kwargs or {}))
 
+    def __exit__(self, *reason: Any) -> None:
+        """Forgets the tensors of the pass."""
+        self.sizes.notes.clear()
+        self.bare.notes.clear()
+        super().__exit__(*reason)
+
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        fixed = weight.detach()
-        z = F.linear(x, fixed)
-        if bias is None:
-            return z
-        return self._with_bias(z, bias.detach(), lambda: F.linear(x.abs(), fixed.abs()))
+        def absolute() -> Tensor:
+            return F.linear(x.abs(), weight.abs())
+
+        z = F.linear(x, weight)
+        return self.sizes.note(z, absolute) if bias is None else self._biased(z, bias, absolute)
+
+    def _matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.sizes.note(torch.matmul(x, y), lambda: torch.matmul(x.abs(), y.abs()))
 
     def _layer_norm(
         self,
@@ -288,7 +318,7 @@ class _Ratios(TorchFunctionMode):
         centred = x - x.mean(-1, keepdim=True)
         scale = (centred.detach().square().mean(-1, keepdim=True) + eps).rsqrt()
         if weight is not None:
-            scale = scale * weight.detach()
+            scale = scale * weight
         z = centred * scale
         if bias is None:
             return z
@@ -297,14 +327,48 @@ class _Ratios(TorchFunctionMode):
             size = x.abs()
             return scale.abs() * (size * (1 - 2 / x.shape[-1]) + size.mean(-1, keepdim=True))
 
-        return self._with_bias(z, bias.detach(), absolute)
+        return self._biased(z, bias, absolute)
 
-    def _with_bias(self, z: Tensor, bias: Tensor, absolute: Callable[[], Tensor]) -> Tensor:
+    def _add(self, x: Any, y: Any, *, alpha: float = 1) -> Tensor:
+        """A sum: what does not depend on the inputs is a bias, unless it hides keys by -inf."""
+        x, y = torch.as_tensor(x), torch.as_tensor(y if alpha == 1 else alpha * y)
+        if y.requires_grad and not x.requires_grad:
+            x, y = y, x
+        if not y.requires_grad and x.requires_grad and y.isfinite().all():
+            return self._biased(x, y.to(x), self.sizes.of(x) or x.abs)
+        for carried, added in ((x, y), (y, x)):
+            bare = self.bare.of(added)
+            if bare is not None:
+                bias = added.detach() * bare
+                return self._biased(carried, bias, carried.abs) + (added - bias)
+        return x + y
+
+    def _biased(self, z: Tensor, bias: Tensor, absolute: Callable[[], Tensor]) -> Tensor:
         """``z + bias``, with the gradient of a function that is homogeneous in the inputs."""
-        fixed = z.detach()
+        fixed, total = z.detach(), absolute()
         if self.biases == "ratio":
             denominator = fixed + torch.copysign(torch.full_like(fixed, self.stabiliser), fixed)
-            return fixed + bias + (z - fixed) * ((fixed + bias) / denominator)
-        total = absolute()
-        share = bias / (total.detach() + self.stabiliser)
-        return z + bias + (total - total.detach()) * share
+            found = fixed + bias + (z - fixed) * ((fixed + bias) / denominator)
+        else:
+            share = bias / (total.detach() + self.stabiliser)
+            found = z + bias + (total - total.detach()) * share
+        return self.bare.note(found, total == 0) if (total == 0).any() else found
+
+
+N = TypeVar("N")
+
+
+class _Notes(Generic[N]):
+    """What is known of single tensors of a pass."""
+
+    def __init__(self) -> None:
+        self.notes: dict[int, tuple[Tensor, N]] = {}
+
+    def note(self, x: Tensor, said: N) -> Tensor:
+        """Keeps what is said of a tensor, and the tensor itself, so that no other gets its id."""
+        self.notes[id(x)] = x, said
+        return x
+
+    def of(self, x: Tensor) -> N | None:
+        """What was said of it; None for nothing."""
+        return self.notes[id(x)][1] if id(x) in self.notes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -166,6 +167,19 @@ def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     configuration = str(runs / "transformer" / "config.yaml")
     assert run.main(["--config", configuration, f"--out={tmp_path}", "--overwrite"]) == 0
     assert load(tmp_path).heads is None
+
+
+def test_a_truth_that_is_not_known_is_none(runs: Path) -> None:
+    """Of tasks into English nobody knows it: it is NaN in their sentences, and null in JSON."""
+    from latentheads.corpora import Part, Rows
+    from latentheads.runs.pruned import Pruned, measure
+
+    run = load(runs / "language-model")
+    rows = Rows.of([[4, 5, 2], [6, 2]])
+    known, unknown = (Part(rows, None, truth=[-1.0, truth]) for truth in (-2.0, math.nan))
+    found = Pruned({}, run.model, run.guide)
+    measure(found, run, known, unknown, 0)
+    assert (found.valid["truth"], found.test["truth"]) == (-3 / 5, None)
 
 
 def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(

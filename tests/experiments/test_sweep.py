@@ -48,7 +48,10 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     ("words", "message"),
     [
         ("--head_numbers=3", "head_numbers must divide the width 8, got 3"),
-        ("--select_gradient=score --head_numbers=3", "must divide the width 8, got 3"),
+        (
+            "--recipes=coda+group --select_gradient=score --head_numbers=3",
+            "must divide the width 8, got 3",
+        ),
         ("--head_numbers=2,x", "head_numbers must be whole numbers with commas between"),
         ("--head_numbers=2,2", "head_numbers must differ from each other, got 2,2"),
         ("--heads=4", "--heads belongs to run.py: sweep.py takes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyro.distributions as dist
@@ -11,9 +12,23 @@ from torch import Tensor, nn
 
 from latentheads import Batch, HeadContext, PlugIn
 from latentheads.batch import EOS
+from latentheads.models import Translation, make_prior
+from latentheads.models.adapters import Adapters
+from latentheads.pruning import remove_heads
 from latentheads.reading import Propagated, Recording, propagate, relevance
 from latentheads.reading.relevance import BIASES
-from tests.tiny import HEADS, KINDS, build, jiggle, padded, rows, small_batch
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    build,
+    jiggle,
+    padded,
+    rows,
+    sizes,
+    small_batch,
+)
 
 TINY = 1e-13
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -62,6 +77,57 @@ def test_it_is_conserved_by_every_mixer(kind: str, norm: str, mixers: str, windo
     options = {"mixers": mixers, "windows": windows, "ngram_width": "11"}
     model = wide(kind, norm=norm, ngram_context=kind == "translation", **options)
     assert conserved(propagate(model, small_batch(), stabiliser=TINY))
+
+
+@every_kind
+@every_norm
+@every_rule
+def test_it_is_conserved_by_ngrams_that_read_slices(kind: str, norm: str, biases: str) -> None:
+    options = {"mixers": "ngram", "windows": "2", "ngram_width": "11", "ngram_slices": True}
+    model = wide(kind, norm=norm, ngram_context=kind == "translation", **options)
+    assert conserved(propagate(model, small_batch(), biases, TINY), 1e-6)
+
+
+@every_norm
+@every_rule
+@pytest.mark.parametrize("common", [True, False])
+def test_it_is_conserved_by_adapters(norm: str, biases: str, common: bool) -> None:
+    shape = {"network": sizes(feed_forward=23, norm=norm), "adapters": Adapters(17, 2, 2)}
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), **shape)
+    model = jiggle(model, 0.1).double().eval()
+    tasks = torch.tensor([1, 1, 1] if common else [0, 1, 0])
+    batch = replace(small_batch(), source_task=tasks, target_task=tasks, one_task=common)
+    assert conserved(propagate(model, batch, biases, TINY), 1e-6)
+
+
+@every_norm
+@every_rule
+def test_it_is_conserved_where_nobody_says_anything(norm: str, biases: str) -> None:
+    """Heads that are removed or closed, and units that are all off, leave their biases alone."""
+
+    def closed(known: HeadContext) -> dist.TorchDistribution:
+        return dist.Bernoulli(known.scores.new_zeros(known.scores.shape[:-2])).to_event(1)
+
+    pruned = wide(norm=norm, prior="delta")
+    remove_heads(pruned, {"encoder.0.self": [], "decoder.1.cross": [], "decoder.0.self": [1]})
+    off = wide(norm=norm)
+    for name, parameter in off.named_parameters():
+        if "feed_forward.inner.bias" in name:
+            nn.init.constant_(parameter, -99.0)
+    for model in (pruned, off, wide(norm=norm, gate=closed)):
+        assert conserved(propagate(model, small_batch(), biases, TINY), 1e-6)
+
+
+@every_norm
+def test_a_bias_hands_its_part_on_as_a_linear_layers_does(norm: str) -> None:
+    """Sliced n-grams of one head compute what whole ones do, by other functions."""
+    options = {"mixers": "ngram", "windows": "2", "ngram_heads": 1, "norm": norm}
+    whole = wide("language-model", **options)
+    sliced = wide("language-model", ngram_slices=True, **options)
+    sliced.load_state_dict(whole.state_dict())
+    found = [propagate(model, small_batch()).heads for model in (whole, sliced)]
+    for name, heads in found[0].items():
+        assert torch.allclose(heads, found[1][name], atol=1e-10)
 
 
 @every_norm

@@ -115,6 +115,7 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
             "importance a token": gradient_importance(model, parts, None, 0, "token", False),
         }
         propagated = relevance(model, parts)
+        assert propagated.inputs == pytest.approx(propagated.logit, rel=1e-5)
         kinds |= {"relevance": propagated.shares, "relevance in logits": propagated.raw}
         positions, rarity, relations = Positions(), Rarity(ranks, 3), Relations(ARCS)
         detect(model, parts, [positions, rarity, relations], "encoder-self")
