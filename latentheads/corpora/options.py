@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from latentheads.checks import check_least
 from latentheads.corpora import Corpus, Mixture, Task, pydoc
 from latentheads.corpora.cache import cached
@@ -18,6 +20,7 @@ from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.corpus import grammar, grammar_sources
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
+from latentheads.corpora.limited import Side, limited
 from latentheads.corpora.mixed import ENGLISH, grammar_tasks, parallel_tasks
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import Unit, prose
@@ -28,6 +31,10 @@ from latentheads.metrics.translation import Protocol
 __all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
 
 MADE = ("grammar", "pydoc")
+CHARACTERS = 32
+"""Characters of a word for each token that a line may have, more than text has. A line with such a
+word is left out before subwords are learned: every merge reads the whole of a word."""
+
 TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
 """Options that say nothing where there are no tasks."""
 
@@ -67,6 +74,8 @@ class Data:
         max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any.
         references: How a folder's held-out files of references are called behind the dot, several
             on a line with tabs between; empty: the target's own files.
+        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
+            longer one is left out, in valid and test it is refused; running text in blocks has any.
         max_length: Longest training sentence in words; 0: any.
         max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
             the papers do with 1.5; 0: any.
@@ -107,6 +116,7 @@ class Data:
     tokenised: bool = False
     max_source: int = 0
     references: str = ""
+    max_line: int = 1024
     max_length: int = 175
     max_ratio: float = 0.0
     first: int = 0
@@ -125,7 +135,7 @@ class Data:
                 f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
             )
         check_least(vars(self), sentences=1, held_out=1, types=1, minimum=1)
-        check_least(vars(self), first=0, block=0, max_source=0)
+        check_least(vars(self), first=0, block=0, max_source=0, max_line=0)
         for name in ("max_source", "references"):
             if getattr(self, name) and (self.made or self.running or self.tasks):
                 raise ValueError(f"{name} is for pairs of texts: a corpus of the hub or a folder")
@@ -257,10 +267,9 @@ def make_corpus(
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
     if not (data.running or data.from_hub):
         _refuse_running_text(data)
-    make = _prose if data.running else _tasks if data.tasks else _parallel
     if not data.cache:
-        return make(data, tell)
-    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: make(data, tell), keep)
+        return _read_corpus(data, tell)
+    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: _read_corpus(data, tell), keep)
     return kept if data.mixture is None else kept.mixed(data.mixture)
 
 
@@ -273,6 +282,48 @@ def _refuse_running_text(data: Data) -> None:
             f"{data.folder} has no text in {data.source} or {data.target}, but running text in "
             ".txt: for a language model add --task language-model"
         )
+
+
+def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    """Reads a corpus, with no line that is too long for a batch."""
+    make = _prose if data.running else _tasks if data.tasks else _parallel
+    corpus = make(data, tell)
+    if data.block or not data.max_line:
+        return corpus
+    return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
+
+
+def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str:
+    """Says where a sentence of a part stands: a line of a file, or a row of the hub."""
+    task = Task(data.source, data.target)
+    if data.mixture is not None:
+        own = getattr(corpus, part).task
+        task = data.mixture.tasks[own[place]]
+        place -= int(np.searchsorted(own, own[place]))
+    if part == "train" and not data.running:
+        place = _place_read(data, task, place)
+    if data.from_hub or data.made:
+        return f"row {place + 1} of {part} of {data.data}"
+    ending = "txt" if data.running else getattr(task, side)
+    if side == "target" and part != "train":
+        ending = data.references or ending
+    return f"{find(_place(data, task), part, ending, _stem(data, part))}, line {place + 1}"
+
+
+def _place_read(data: Data, task: Task, place: int) -> int:
+    """The place, among all training pairs that were read, of one that was kept."""
+    read, fault = enumerate(_pairs(data, "train", task)), _cleaning(data).fault
+    kept = (number for number, pair in read if fault(*_learned(data, pair)) is None)
+    return next(islice(kept, place, None))
+
+
+def _learned(data: Data, pair: Pair) -> Pair:
+    """What is learned from a pair: of several references the first."""
+    return (pair[0], pair[1].split("\t")[0]) if data.several else pair
+
+
+def _cleaning(data: Data) -> Cleaning:
+    return Cleaning(data.max_length, data.max_ratio, CHARACTERS * data.max_line)
 
 
 def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
@@ -314,7 +365,7 @@ def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         data.joint,
         data.lowercase,
         data.tokenised,
-        Cleaning(data.max_length, data.max_ratio),
+        _cleaning(data),
         tell=tell,
         max_source=data.max_source,
         several=data.several,
@@ -338,7 +389,7 @@ def _tasks(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         data.joint,
         data.lowercase,
         data.tokenised,
-        Cleaning(data.max_length, data.max_ratio),
+        _cleaning(data),
         tell,
     )
 

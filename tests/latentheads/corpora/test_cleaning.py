@@ -18,13 +18,13 @@ def test_pairs_stay_unchanged_and_in_order() -> None:
 def test_the_usual_limits_leave_the_ratio_alone() -> None:
     kept, counts = clean(PAIRS)
     assert kept == PAIRS[:2]
-    assert counts == Counts(kept=2, empty=2, too_long=1)
+    assert counts == Counts(kept=2, empty=2, too_long=1, first_long=5)
 
 
 def test_the_published_limits_are_inclusive() -> None:
     kept, counts = clean([*PAIRS, ("a " * 175, "c " * 175)], PUBLISHED)
     assert kept == [PAIRS[0], ("a " * 175, "c " * 175)]
-    assert counts == Counts(kept=2, empty=2, too_long=1, ratio=1)
+    assert counts == Counts(kept=2, empty=2, too_long=1, ratio=1, first_long=5)
 
 
 def test_without_limits_only_empty_pairs_go() -> None:
@@ -42,6 +42,14 @@ def test_counts_are_one_readable_line() -> None:
         "28,331 of 29,000 training pairs kept; left out: 1 empty on a side, 2 too long, "
         "666 too unlike in length"
     )
+
+
+def test_text_without_spaces_is_one_long_word() -> None:
+    limits = Cleaning(max_word=5)
+    kept, counts = clean([("a b c d", "e"), ("a bcdefg", "h"), ("i", "漢字" * 3)], limits)
+    assert kept == [("a b c d", "e")]
+    assert counts == Counts(kept=1, too_long=2, first_long=2)
+    assert "2 too long (the first is line 2)," in str(counts)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""A line of any length in any file: named by file and line before training, or left out of it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.programs import inside
+from tests.experiments.test_summaries import with_references
+from tests.experiments.test_tasks import write_all
+from tests.latentheads.corpora.test_options import (
+    BRIEF,
+    LANGUAGES,
+    SMALL,
+    corpus_of,
+    write_corpus,
+    write_text,
+)
+
+LETTERS = "漢字" * 5_000
+WORDS = "the gap of " * 40
+
+
+def put(path: Path, number: int, line: str) -> Path:
+    """Puts a line in place of another."""
+    lines = path.read_text("utf-8").split("\n")
+    lines[number - 1] = line
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def made(folder: Path, **options: Any) -> tuple[int, list[str]]:
+    corpus, told = corpus_of(data=str(folder), max_line=100, **options)
+    return len(corpus.train), told
+
+
+def refused(folder: Path, **options: Any) -> str:
+    with pytest.raises(ValueError, match="more than max_line 100") as said:
+        made(folder, **options)
+    return str(said.value)
+
+
+def test_a_training_line_is_named_where_it_stands_and_not_where_it_is_kept(tmp_path: Path) -> None:
+    """The lines before it that cleaning leaves out count."""
+    folder = write_corpus(tmp_path)
+    put(folder / "train.de", 3, "")
+    put(folder / "train.en", 6, "a " * 5)
+    path = put(folder / "train.de", 9, WORDS)
+    number, told = made(folder, max_length=30 * 100)
+    assert number == 38
+    assert told[1].startswith("1 of 39 training sentences left out, longer than max_line 100: ")
+    assert f"{path}, line 9 has " in told[1]
+
+
+def test_letters_without_a_space_are_left_out_before_subwords_are_learned(tmp_path: Path) -> None:
+    folder = write_corpus(tmp_path)
+    put(folder / "train.en", 7, LETTERS)
+    number, told = made(folder)
+    assert number == 39
+    assert "1 too long (the first is line 7)" in told[0]
+    assert made(folder, first=6)[0] == 6
+
+
+@pytest.mark.parametrize("line", [LETTERS, WORDS])
+@pytest.mark.parametrize("name", ["valid.en", "test.de"])
+def test_a_held_out_line_is_refused_by_file_and_line(tmp_path: Path, name: str, line: str) -> None:
+    path = put(write_corpus(tmp_path) / name, 4, line)
+    assert refused(tmp_path).startswith(f"{path}, line 4 has ")
+    packed = path.with_name(f"{name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert refused(tmp_path).startswith(f"{packed}, line 4 has ")
+
+
+def test_a_source_that_is_cut_may_be_long(tmp_path: Path) -> None:
+    put(write_corpus(tmp_path) / "test.en", 4, WORDS)
+    assert made(tmp_path, max_source=50)[0] == 40
+
+
+def test_every_reference_is_looked_at(tmp_path: Path) -> None:
+    path = put(with_references(tmp_path) / "test.refs", 2, f"gap\t{WORDS}")
+    assert refused(tmp_path, references="refs").startswith(f"{path}, line 2 has ")
+
+
+@pytest.mark.parametrize("task", ["language-model", "translation"])
+def test_no_limit_is_asked_of_what_has_none(tmp_path: Path, task: str) -> None:
+    running = task == "language-model"
+    folder = write_text(tmp_path) if running else write_corpus(tmp_path)
+    put(folder / ("test.txt" if running else "test.de"), 1, WORDS)
+    corpus_of(data=str(folder), task=task, max_line=0)
+    if running:
+        corpus_of(data=str(folder), task=task, max_line=100, block=7)
+
+
+def test_a_line_of_a_running_text_without_blocks_is_named(tmp_path: Path) -> None:
+    folder = write_text(tmp_path)
+    train = put(folder / "train.txt", 2, WORDS)
+    number, told = made(folder, task="language-model")
+    assert number == 39
+    assert told[1].endswith(f"{train}, line 2 has 121 tokens")
+    path = put(folder / "valid.txt", 3, WORDS)
+    assert refused(folder, task="language-model").startswith(f"{path}, line 3 has 121 tokens")
+
+
+@pytest.mark.parametrize("name", ["valid.de", "test.fr", "bible/en-de/test.en"])
+def test_a_held_out_line_of_any_task_is_named(tmp_path: Path, name: str) -> None:
+    path = put(write_all(tmp_path) / name, 2, WORDS)
+    tasks = {"tasks": "de,fr,bible:de", "source": "en"}
+    assert refused(tmp_path, **tasks).startswith(f"{path}, line 2 has ")
+
+
+def test_a_training_line_of_a_later_task_is_named(tmp_path: Path) -> None:
+    folder = write_all(tmp_path)
+    put(folder / "train.fr", 1, "")
+    path = put(folder / "train.fr", 4, WORDS)
+    told = made(folder, tasks="de,fr", source="en", max_length=3000)[1]
+    assert f"{path}, line 4 has " in told[-1]
+
+
+def test_a_run_that_would_fail_ends_before_it_trains(tmp_path: Path) -> None:
+    folder, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
+    path = put(folder / "test.de", 4, "the gap of " * 400)
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--out", str(out)]
+    done = inside("run.py", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"run.py: error: {path}, line 4 has ")
+    assert "more than max_line 1,024" in done.stderr
+    assert not out.exists()
