@@ -70,13 +70,12 @@ class Layer(nn.Module):
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
         """
-        update, inner = self.inner.mix(
-            self.inner_step.enter(x),
-            reach,
-            below[0],
-            state and state.cache(self.inner),
-            choices.get(self.inner.block.name),
-        )
+        choice = choices.get(self.inner.block.name)
+        if state is not None and choice is not None:
+            choice = choice.spread(x.ndim - 3)
+        cache = state and state.cache(self.inner)
+        entered = self.inner_step.enter(x)
+        update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
         x = self._adapted(self.inner_step.leave(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None and memory_mask is not None:

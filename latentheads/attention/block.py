@@ -24,7 +24,6 @@ __all__ = [
     "GatePrior",
     "HeadBlock",
     "Watch",
-    "aligned",
     "gather_chosen",
     "last_of",
     "reorder",
@@ -191,7 +190,7 @@ class HeadBlock(nn.Module, ABC):
         if gate is not None:
             heard = heard & (gate != 0)
         if choice is not None:
-            heard = heard & (aligned(choice.weight, heads) != 0)[..., 0, 0]
+            heard = heard & (choice.weight != 0)
         if choice is not None and choice.silent and choice.index is not None:
             nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
             heard = nobody.index_copy(-1, choice.index, heard)
@@ -223,21 +222,15 @@ def unwatched(model: nn.Module) -> Iterator[None]:
             block.watchers = watchers
 
 
-def aligned(x: Shaped[Tensor, "*sentences head"], heads: Tensor) -> Tensor:
-    """Adds dimensions of hypotheses, positions and width; sentences come first or last."""
-    between = max(0, heads.ndim - 2 - x.ndim) if x.ndim == 2 else 0
-    return x[(..., *[None] * between, slice(None), None, None)]
-
-
 def gather_chosen(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
 ) -> Float[Tensor, "*out place position dim"]:
     """Of all candidates, takes those of every sentence; as they are where all share theirs."""
     if choice is None or choice.index is None or choice.common:
         return heads
-    index = aligned(choice.index, heads)
-    heads = heads[(None,) * (index.ndim - heads.ndim)]
-    return torch.take_along_dim(heads, index, -3)
+    index = choice.index[..., None, None]
+    missing = index.ndim - heads.ndim
+    return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
 
 
 def last_of(

@@ -16,7 +16,6 @@ from latentheads.attention.block import (
     BlockCache,
     GatePrior,
     HeadBlock,
-    aligned,
     gather_chosen,
     last_of,
     reorder,
@@ -159,7 +158,7 @@ class NGram(HeadBlock):
         if gate is not None:
             heads = heads * gate[..., None, None].to(heads.dtype)
         if choice is not None:
-            heads = heads * aligned(choice.weight, heads).to(heads.dtype)
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import aligned, gather_chosen
+from latentheads.attention.block import gather_chosen
 from latentheads.layers.numeric import dropout, full_precision, weighted_sum
 from latentheads.mask import Mask
 from latentheads.selection.selector import Choice
@@ -187,7 +187,7 @@ class MultiHeadAttention(nn.Module):
     def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
         if choice.index is None or choice.silent or choice.weight.requires_grad:
-            heads = heads * aligned(choice.weight, heads).to(heads.dtype)
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return self.placed(heads, choice)
 
     def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:

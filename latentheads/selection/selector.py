@@ -23,6 +23,8 @@ LAWS: tuple[Law, ...] = get_args(Law)
 class Choice:
     """The heads of a block that speak, for every sentence or for all of a batch.
 
+    Sentences are the last dimension before places, particles stand in front of them.
+
     Attributes:
         weight: What the output of the head in each place is multiplied by: one, with the gradient
             of a relaxation, or zero where nobody speaks.
@@ -43,6 +45,14 @@ class Choice:
         """The same choice for all, in which only those who speak are computed."""
         index = self.weight.nonzero().squeeze(-1)
         return Choice(self.weight[index], index, silent=True)
+
+    def spread(self, hypotheses: int) -> Choice:
+        """That of sentences which have so many dimensions of hypotheses behind them."""
+        if self.common or not hypotheses:
+            return self
+        behind = (..., *[None] * hypotheses, slice(None))
+        index = None if self.index is None else self.index[behind]
+        return Choice(self.weight[behind], index, self.silent)
 
     def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
         """That of some of the sentences."""

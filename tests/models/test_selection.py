@@ -29,6 +29,7 @@ from tests.tiny import (
     SOURCES,
     TARGET_TYPES,
     TARGETS,
+    NoiseTape,
     attach,
     counting,
     jiggle,
@@ -282,7 +283,7 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     assert report.effective_sample_size <= 4
 
 
-@every_law
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("kind", ["translation", "language-model"])
 def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -> None:
     torch.manual_seed(3)
@@ -350,6 +351,27 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
                 terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
         expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("mixers", ["attention", "ngram"])
+@pytest.mark.parametrize("particles", [2, 3])
+def test_vectorised_particles_share_a_static_choice(
+    particles: int, mixers: str, tape: NoiseTape
+) -> None:
+    """With as many particles as sentences, the one might be taken for the other."""
+    drawn = {"windows": "2", "ngram_noise": 0.3} if mixers == "ngram" else {}
+    network = sizes(mixers=mixers, **drawn)
+    prior, static = make_prior("independent"), selector("static")
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=static)
+    guide = attach("cascaded", jiggle(model, 0.4).double())
+    losses = []
+    for particle in range(particles):
+        tape.rewind(particle=particle)
+        losses.append(Head_ELBO(analytic=True)(model, guide)(two_tasks()))
+    tape.rewind()
+    options = {"num_particles": particles, "vectorize_particles": True, "max_plate_nesting": 1}
+    together = Head_ELBO(analytic=True, **options)(model, guide)(two_tasks())
+    torch.testing.assert_close(together, torch.stack(losses).mean())
 
 
 def test_vectorised_particles_draw_selections_of_their_own() -> None:
