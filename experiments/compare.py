@@ -23,11 +23,10 @@ from latentheads.experiments.cli.comparison import (
     run_all,
     run_folder,
     summarise,
-    without_law_options,
     write_tables,
 )
 from latentheads.experiments.cli.errors import ending
-from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
 from latentheads.plot.pictures import draw_elbos
@@ -70,7 +69,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _, options = read_settings(without_law_options(words), "compare.py", DESCRIPTION, extend)
+    options = read_options(words, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
     kept = f"finished runs are in {out}"

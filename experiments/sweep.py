@@ -20,13 +20,12 @@ from latentheads.experiments.cli.comparison import (
     check_words,
     run_all,
     summarise,
-    without_law_options,
     write_tables,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
-from latentheads.experiments.cli.options import Parser, read_settings
+from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.plot.pictures import draw_sweep
 
@@ -91,14 +90,14 @@ def numbers(text: str, width: int) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(without_law_options(words), "sweep.py", DESCRIPTION, extend)
+    options = read_options(words, "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
     kept = f"finished runs are in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
-        check_words(words, recipes, options.seeds, "sweep.py", ("--heads",))
-        heads = numbers(options.head_numbers, settings.network.width)
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
+        check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
+        heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     draw_sweep(rows, out / "heads.png")
     write_tables(runs, rows, table(rows), out)

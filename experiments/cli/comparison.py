@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
 from latentheads.experiments.cli.errors import UnfinishedError
 from latentheads.experiments.cli.names import split_law
-from latentheads.experiments.cli.options import Parser, read_settings
+from latentheads.experiments.cli.options import Parser, idle_options, read_settings, refuse_idle
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.selection.selector import LAWS, Law
+from latentheads.selection.selector import LAWS
 
 __all__ = [
     "COLUMNS",
@@ -29,19 +30,9 @@ __all__ = [
     "run_all",
     "run_folder",
     "summarise",
-    "without_law_options",
     "write_tables",
 ]
 
-OF_DRAWS = {
-    "--candidates": "0",
-    "--select_gradient": "straight-through",
-    "--temperature": "1.0",
-    "--least_temperature": "0.0",
-}
-"""Options that only recipes with a law of selection that draws take; others are run without."""
-OF_SETS = {"--families": ""}
-"""Options that only a law of fixed sets takes."""
 RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
@@ -105,19 +96,24 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Settings:
+    """The settings of a recipe; what acts on another recipe alone stays at its default."""
+    pair = _pair(recipe)
+    idle, plain = idle_options([*words, *pair], prog, extend)
+    spared = [f"--{name}={_word(plain[name])}" for name in idle]
+    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
+    return read_settings([*words, *spared, *own], prog, "", extend)[0]
+
+
+def _pair(recipe: str) -> list[str]:
+    """The words of a single run that stand for a recipe of a comparison."""
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
     pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
-    pair += ["--select", law or "none"]
-    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*without_law_options(words, law), *own], prog, "", extend)[0]
+    return [*pair, "--select", law or "none"]
 
 
-def without_law_options(words: Sequence[str], law: Law | None = None) -> list[str]:
-    """A command line without the options that a law does not take, in a file of it neither."""
-    foreign = OF_DRAWS if law in (None, "static") else {}
-    foreign = foreign if law == "static" else {**foreign, **OF_SETS}
-    return [*words, *(f"{name}={value}" for name, value in foreign.items())]
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +225,7 @@ def check_words(
     prog: str,
     more: Sequence[str] = (),
 ) -> None:
-    """Refuses options of a single run or of no recipe, and what is named twice.
+    """Refuses options of a single run, of no recipe at all, and what is named twice.
 
     Args:
         words: The command line.
@@ -242,21 +238,13 @@ def check_words(
     given = {word.partition("=")[0] for word in words}
     if taken := own & given:
         raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
-    _check_laws(given, {split_law(recipe)[1] for recipe in recipes})
-    distinct("recipes", recipes)
-    distinct("seeds", seeds.split(","))
-
-
-def _check_laws(given: Collection[str], laws: Collection[Law | None]) -> None:
-    """Refuses options of a selection that no recipe would take."""
     if "--select" in given:
         raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
-    drawn = {law for law in LAWS if law != "static"}
-    for options, takers in ((OF_DRAWS, drawn), (OF_SETS, {"static"})):
-        lost = set(options) & set(given)
-        if lost and not takers & set(laws):
-            wanted = " or ".join(f"+{law}" for law in LAWS if law in takers)
-            raise ValueError(f"{min(lost)} needs a recipe with {wanted} in its name")
+    distinct("recipes", recipes)
+    distinct("seeds", seeds.split(","))
+    every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
+    common = set.intersection(*map(set, every))
+    refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)
 
 
 def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, out: Path) -> None:

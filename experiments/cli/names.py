@@ -43,6 +43,9 @@ PRESETS = Path(__file__).parents[1] / "presets"
 JOINED = ("--mixers", "--windows", "--ngram_width")
 """Options that may be said for each stack on its own."""
 
+INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
+"""Options that take the place of what a file says by another option."""
+
 FLAGS = ("--overwrite", "--verbose", "--tensorboard")
 DEFAULTS = {"guide": "cascaded", "prior": "independent"}
 T = TypeVar("T")
@@ -95,7 +98,14 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     joined = [word for name, said in parts.items() for word in (name, " ".join(said))]
-    return [*_defaults(words), *files, *names, *rest, *joined]
+    return [*_defaults(words), *files, *names, *_replaced(words), *rest, *joined]
+
+
+def _replaced(words: list[str]) -> list[str]:
+    """Empties what files may say by another option than the command line does."""
+    said = {word.partition("=")[0] for word in words}
+    others = {other for word, other in INSTEAD.items() if word in said}
+    return [f"{other}=[]" for other in others - said]
 
 
 SHORT = ("--config", "--preset", "--recipe", "--guide", "--prior", "--guide.help", "--prior.help")

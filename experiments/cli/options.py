@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from argparse import ArgumentError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal, NoReturn
 
@@ -25,6 +28,7 @@ from latentheads.experiments.cli.names import (
     presets,
     resolve,
 )
+from latentheads.experiments.cli.needs import Need, find_idle, refusals
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Network, Prior
 from latentheads.names import CHAINS
@@ -34,7 +38,14 @@ from latentheads.selection.options import Selecting
 from latentheads.selection.selector import LAWS
 from latentheads.training.options import Training
 
-__all__ = ["Parser", "add_run_options", "read_settings"]
+__all__ = [
+    "Parser",
+    "add_run_options",
+    "idle_options",
+    "read_options",
+    "read_settings",
+    "refuse_idle",
+]
 
 
 class Parser(ArgumentParser):
@@ -106,18 +117,71 @@ def read_settings(
 ) -> tuple[Settings, Namespace]:
     """Reads a command line; a mistake ends the program with one line and status 2.
 
+    An option on the command line that acts on nothing is a mistake. Files hold many options at
+    once: one of theirs is told, and stays at its default.
+
     Args:
         arguments: The words after the program's name.
         prog: The program's name.
         description: What ``--help`` says it does.
         extend: Adds a program's own options.
     """
+    with _reading(arguments, prog, description, extend) as (parser, configuration):
+        plain = parser.get_defaults()
+        idle = find_idle(configuration, plain)
+        refuse_idle(idle, arguments, prog)
+        kept = configuration.clone()
+        for name in idle:
+            kept[name] = plain[name]
+        return make_settings(parser, kept, configuration), configuration
+
+
+def read_options(
+    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
+) -> Namespace:
+    """Reads the options of a program that trains several recipes, as `read_settings` does.
+
+    Which of them act is asked later, of each recipe: see `idle_options`.
+    """
+    with _reading(arguments, prog, description, extend) as (_, configuration):
+        return configuration
+
+
+def idle_options(
+    arguments: Sequence[str], prog: str, extend: Callable[[Parser], None]
+) -> tuple[dict[str, Need], Namespace]:
+    """The options of a command line that act on nothing, and the defaults of all."""
+    with _reading(arguments, prog, "", extend) as (parser, configuration):
+        plain = parser.get_defaults()
+        return find_idle(configuration, plain), plain
+
+
+def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -> None:
+    """Refuses what acts on nothing on a command line, and tells what does so in a file.
+
+    Args:
+        idle: The options that act on nothing.
+        arguments: The command line.
+        prog: The program's name; where it is empty nothing is told.
+    """
+    typed = {word.partition("=")[0].rstrip("+") for word in arguments}
+    if refused := refusals({name: need for name, need in idle.items() if f"--{name}" in typed}):
+        raise ValueError("; ".join(refused))
+    if prog and os.environ.get("RANK", "0") == "0":
+        for line in refusals(idle):
+            print(f"{prog}: note: {line}", file=sys.stderr)
+
+
+@contextmanager
+def _reading(
+    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
+) -> Iterator[tuple[Parser, Namespace]]:
+    """Parses a command line; a mistake in it, or within, is one line and status 2."""
     parser = _parser(prog, description)
     extend(parser)
     try:
         set_loader("names", partial(load_yaml, trusted=named_classes(arguments)))
-        configuration = parser.parse_args(expand_words(arguments))
-        return make_settings(parser, configuration), configuration
+        yield parser, parser.parse_args(expand_words(arguments))
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
 
@@ -237,7 +301,8 @@ def _add_start(parser: Parser) -> None:
         "--adapters",
         type=int,
         default=0,
-        help="hidden width of two steps of its own for each task in every layer; 0: none",
+        help="hidden width of two steps of its own for each task in every layer, or for all text "
+        "where there are no --tasks; 0: none",
     )
     parser.add_argument(
         "--start",

@@ -32,7 +32,7 @@ from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
 
-__all__ = ["Settings", "make_settings"]
+__all__ = ["Settings", "group_of", "make_settings", "pair_of"]
 
 T = TypeVar("T")
 
@@ -103,19 +103,24 @@ class Settings:
         return self.data.protocol if self.decoding.paper_bleu else None
 
 
-def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
+def make_settings(
+    parser: ArgumentParser, configuration: Namespace, said: Namespace | None = None
+) -> Settings:
     """Makes the settings of a run.
 
     Args:
         parser: What read the command line.
         configuration: What it read.
+        said: The same where some of it acts on nothing and was left out of the configuration: what
+            a run of the same words is known by.
 
     Raises:
         ValueError: Options that exclude each other, or figures out of range.
     """
-    prior_class, prior_options, guide_class, guide_options = _pair(configuration)
+    prior_class, prior_options, guide_class, guide_options = pair_of(configuration)
     prior_name, guide_name = name_of(prior_class, PRIORS), name_of(guide_class, GUIDES)
-    _check(configuration)
+    check_seed(configuration.seed)
+    check_least(vars(configuration), samples=1, adapters=0)
     recipe = _recipe(prior_name, guide_name, configuration)
     return Settings(
         recipe=recipe,
@@ -123,12 +128,12 @@ def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
         make_guide=lambda model: guide_class(model, **guide_options),
         prior_name=prior_name,
         guide_name=guide_name,
-        data=_group(Data, configuration),
-        network=_group(Network, configuration),
+        data=group_of(Data, configuration),
+        network=group_of(Network, configuration),
         latent=chains_of(configuration.latent),
-        training=_group(Training, configuration),
-        decoding=_group(Decoding, configuration),
-        selecting=_group(Selecting, configuration),
+        training=group_of(Training, configuration),
+        decoding=group_of(Decoding, configuration),
+        selecting=group_of(Selecting, configuration),
         adapters=configuration.adapters,
         start=Path(configuration.start) if configuration.start else None,
         trusted=_trusted(configuration, prior_class, guide_class),
@@ -143,7 +148,7 @@ def make_settings(parser: ArgumentParser, configuration: Namespace) -> Settings:
         overwrite=configuration.overwrite,
         tensorboard=configuration.tensorboard,
         verbose=configuration.verbose,
-        text=_text(parser, configuration),
+        text=_text(parser, said or configuration),
     )
 
 
@@ -161,7 +166,7 @@ def _text(parser: ArgumentParser, configuration: Namespace) -> str:
     return parser.dump(kept, skip_validation=True)
 
 
-def _pair(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str, Any]]:
+def pair_of(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str, Any]]:
     """The classes of prior and guide, each with its options."""
     guide_spec = configuration.guide or _default("guide")
     prior_spec = configuration.prior or _default("prior")
@@ -183,19 +188,6 @@ def _trusted(configuration: Namespace, *used: type) -> str:
     """What the command line names, and what this run itself is made of."""
     named = [configuration.trust] if configuration.trust else []
     return ",".join([*named, *(f"{each.__module__}:{each.__qualname__}" for each in used)])
-
-
-def _check(configuration: Namespace) -> None:
-    """Refuses figures out of range, and options of a selection where nothing is selected."""
-    check_seed(configuration.seed)
-    check_least(vars(configuration), samples=1, adapters=0)
-    drawn = configuration.select not in ("none", "static")
-    if not drawn and (configuration.temperature != 1.0 or configuration.least_temperature):
-        raise ValueError(
-            "temperature is of a selection of heads: it needs --select selection, subset or group"
-        )
-    if not drawn and configuration.select_gradient != "straight-through":
-        raise ValueError("select_gradient needs --select selection, subset or group")
 
 
 def _default(kind: str) -> Namespace:
@@ -233,7 +225,8 @@ def _tied_options(
     return changed
 
 
-def _group(kind: type[T], configuration: Namespace) -> T:
+def group_of(kind: type[T], configuration: Namespace) -> T:
+    """The options of a group, checked."""
     return kind(**{field.name: configuration[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -250,7 +243,7 @@ def _gates(configuration: Namespace) -> Gates:
             raise ValueError("heads are either selected or gated: use --select or --gates")
         if configuration.kl != "analytic":
             raise ValueError("gates are learned by the closed form of their KL: use --kl analytic")
-    return _group(Gates, configuration)
+    return group_of(Gates, configuration)
 
 
 def _disagreement(configuration: Namespace) -> Disagreement | None:

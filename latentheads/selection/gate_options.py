@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from latentheads.checks import check_least
 from latentheads.experiments.cli.names import chains_of
@@ -40,15 +40,8 @@ class Gates:
     gate_rate: float = 1e-4
 
     def __post_init__(self) -> None:
-        chains = chains_of(self.gates)
+        chains_of(self.gates)
         check_least(vars(self), gate_penalty=0, gate_heads=0, gate_rate=0)
-        if chains == () and (self.gate_penalty or self.gate_heads):
-            raise ValueError("gate_penalty and gate_heads need --gates all, or some chains")
-        for each in fields(self) if chains == () else ():
-            if getattr(self, each.name) != each.default:
-                raise ValueError(f"{each.name} is of gates: it needs --gates all, or some chains")
-        if self.gate_rate != Gates.gate_rate and not self.gate_heads:
-            raise ValueError("gate_rate is of --gate_heads, which is not given")
 
     def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
         """Makes the gates of a model; None where it has none."""

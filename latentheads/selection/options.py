@@ -34,10 +34,6 @@ class Selecting:
     families: str = ""
 
     def __post_init__(self) -> None:
-        if self.candidates and self.select in ("none", "static"):
-            raise ValueError("candidates needs --select selection, subset or group")
-        if self.families and self.select != "static":
-            raise ValueError("families needs --select static")
         if chains_of(self.select_chains) == ():
             raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
 
@@ -68,8 +64,6 @@ class Selecting:
         """The family of every task of a side; those in none have one of their own."""
         if not self.families:
             return ()
-        if not any((*sources, *targets)):
-            raise ValueError("families are of tasks: give --tasks")
         families = [family.split(",") for family in self.families.split("|")]
         for name in (name for family in families for name in family):
             if name not in {*sources, *targets}:

@@ -107,12 +107,6 @@ class Training:
                 f"got {self.least_temperature}"
             )
 
-        if self.select_gradient != "straight-through":
-            others = {"temperature": 1.0, "least_temperature": 0.0, "free_bits": 0.0}
-            for name, without in others.items():
-                if getattr(self, name) != without:
-                    raise ValueError(f"{name} needs --select_gradient straight-through")
-
     def rate(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
         if step < self.warmup_steps:

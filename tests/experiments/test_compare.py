@@ -95,8 +95,11 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
         ("--recipes coda,coda --seeds 0", "recipes must differ from each other, got coda,coda"),
         ("--guide tied", "--guide belongs to run.py"),
         ("--recipes coda+group --select subset", "--select stands in a recipe's name: write"),
-        ("--recipes coda,coda+static --candidates=6", "--candidates needs a recipe with +sel"),
-        ("--recipes coda+group --families=a,b", "--families needs a recipe with +static"),
+        (
+            "--recipes coda,coda+static --candidates=6",
+            "--candidates acts on nothing here: it needs",
+        ),
+        ("--recipes coda+group --families=a,b", "--families acts on nothing here: it needs"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:

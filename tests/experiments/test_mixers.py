@@ -151,9 +151,7 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
         (["--mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
         (["--mixers", "encoder=cnn"], "unknown mixer 'cnn': choose from attention, local, ngram"),
         (["--mixers=ngram", "--mixers=local"], "say it once for each stack, or once for both"),
-        (["--ngram_noise=.3"], "ngram_noise is for ngram layers: mixers has none"),
         (["--mixers=ngram", "--ngram_noise=-1"], "ngram_noise must be at least 0, got -1.0"),
-        (["--windows=3"], "windows are for local and ngram layers: mixers has none"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_in_one_line(

@@ -338,8 +338,6 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, "--tasks de,fr --tell_apart family", "tell_apart"),
     (nothing, "--tasks de,fr --task_sizes [9]", "must be one for each of the 2 tasks, got 1"),
     (nothing, "--tasks de,fr --task_sizes [9,0]", "task_sizes must be at least 1, got 0"),
-    (nothing, "--one_task true", "one_task says how tasks are mixed: give --tasks too"),
-    (nothing, "--task_temperature 5", "task_temperature says how tasks are mixed"),
     (nothing, "--tasks de,fr --task language-model", "tasks are directions of translation"),
     (nothing, "--tasks de,fr --data pydoc", "tasks are directions of translation"),
     (nothing, "--tasks a:de,fr --data multi30k", "a corpus of the hub has none"),
@@ -363,7 +361,8 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
     monkeypatch.chdir(folder.parent)
     act(folder)
-    given = ["--data", "corpus", "--source", "en", *SMALL, *BRIEF, "--out", "run", *words.split()]
+    sides = [] if "grammar" in words else ["--source=en", "--types=300"]
+    given = ["--data", "corpus", *sides, *SMALL, *BRIEF, "--out", "run", *words.split()]
     status = status_of(run.main, *given)
     error = capsys.readouterr().err
     assert status == 2
@@ -373,6 +372,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
 
 MIXED = ["--tasks", TASKS, "--task_temperature=5", "--one_task=true", "--source=en"]
+MIXED += ["--types=300"]
 
 
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(

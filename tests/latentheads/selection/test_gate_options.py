@@ -110,9 +110,6 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gate_heads=2", "gate_penalty and gate_heads need --gates all, or some chains"),
-        ("--gate_start=2", "gate_start is of gates: it needs --gates all, or some chains"),
-        ("--gates=all --gate_rate=1", "gate_rate is of --gate_heads, which is not given"),
         ("--gates=encoder", "unknown chain 'encoder'"),
         ("--gates=all --gate_penalty=-1", "gate_penalty must be at least 0, got -1"),
         ("--gates=all --kl=sampled", "closed form of their KL: use --kl analytic"),
