@@ -134,16 +134,12 @@ def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[P
     """Prunes and measures, one number of heads after the other."""
     parts = (corpus.valid, corpus.test)
     valid, test = (part.first(options.sentences or len(part)) for part in parts)
-    chains = chains_of(options.chains) or CHAINS
-    if options.by == "gates":
-        gated = {chain_of(name) for name in laws}
-        chains = tuple(chain for chain in chains if chain in gated)
+    chains = _chains(options, laws)
     there = every_head(run.model)
     fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
     given = options.heads
     if options.by == "gates" and not given:
-        closed = sum(int((law.mode == 0).sum()) for n, law in laws.items() if chain_of(n) in chains)
-        given = str(sum(map(len, there.values())) - closed)
+        given = str(sum(map(len, there.values())) - _closed(laws, chains))
     stops = numbers(given, sum(map(len, there.values())), fixed)
     importance = ranking(run, valid, options, laws)
     every = []
@@ -154,6 +150,41 @@ def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[P
         every.append(found)
     time_all(every, run, test.first(options.timed), options.rounds)
     return every
+
+
+def _chains(options: Namespace, laws: Laws) -> tuple[str, ...]:
+    """The chains whose heads may go; with gates, those that have some."""
+    chains = chains_of(options.chains) or CHAINS
+    if options.by != "gates":
+        return chains
+    return tuple(chain for chain in chains if chain in {chain_of(name) for name in laws})
+
+
+def _closed(laws: Laws, chains: Sequence[str]) -> int:
+    """How many gates of some chains are closed at test time."""
+    own = (law for name, law in laws.items() if chain_of(name) in chains)
+    return sum(int((law.mode == 0).sum()) for law in own)
+
+
+def _check_run(run: Loaded, options: Namespace, laws: Laws) -> None:
+    """Refuses a run of which nothing could be removed in the way asked for."""
+    if run.model.selecting:
+        raise ValueError(
+            f"{run.path} selects its heads for every task: no candidate can be removed"
+        )
+    if options.by != "gates":
+        return
+    chains = _chains(options, laws)
+    if not chains:
+        where = "" if options.chains == "all" else f" in {options.chains}"
+        raise ValueError(
+            f"{run.path} has no gates{where}: train it with --gates, or prune by gradient"
+        )
+    if not options.heads and not _closed(laws, chains):
+        raise ValueError(
+            f"{run.path} has no closed gate, so there is nothing to remove: train it with a larger "
+            "--gate_penalty or with --gate_heads, or say how many --heads stay"
+        )
 
 
 def _line(found: Pruned) -> str:
@@ -234,16 +265,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = load_finished(Path(options.run), options.checkpoint, options.device, options.trust)
         corpus = make_corpus(run.settings.data, tell=print, keep=False)
         check_vocabulary(run, corpus)
-        out = _folder(options)
         laws = fold_gates(run.model, run.guide)
-        if run.model.selecting:
-            raise ValueError(
-                f"{run.path} selects its heads for every task: no candidate can be removed"
-            )
-        if options.by == "gates" and not laws:
-            raise ValueError(
-                f"{run.path} has no gates: train it with --gates, or prune by gradient"
-            )
+        _check_run(run, options, laws)
+        out = _folder(options)
         points = write(run, corpus, curve(run, corpus, options, laws), options, out)
     print(
         "Nats per target token on validation; BLEU and decoding on test, speed by the first row's."

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from latentheads.names import chain_of
+from latentheads.names import CHAINS, chain_of, latent_of
 from latentheads.plot.pictures import layer_of
 
 __all__ = ["aligned", "figure", "markdown", "result_table", "site_table", "task_table"]
@@ -40,7 +40,7 @@ def result_table(results: dict[str, Any]) -> str:
         _row("bound (ELBO)", valid, test, "elbo"),
         _row("  log-likelihood term", valid, test, "log_likelihood"),
         _row("  KL, all sites", valid, test, "kl"),
-        *_kl_rows(results["kl_by_site"]),
+        *_kl_rows(results["kl_by_site"], results.get("gates") is not None),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
     rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
@@ -61,6 +61,7 @@ def result_table(results: dict[str, Any]) -> str:
         rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
         chains = results["head_divergence_by_chain"].items()
         rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
+    rows += _gate_rows(results.get("gates"))
     rows.append(_row("target tokens", valid, test, "tokens", "{:,}".format))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
     rows.append(
@@ -169,17 +170,39 @@ def _row(
     return label, figure(valid.get(key), form), figure(test.get(key), form)
 
 
-def _kl_rows(kl_by_site: dict[str, float | None]) -> list[Row]:
-    """KL of each chain, with its layers in one cell; nothing of a chain where one is missing."""
-    chains: dict[str, list[str]] = defaultdict(list)
-    for site in sorted(kl_by_site, key=layer_of):
-        chains[chain_of(site)].append(site)
+def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
+    """KL of each chain, and of what else is drawn in it, with its layers in one cell.
+
+    Nothing is said of a chain where the KL of a block is missing.
+    """
+    parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
+    names = {"logits": "", "selection": " gates" if gated else " selection"}
+    for site, kl in kl_by_site.items():
+        chain, latent = chain_of(site), latent_of(site)
+        place = CHAINS.index(chain), chain + names.get(latent, f" {latent}")
+        parts[place].append((layer_of(site), kl))
     rows: list[Row] = []
-    for chain in dict.fromkeys(map(chain_of, kl_by_site)):
-        known = [kl for site in chains[chain] if (kl := kl_by_site[site]) is not None]
-        if len(known) == len(chains[chain]):
+    for (_, name), found in sorted(parts.items()):
+        known = [kl for _, kl in sorted(found) if kl is not None]
+        if len(known) == len(found):
             layers = " + ".join(map(_decimals, known))
-            rows.append((f"    {chain} = {layers}", "", _decimals(sum(known))))
+            rows.append((f"    {name} = {layers}", "", _decimals(sum(known))))
+    return rows
+
+
+def _gate_rows(gates: dict[str, Any] | None) -> list[Row]:
+    """How many gates are open, whether so many were wanted, and what an open one costs."""
+    if gates is None:
+        return []
+    rows: list[Row] = [
+        (f"gates open at test time, of {gates['gated']}", "", str(gates["open"])),
+        ("  open on average, under the gates' noise", "", f"{gates['expected']:.1f}"),
+        ("  lambda, nats a target token for an open gate", "", figure(gates["lambda"])),
+    ]
+    if gates["wanted"] is not None:
+        missed = abs(gates["open"] - gates["wanted"])
+        label = f"  wanted by --gate_heads{f', missed by {missed}' if missed else ''}"
+        rows.append((label, "", str(gates["wanted"])))
     return rows
 
 

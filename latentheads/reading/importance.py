@@ -13,7 +13,7 @@ sentences in which the head speaks, NaN where there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import torch
@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.effects import evaluation_mode, hidden_from_tracers
+from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
@@ -57,7 +57,8 @@ def gradient_importance(
     Args:
         model: The model.
         parts: Batches, each sentence once.
-        guide: Draws the heads from this guide; without one they stand at their plug-in value.
+        guide: Draws the heads from this guide, what sentences share once; without one they stand
+            at their plug-in value.
         seed: Of the guide's noise, together with the place of the batch.
         unit: Over what the absolute value is averaged: sentences, as the paper writes, or the
             queries of the block, as its released code does.
@@ -65,10 +66,10 @@ def gradient_importance(
     """
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
-    found = Means()
+    found, held = Means(), SharedDraws()
     for place, batch in enumerate(parts):
         here = batch.to(next(model.parameters()).device)
-        for heads, gradient in _gradients(model, guide, here, seed + place):
+        for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
                 encoder = heads.block.chain.startswith("encoder")
@@ -84,8 +85,8 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int
-) -> Iterator[tuple[Heads, Float[Tensor, "batch query head"]]]:
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedDraws
+) -> list[tuple[Heads, Float[Tensor, "batch query head"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
@@ -95,17 +96,22 @@ def _gradients(
         around.enter_context(hidden_from_tracers())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
-        loss = -_log_likelihood(model, guide, batch).sum()
+        loss = -_log_likelihood(model, guide, batch, held).sum()
     found = [heads[block.name] for block in heads.blocks]
     joined = [each.joined for each in found]
     gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
-    for each, gradient in zip(found, gradients, strict=True):
-        yield each, mask_gradient(each.joined.detach(), gradient, each.block.heads)
+    return [
+        (each, mask_gradient(each.joined.detach(), gradient, each.block.heads))
+        for each, gradient in zip(found, gradients, strict=True)
+    ]
 
 
-def _log_likelihood(model: HeadModel, guide: ModelGuide | None, batch: Batch) -> Tensor:
+def _log_likelihood(
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws
+) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:
         return plug_in_log_likelihood(model, batch)
-    target = traces(model, guide, batch)[0].nodes[TARGET]
+    with held:
+        target = traces(model, guide, batch)[0].nodes[TARGET]
     return target["fn"].log_prob(target["value"])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.effects import PlugIn, hidden_from_tracers
+from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluating, fixed_noise
@@ -109,8 +109,14 @@ class Recording:
     ::
 
         with Recording(model) as heads:
-            model(batch)
+            guide(batch)
         heads["encoder.2.self"].weights
+
+    A recording has what the pass draws: in a guide, draws from the posterior. Outside one,
+    ``model(batch)`` and ``model.states(batch)`` draw heads, gates and selections from the *prior*,
+    which knows nothing of the target. ``with PlugIn(): model.states(batch)`` sets heads to their
+    prior's location, as the plug-in network does, and ``WithSelection(guide)`` around it takes the
+    likeliest selection of the posterior. :func:`readings` runs a model either way.
 
     It works in training and evaluation and under any guide, and in decoding, where a block runs
     once a token: ``heads.passes("decoder.0.self")`` lists all. Then a cache stands before the new
@@ -227,6 +233,8 @@ def readings(
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch, and tells its heads.
 
+    What all sentences share, as a selection of heads or their gates, is drawn once.
+
     Args:
         model: The model.
         parts: Batches, each sentence once.
@@ -239,17 +247,19 @@ def readings(
     """
     device = next(model.parameters()).device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
+    held = SharedDraws()
     for place, batch in enumerate(parts):
         here = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + place, device), hidden_from_tracers(), heads:
-            _run(model, guide, here)
+            _run(model, guide, here, held)
         yield here, heads
 
 
-def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch) -> None:
+def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws) -> None:
     if guide is not None:
-        traces(model, guide, batch)
+        with held:
+            traces(model, guide, batch)
         return
     with PlugIn():
         model.states(batch)

@@ -197,4 +197,6 @@ def _results(run: Loaded, found: Pruned) -> dict[str, Any]:
         "perplexity": [],
         "kl_by_site": kl,
         "kl_how": how,
+        "selection": {},
+        "gates": None,
     }

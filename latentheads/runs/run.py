@@ -441,6 +441,7 @@ class Run:
             "kl_by_site": {},
             "kl_how": {},
             "selection": {},
+            "gates": settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
             "versions": {"torch": torch.__version__, "device": self.device.type},
         }
 

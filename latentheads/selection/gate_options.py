@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from latentheads.checks import check_least
 from latentheads.experiments.cli.names import chains_of
@@ -73,3 +76,23 @@ class Gates:
         if not self.gate_heads:
             return None
         return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+
+    @torch.no_grad()
+    def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
+        """What has become of the gates of a trained model; None where it has none.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        laws = [family() for family in guide.selections.values()]
+        return {
+            "gated": sum(law.mode.numel() for law in laws),
+            "open": sum(int((law.mode > 0).sum()) for law in laws),
+            "expected": sum(float(law.open.sum()) for law in laws),
+            "wanted": self.gate_heads or None,
+            "lambda": float(model.pressure.value) / tokens,
+        }

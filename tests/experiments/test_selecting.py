@@ -132,9 +132,14 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     words = ["--recipe=transformer", "--gates=all", "--tasks=velu,tamir", *TINY, *SHORT]
-    done = inside("run.py", *words, "--out", str(tmp_path))
+    closed = ["--one_task=true", "--gate_start=-4"]
+    done = inside("run.py", *words, *closed, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert set(results(tmp_path)["tasks"]) == {"en-velu", "en-tamir"}
+    found = results(tmp_path)
+    assert set(found["tasks"]) == {"en-velu", "en-tamir"}
+    assert (found["gates"]["open"], found["head_divergence"]) == (0, None), "nobody speaks"
+    assert "KL, all sites" in done.stdout
+    assert "encoder-self gates = " in done.stdout
 
 
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:

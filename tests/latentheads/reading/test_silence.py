@@ -219,6 +219,25 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
     assert torch.allclose(*map(torch.tensor, arrays), equal_nan=True)
 
 
+@pytest.mark.parametrize("closed", ["selection", "gates"])
+def test_a_guide_draws_who_speaks_once_for_all_sentences(closed: str) -> None:
+    model, guide = made(closed, "delta")
+    with torch.no_grad():
+        for family in guide.selections.values():
+            family.weight.zero_()
+    found, other = (dict(drawn(model, guide, parts)) for parts in ([batch_of(EVERY)], apart()))
+    for name, value in found.items():
+        assert torch.allclose(other[name], value, atol=1e-9, equal_nan=True), name
+    assert any(value.isnan().any() for value in found.values())
+
+
+def drawn(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[str, Tensor]]:
+    """Entropy and importance of heads that are drawn from a guide."""
+    yield from measure(model, parts, guide, 5).entropy.items()
+    importance = gradient_importance(model, parts, guide, 5, normalise=False)
+    yield from ((f"importance of {block}", value) for block, value in importance.items())
+
+
 def test_a_pass_that_a_guide_hides_is_not_recorded() -> None:
     from tests.tiny import attach
 

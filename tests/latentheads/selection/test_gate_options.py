@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, status_of
 from tests.latentheads.runs.test_loading import load
@@ -55,6 +57,8 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
     for point in (whole, small):
         assert point["valid"]["plug_in"] == pytest.approx(results["valid"]["plug_in"], abs=1e-5)
         assert point["test"]["bleu"] == pytest.approx(results["test"]["bleu"])
+    pruned = json.loads((out / "heads-2" / "results.json").read_text())
+    assert (pruned["gates"], pruned["selection"]) == (None, {})
     loaded = load(out / "heads-2")
     assert not loaded.model.selecting
     assert loaded.model.pressure is None
@@ -143,11 +147,45 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_a_run_without_gates_is_not_pruned_by_them(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import prune
 
-    with pytest.raises(SystemExit):
-        prune.main([str(runs / "plain"), "--by=gates", f"--out={tmp_path}"])
-    assert "has no gates: train it with --gates, or prune by gradient" in capsys.readouterr().err
+    def refusal(run: str, *words: str) -> str:
+        out = tmp_path / "out"
+        assert status_of(prune.main, str(runs / run), "--by=gates", *words, f"--out={out}") == 2
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    assert "has no gates: train it with --gates, or prune by gradient" in refusal("plain")
+    assert "has no gates in decoder-self" in refusal("gated", "--chains=decoder-self")
+    monkeypatch.setattr(HardConcrete, "mode", property(lambda law: torch.ones_like(law.logits)))
+    assert "has no closed gate, so there is nothing to remove" in refusal("gated")
+
+
+def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
+    from latentheads.experiments.cli.tables import result_table
+
+    results = json.loads((runs / "gated" / "results.json").read_text())
+    gates = results["gates"]
+    assert (gates["gated"], gates["open"], gates["wanted"]) == (4, 0, None)
+    assert 0 <= gates["expected"] < 1
+    assert gates["lambda"] == pytest.approx(5)
+    lines = [re.split(" {2,}", line.strip()) for line in result_table(results).splitlines()]
+    said = {line[0]: line[-1] for line in lines}
+    assert said["gates open at test time, of 4"] == "0"
+    assert said["lambda, nats a target token for an open gate"] == "5.0000"
+    kl = [name for name in said if " = " in name]
+    assert [name.partition(" = ")[0] for name in kl] == [
+        "encoder-self",
+        "encoder-self gates",
+        "decoder-self",
+        "decoder-cross",
+        "decoder-cross gates",
+    ]
+    assert not any("+" in name for name in kl), "there is one layer"
+    wanted = result_table({**results, "gates": {**gates, "wanted": 3}})
+    assert "wanted by --gate_heads, missed by 3" in wanted
+    reached = result_table({**results, "gates": {**gates, "wanted": 0}})
+    assert "wanted by --gate_heads  " in reached
