@@ -18,9 +18,10 @@ from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.sampling import sample_text
-from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.decoding.translate import Lose
+from latentheads.experiments.cli.errors import Losses, ending, in_a_line, lacks_memory, streaming
 from latentheads.experiments.cli.options import Parser, add_run_options
-from latentheads.experiments.translate import chunks
+from latentheads.experiments.translate import chunks, too_wide
 from latentheads.guide import WithSelection
 from latentheads.runs.loading import Loaded, load_run
 
@@ -30,7 +31,8 @@ DESCRIPTION = (
     "where neither is given, text begins from nothing. A model of sentences writes one line a "
     "text, ended where the model ends the sentence. A model of running text writes as many tokens "
     "as it is asked for, over several lines, and an empty line behind each text. The same options "
-    "give the same text on the same machine."
+    "give the same text on the same machine. A prompt that is too long is named on standard error "
+    "and its texts stay empty; the status is then 1."
 )
 TOGETHER = 64
 """Continuations drawn side by side."""
@@ -188,6 +190,41 @@ def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterat
             yield prompt + decode(run.target, [*given, *found]).removeprefix(begun)
 
 
+def texts_of(run: Loaded, sampler: Sampler, prompt: str, number: int, lose: Lose) -> Iterator[str]:
+    """Continues a prompt as :func:`continued`; empty texts where it is lost.
+
+    Args:
+        run: The run.
+        sampler: Continues tokens.
+        prompt: The text.
+        number: Continuations.
+        lose: Told why the prompt is lost: it is too long for the run or for the machine.
+    """
+    done, why = 0, _too_long(run, prompt)
+    try:
+        for text in () if why else continued(run, sampler, prompt, number):
+            yield text
+            done += 1
+    except (MemoryError, RuntimeError) as reason:
+        if not lacks_memory(reason):
+            raise
+        why = in_a_line(reason)
+    if why:
+        lose(0, why)
+        yield from [""] * (number - done)
+
+
+def _too_long(run: Loaded, prompt: str) -> str:
+    """Why a prompt is longer than a sentence of the run may be; nothing where it is not."""
+    if block_of(run) or not run.settings.data.max_line:
+        return ""
+    if why := too_wide(run, prompt):
+        return why
+    most = run.settings.data.max_line
+    tokens = len(run.target.encode(prompt))
+    return f"{tokens:,} tokens, more than max_line {most:,}" if tokens > most else ""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
@@ -195,12 +232,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run, sampler = load(options)
     torch.manual_seed(options.seed)
     end = "\n\n" if block_of(run) else "\n"
+    losses = Losses("generate.py", "prompt")
     with streaming("generate.py"):
         for prompt in prompts(options):
-            for text in continued(run, sampler, prompt, options.number):
+            for text in texts_of(run, sampler, prompt, options.number, losses.note):
                 sys.stdout.buffer.write(f"{text}{end}".encode())
                 sys.stdout.buffer.flush()
-    return 0
+            losses.before += 1
+    return int(losses.number > 0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.options import make_corpus
+from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import chains_of
 from latentheads.experiments.cli.options import Parser, add_run_options
@@ -29,7 +30,7 @@ from latentheads.plot.pictures import draw_pruning
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
-from latentheads.runs.pruned import TOKENS, Pruned, measure, point, smaller, time_all, write_run
+from latentheads.runs.pruned import Pruned, measure, point, smaller, time_all, write_run
 from latentheads.runs.report import finite
 from latentheads.selection.hard_concrete import HardConcrete
 

@@ -18,19 +18,20 @@ from jsonargparse import Namespace
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora import Part, batches
+from latentheads.corpora import Part
 from latentheads.corpora.mixed import tag_of
-from latentheads.decoding.translate import Decoding, translate
-from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.corpora.options import CHARACTERS
+from latentheads.decoding.translate import Decoding, Lose, translate_part
+from latentheads.experiments.cli.errors import Losses, UnfinishedError, ending, streaming
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
     "Reads text from standard input, one sentence a line, and writes its translation to standard "
     "output: as many lines, in the same order, an empty one for an empty one. Output comes while "
-    "input is still being read."
+    "input is still being read. A line that is too long, for the run or for the machine, is named "
+    "on standard error and stays empty; the status is then 1."
 )
-TOKENS = 2048
 
 
 def make_parser() -> Parser:
@@ -78,9 +79,13 @@ def make_parser() -> Parser:
 
 
 def translate_lines(
-    run: Loaded, lines: list[str], decoding: Decoding, task: int | None = None
+    run: Loaded,
+    lines: list[str],
+    decoding: Decoding,
+    task: int | None = None,
+    lose: Lose | None = None,
 ) -> list[str]:
-    """Translates lines and keeps their order; an empty one stays empty.
+    """Translates lines and keeps their order; an empty one stays empty, and one that is lost.
 
     A newline that the model writes, as a byte like any other, becomes a space.
 
@@ -89,14 +94,48 @@ def translate_lines(
         lines: The text.
         decoding: How to search.
         task: The place of the lines' task, where the run has tasks.
+        lose: Called with the place of a line that is too long for the run or for the machine, and
+            why; None ends the work.
+
+    Raises:
+        UnfinishedError: A line is lost.
     """
-    full = [place for place, line in enumerate(lines) if line.strip()]
-    found = [""] * len(lines)
-    for batch in batches(encode(run, [lines[place] for place in full], task), TOKENS):
-        translated = translate(run.model, run.guide, run.target, batch, decoding)
-        for place, line in zip(batch.sentences.tolist(), translated, strict=True):
-            found[full[place]] = line
+    lose = lose or _end
+    found, full = [""] * len(lines), []
+    for place, line in enumerate(lines):
+        if why := too_wide(run, line):
+            lose(place, why)
+        elif line.strip():
+            full.append(place)
+    part = encode(run, [lines[place] for place in full], task)
+    most = run.settings.data.max_line or int(part.lengths.max(initial=0))
+    for place in np.flatnonzero(part.lengths > most).tolist():
+        lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
+    kept = np.flatnonzero(part.lengths <= most).tolist()
+    places = [full[place] for place in kept]
+    written = translate_part(
+        run.model,
+        run.guide,
+        run.target,
+        part.take(kept),
+        decoding,
+        lambda place, why: lose(places[place], why),
+    )
+    for place, line in zip(places, written, strict=True):
+        found[place] = line
     return found
+
+
+def _end(place: int, why: str) -> None:
+    raise UnfinishedError(f"line {place + 1}: {why}")
+
+
+def too_wide(run: Loaded, line: str) -> str:
+    """Why a line has too many tokens, where its characters tell: they cost no memory to count."""
+    data = run.settings.data
+    if data.max_source or not 0 < CHARACTERS * data.max_line < len(line):
+        return ""
+    return f"{len(line):,} characters, too many for max_line {data.max_line:,}"
 
 
 def encode(run: Loaded, lines: list[str], task: int | None) -> Part:
@@ -165,12 +204,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("translate.py"):
         run, decoding, task = load(options)
     torch.manual_seed(options.seed)
+    losses = Losses("translate.py", "line")
     with streaming("translate.py"):
         for lines in chunks(sys.stdin.buffer, options.buffer):
-            for line in translate_lines(run, lines, decoding, task):
+            for line in translate_lines(run, lines, decoding, task, losses.note):
                 sys.stdout.buffer.write(f"{line}\n".encode())
             sys.stdout.buffer.flush()
-    return 0
+            losses.before += len(lines)
+    return int(losses.number > 0)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,10 @@ def parsed_part(parsed: Sequence[Parsed], run: Loaded, name: str) -> Parses:
         rows, words = encode_parsed(parsed, vocabulary, spaced)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
+    most = run.settings.data.max_line or int(rows.lengths.max(initial=0))
+    for place in np.flatnonzero(rows.lengths > most).tolist():
+        tokens = f"{rows.lengths[place]:,} tokens, more than max_line {most:,}"
+        raise ValueError(f"{name}, sentence {place + 1}: {tokens}")
     arcs = [each.arcs for each in parsed]
     if run.source is None:
         return Parses(Part(rows, None), arcs, words, name)

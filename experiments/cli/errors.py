@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["UnfinishedError", "ending", "in_a_line", "lacks_memory", "leave", "streaming"]
+__all__ = ["Losses", "UnfinishedError", "ending", "in_a_line", "lacks_memory", "leave", "streaming"]
 
 MISTAKES = (ValueError, TypeError)
 
@@ -81,8 +81,8 @@ def _asked_for(said: str) -> str:
     if found is None:
         return ""
     number, unit = found.groups()
-    size = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
-    return f": {size} asked for at once"
+    size = f"{int(number):,}" if number.isdecimal() else number
+    return f": {size} {unit} asked for at once"
 
 
 @contextmanager
@@ -109,3 +109,26 @@ def streaming(program: str) -> Iterator[None]:
         leave(program, f"error: {trouble.strerror}", 1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+class Losses:
+    """Names on standard error what a program leaves empty, and goes on.
+
+    Args:
+        program: Its name.
+        unit: What is lost, such as a line.
+
+    Attributes:
+        number: How many were lost.
+        before: How many came before those that places are counted in.
+    """
+
+    def __init__(self, program: str, unit: str) -> None:
+        self.program, self.unit = program, unit
+        self.number = self.before = 0
+
+    def note(self, place: int, why: str) -> None:
+        """Names one, by its place from 0."""
+        self.number += 1
+        name = f"{self.unit} {self.before + place + 1} of the input"
+        print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)

@@ -28,7 +28,7 @@ from latentheads.corpora.tasks import Apart
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 from latentheads.metrics.translation import Protocol
 
-__all__ = ["TASK_OPTIONS", "Data", "make_corpus"]
+__all__ = ["CHARACTERS", "TASK_OPTIONS", "Data", "make_corpus"]
 
 MADE = ("grammar", "pydoc")
 CHARACTERS = 32

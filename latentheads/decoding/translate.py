@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
-from latentheads.corpora import Vocabulary
+from latentheads.corpora import Part, Vocabulary
+from latentheads.corpora.batches import collate, groups
 from latentheads.decoding.beam_search import beam_search
+from latentheads.experiments.cli.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder
 
-__all__ = ["Decoding", "translate"]
+__all__ = ["TOKENS", "Decoding", "Lose", "translate", "translate_part"]
+
+TOKENS = 2048
+"""Of a batch that is decoded."""
+
+Lose = Callable[[int, str], object]
+"""Takes note of a text that is lost, by its place, and why."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +77,50 @@ def translate(
         )
     lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
     return [line.replace("\n", " ") for line in lines]
+
+
+def translate_part(
+    model: Decoder,
+    guide: Any,
+    target: Vocabulary,
+    part: Part,
+    decoding: Decoding,
+    lose: Lose | None = None,
+) -> list[str]:
+    """Translates every sentence of a part, in their order.
+
+    A batch for which there is too little memory is cut in two.
+
+    Args:
+        model: The model.
+        guide: Selects or draws the heads.
+        target: Vocabulary of the translations.
+        part: The sentences; targets are not looked at.
+        decoding: How to search.
+        lose: Called where there is too little memory for a single sentence, which then stays empty;
+            None ends the work.
+
+    Raises:
+        UnfinishedError: There is too little memory for a single sentence.
+    """
+    found = [""] * len(part)
+    waiting = groups(part, TOKENS)[::-1]
+    while waiting:
+        places = waiting.pop()
+        try:
+            lines = translate(model, guide, target, collate(part, places), decoding)
+        except (MemoryError, RuntimeError) as reason:
+            if not lacks_memory(reason):
+                raise
+            why = in_a_line(reason)  # the error itself would hold on to what was computed
+        else:
+            for place, line in zip(places.tolist(), lines, strict=True):
+                found[place] = line
+            continue
+        if len(places) > 1:
+            waiting += [places[len(places) // 2 :], places[: len(places) // 2]]
+        elif lose is None:
+            raise UnfinishedError(f"sentence {places[0] + 1}: {why}")
+        else:
+            lose(int(places[0]), why)
+    return found

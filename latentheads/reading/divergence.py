@@ -30,11 +30,22 @@ from latentheads.reading.sides import sides
 
 __all__ = ["Divergence", "divergence", "head_divergence"]
 
+MOST = 2**25
+"""Numbers of a tensor over head pairs, queries and keys: a long sentence is read in stretches."""
+
 
 def head_divergence(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head head"]:
     """JSD between all pairs of heads, summed over the real queries, in nats."""
+    of_query = weights[..., :1, :].numel() * weights.shape[-3]
+    together = max(1, MOST // max(1, of_query))
+    parts = zip(weights.split(together, -2), queries.split(together, -1), strict=True)
+    return torch.stack([_summed(*part) for part in parts]).sum(0)
+
+
+def _summed(weights: Tensor, queries: Tensor) -> Float[Tensor, "*batch head head"]:
+    """JSD of some queries."""
     p, q = weights.unsqueeze(-3), weights.unsqueeze(-4)
     middle = (p + q) / 2
     entropy = -torch.special.xlogy(weights, weights).sum(-1)

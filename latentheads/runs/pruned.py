@@ -16,7 +16,7 @@ import yaml
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.decoding.translate import translate
+from latentheads.decoding.translate import TOKENS, translate_part
 from latentheads.effects import PlugIn
 from latentheads.files import read_json, read_text, read_yaml
 from latentheads.guide import ModelGuide, WithSelection
@@ -31,9 +31,7 @@ from latentheads.runs.run import EVALUATION_TOKENS
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
 
-__all__ = ["TOKENS", "Pruned", "measure", "point", "smaller", "time_all", "write_run"]
-
-TOKENS = 2048
+__all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
 
 @dataclass
@@ -84,14 +82,11 @@ def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> N
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
         return
-    lines: dict[int, str] = {}
     start = time.perf_counter()
     with fixed_noise(seed, run.model.device):
-        for batch in batches(test, TOKENS):
-            said = translate(found.model, found.guide, run.target, batch, run.settings.decoding)
-            lines.update(zip(batch.sentences.tolist(), said, strict=True))
+        decoding = run.settings.decoding
+        found.lines = translate_part(found.model, found.guide, run.target, test, decoding)
     speed = len(test) / (time.perf_counter() - start)
-    found.lines = [lines[place] for place in range(len(test))]
     data, protocol = run.settings.data, run.settings.protocol
     scores = score(found.lines, list(test.references), data.words, protocol, data.lowercase)
     found.test |= {**asdict(scores), "sentences_per_second": speed}

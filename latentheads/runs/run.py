@@ -21,7 +21,7 @@ from tqdm import tqdm
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, batches, windows
 from latentheads.corpora.options import make_corpus
-from latentheads.decoding.translate import translate
+from latentheads.decoding.translate import translate_part
 from latentheads.experiments.cli.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
@@ -50,7 +50,6 @@ from latentheads.training.engine import Engine, Progress
 __all__ = ["Run", "average", "make_accelerator"]
 
 EVALUATION_TOKENS = 4096
-DECODING_TOKENS = 2048
 DIVERGENCE_TOKENS = 512
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
@@ -292,15 +291,11 @@ class Run:
             The scores, and the translations.
         """
         settings, part = self.settings, self.corpus.test
-        lines: dict[int, str] = {}
         start = time.perf_counter()
         with fixed_noise(settings.seed, self.device):
-            for batch in batches(part, DECODING_TOKENS):
-                target = self.corpus.target
-                found = translate(self.model, self.guide, target, batch, settings.decoding)
-                lines.update(zip(batch.sentences.tolist(), found, strict=True))
-        seconds = time.perf_counter() - start
-        written, references = [lines[place] for place in range(len(part))], list(part.references)
+            target, decoding = self.corpus.target, settings.decoding
+            written = translate_part(self.model, self.guide, target, part, decoding)
+        seconds, references = time.perf_counter() - start, list(part.references)
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
         scores = asdict(self._score(written, references))

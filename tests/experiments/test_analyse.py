@@ -235,6 +235,22 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
 
 
+def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
+    from latentheads.experiments.analysis.texts import parsed_part
+
+    sentences = [Parsed(("the",) * number, (), (False,) * number) for number in (4, 5)]
+    for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
+        data = SimpleNamespace(lowercase=False, max_line=most)
+        settings = SimpleNamespace(data=data)
+        run: Any = SimpleNamespace(source=Words(["the"]), target=None, settings=settings)
+        if not refused:
+            assert len(parsed_part(sentences, run, "some.conllu").part) == 2
+            continue
+        said = f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            parsed_part(sentences, run, "some.conllu")
+
+
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     from latentheads.experiments.analysis.head_reports import portray
 
@@ -264,7 +280,7 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     from latentheads.experiments.analysis.texts import parsed_part
 
     sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
-    data = SimpleNamespace(lowercase=True)
+    data = SimpleNamespace(lowercase=True, max_line=0)
     run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
     found = parsed_part(sentences, run, "file")
     assert found.part.sources is not None

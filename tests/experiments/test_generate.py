@@ -192,6 +192,38 @@ def test_unknown_words_are_told_in_one_line(say: Say) -> None:
     assert say("the <unk>\n")[2] == ""
 
 
+def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
+    """One by its tokens; one by its characters alone."""
+    short = "the", "a"
+    given = "".join(f"{line}\n" for line in (short[0], "the " * 1024, short[1], "a" * 10**6))
+    status, found, error = say(given, "--number=2", "--length=3")
+    assert status == 1
+    assert [bool(line) for line in found] == [True, True, False, False, True, True, False, False]
+    stays = "of the input stays empty"
+    assert error == (
+        f"generate.py: prompt 2 {stays}: 1,025 tokens, more than max_line 1,024\n"
+        f"generate.py: prompt 4 {stays}: 1,000,000 characters, too many for max_line 1,024\n"
+    )
+
+
+def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import generate
+
+    draw = generate.sample_text
+
+    def narrow(model: Any, prompts: Any, **options: Any) -> Any:
+        if any(len(prompt) > 2 for prompt in prompts):
+            raise MemoryError
+        return draw(model, prompts, **options)
+
+    monkeypatch.setattr(generate, "sample_text", narrow)
+    status, found, error = say("the\nthe the the\nthe\n", "--length=2")
+    assert (status, len(found), found[1]) == (1, 3, "")
+    assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
+
+
 def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
     status, lines, error = say(b"the\n\xff\nthe\n")
     assert (status, len(lines)) == (1, 1)

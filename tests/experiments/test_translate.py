@@ -136,6 +136,63 @@ def test_a_newline_that_the_model_writes_splits_no_line(
     assert say("one line\n") == (0, ["a b\u0085c "], "")
 
 
+@pytest.mark.parametrize("words", [(), ("--buffer=2",)])
+def test_lines_around_one_that_is_too_long_are_translated(
+    say: Say, expected: list[str], words: tuple[str, ...]
+) -> None:
+    """One by its tokens; one by its characters alone, which are a megabyte."""
+    tokens, letters = "gap " * 1025, "漢" * 350_000
+    status, found, error = say(text([*LINES[:2], letters, "", tokens, *LINES[2:]]), *words)
+    assert (status, found) == (1, [*expected[:2], "", "", "", *expected[2:]])
+    first, second = error.splitlines()
+    stays = "of the input stays empty"
+    assert first == (
+        f"translate.py: line 3 {stays}: 350,000 characters, too many for max_line 1,024"
+    )
+    assert second.startswith(f"translate.py: line 5 {stays}: ")
+    assert second.endswith(" tokens, more than max_line 1,024")
+
+
+NO_MEMORY = RuntimeError(
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+)
+
+
+def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
+    say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import decoding
+
+    sizes: list[int] = []
+    translate = decoding.translate
+
+    def narrow(model: Any, guide: Any, target: Any, batch: Any, how: Any) -> list[str]:
+        sizes.append(len(batch))
+        long = model.training or batch.source.shape[1] > 40
+        if len(batch) > 2 or long:
+            raise NO_MEMORY
+        return translate(model, guide, target, batch, how)
+
+    monkeypatch.setattr(decoding, "translate", narrow)
+    status, found, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
+    assert (status, found) == (1, [*expected[:4], "", *expected[4:]])
+    why = "out of memory: 90,000 bytes asked for at once"
+    assert error == f"translate.py: line 5 of the input stays empty: {why}\n"
+    assert max(sizes) == 7
+    assert sizes.count(1) <= 3
+
+
+def test_an_error_that_is_not_of_memory_is_not_hidden(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any) -> list[str]:
+        raise RuntimeError("our own")
+
+    monkeypatch.setattr("decoding.translate", breaks)
+    with pytest.raises(RuntimeError, match="our own"):
+        say("a\n")
+
+
 @pytest.mark.parametrize("words", [(), ("--buffer=1",), ("--buffer=2",)])
 def test_broken_text_ends_the_output_at_its_line(
     say: Say, expected: list[str], words: tuple[str, ...]
@@ -165,15 +222,13 @@ def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[s
 
 
 def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    import translate
-
     seen: list[Any] = []
 
     def note(model: Any, guide: Any, target: Any, batch: Any, decoding: Any) -> list[str]:
         seen.append(decoding)
         return [""] * len(batch)
 
-    monkeypatch.setattr(translate, "translate", note)
+    monkeypatch.setattr("decoding.translate", note)
     say("a")
     say("a", "--beam=3", "--length_penalty=0.5", "--samples=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]

@@ -1,9 +1,11 @@
 """Divergence between heads against its definition."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from latentheads.reading.divergence import divergence, head_divergence
 from tests.tiny import attach, build, small_batch
@@ -22,6 +24,32 @@ def test_divergence_equals_its_definition_summed_over_real_queries() -> None:
     found = head_divergence(weights, queries)
     expected = sum(by_definition(weights[1, 0, t], weights[1, 2, t]) for t in range(3))
     assert float(found[1, 0, 2]) == pytest.approx(expected, abs=1e-12)
+
+
+class Largest(TorchFunctionMode):
+    """Notes the most numbers of a tensor that is made."""
+
+    most = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.untyped_storage().nbytes() > 0:
+            self.most = max(self.most, found.untyped_storage().nbytes() // found.element_size())
+        return found
+
+
+@pytest.mark.parametrize("most", [1, 2 * 3 * 3 * 7 * 2, 2**25])
+def test_a_long_sentence_is_read_in_stretches(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.softmax(torch.randn(2, 3, 5, 7), -1)
+    queries = torch.ones(2, 5, dtype=torch.bool)
+    queries[1, 3:] = False
+    expected = head_divergence(weights, queries)
+    monkeypatch.setattr("latentheads.divergence.MOST", most)
+    with Largest() as found:
+        torch.testing.assert_close(head_divergence(weights, queries), expected)
+    assert found.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)
 
 
 def test_divergence_is_symmetric_and_zero_on_the_diagonal() -> None:

@@ -49,11 +49,12 @@ def test_what_fails_is_named_and_what_follows_is_done() -> None:
     assert last == {
         "a": None,
         "missing": {
-            "heads": "out of memory: 48.0 GiB asked for at once",
+            "heads": "out of memory: 51,539,607,552 bytes asked for at once",
             "plots": "ZeroDivisionError: integer division or modulo by zero",
         },
     }
-    assert lacking(last).startswith("heads (out of memory: 48.0 GiB asked for at once), plots (")
+    assert lacking(last).startswith("heads (out of memory: 51,539,607,552 bytes asked for at once)")
+    assert lacking(last).endswith(", plots (ZeroDivisionError: integer division or modulo by zero)")
     assert lacking({"a": 1}) == ""
 
 
@@ -76,22 +77,24 @@ def test_a_training_outlives_a_report_that_fails(
     """The weights are those of the first command; the second makes the report whole."""
     words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
-        patched.setattr("experiment.translate", fails)
+        patched.setattr("decoding.translate", fails)
         patched.setattr("experiment.draw_kl", fails)
         done = inside("run.py", *words)
     weights = (tmp_path / "checkpoints" / "last.safetensors").read_bytes()
     lacked = json.loads((tmp_path / "results.json").read_text())
     assert done.returncode == 1
     assert f"written to {tmp_path}" in done.stdout
-    why = "out of memory: 48.0 GiB asked for at once"
+    why = "out of memory: 51,539,607,552 bytes asked for at once"
+    missing = lacked.pop("missing")
+    place, _, short = missing.pop("translations").partition(": ")
+    assert (place.split()[0], short, missing) == ("sentence", why, {"plots": why})
     assert done.stderr.splitlines()[-1] == (
-        f"run.py: error: the report lacks translations ({why}), plots ({why}); "
+        f"run.py: error: the report lacks translations ({place}: {why}), plots ({why}); "
         "the same command goes on with it"
     )
     assert inside("run.py", *words).returncode == 0
     assert (tmp_path / "checkpoints" / "last.safetensors").read_bytes() == weights
     whole = json.loads((tmp_path / "results.json").read_text())
-    assert lacked.pop("missing") == {"translations": why, "plots": why}
     assert whole["test"]["chrf"] >= 0
     assert whole["test"].items() > lacked.pop("test").items()
     assert {name: whole[name] for name in lacked} == lacked
