@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 .PHONY: run test lint types bench
 
 run: $(READY)
-	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded --overwrite)
+	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
 
 test: $(READY) lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

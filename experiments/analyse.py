@@ -22,6 +22,7 @@ from latentheads.experiments.analysis.tables import caption, head_table, notes, 
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
 
 DESCRIPTION = (
@@ -108,10 +109,11 @@ def write(
     """Writes figures, tables and JSON; returns the table."""
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     said = table(rows, notes(texts, head_reports, options))
-    (out / "analysis.json").write_text(to_json(texts, head_reports, options), encoding="utf-8")
-    (out / "table.md").write_text(said, encoding="utf-8")
-    pd.DataFrame(rows).to_csv(out / "table.csv", index=False, float_format=DIGITS)
-    head_table(texts, head_reports).to_csv(out / "heads.csv", index=False, float_format=DIGITS)
+    write_text(out / "analysis.json", to_json(texts, head_reports, options))
+    write_text(out / "table.md", said)
+    heads = head_table(texts, head_reports)
+    for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads)):
+        write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(head_reports, caption(texts, options), out)
     return said
 

@@ -29,6 +29,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
+from latentheads.files import write_text
 from latentheads.plot.pictures import draw_elbos
 
 DESCRIPTION = (
@@ -77,14 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_words(words, recipes, options.seeds, "compare.py")
         runs = run_all(words, recipes, whole_numbers("seeds", options.seeds), out, "compare.py")
     rows = summarise(runs, recipes)
-    if "bleu" in runs:
-        tests = significance(runs, out)
-        tests.to_csv(out / "significance.csv", index=False)
-        for row in rows:
-            mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
-            row["p"] = [float(p) for p in mine.p.dropna()]
-    draw_elbos(rows, out / "elbos.png")
-    write_tables(runs, rows, table(rows), out)
+    with ending("compare.py", kept, kept, mistakes=()):
+        if "bleu" in runs:
+            tests = significance(runs, out)
+            write_text(out / "significance.csv", tests.to_csv(index=False))
+            for row in rows:
+                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
+                row["p"] = [float(p) for p in mine.p.dropna()]
+        draw_elbos(rows, out / "elbos.png")
+        write_tables(runs, rows, table(rows), out)
     return 0
 
 

@@ -25,6 +25,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import chains_of
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.cli.tables import aligned, figure
+from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of
 from latentheads.plot.pictures import draw_pruning
 from latentheads.pruning import every_head, fold_gates, most_important
@@ -231,7 +232,7 @@ def write(
     said["decoding"] = asdict(run.settings.decoding)
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
-    (out / "curve.json").write_text(text, encoding="utf-8")
+    write_text(out / "curve.json", text)
     draw_pruning(points, out / "curve.png")
     return points
 

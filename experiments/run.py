@@ -28,13 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
+    again = "without --overwrite the same command" if settings.overwrite else "the same command"
     with ending("run.py", mistakes=(ValueError,)):
         results = Folder(settings.out, settings.text, settings.overwrite).results
         run = Run(settings, accelerator=make_accelerator(settings)) if results is None else None
     with ending(
         "run.py",
         trouble=f"what is finished is in {settings.out}",
-        stopped="the same command goes on from the last checkpoint",
+        stopped=f"{again} goes on from the last checkpoint",
         mistakes=(),
     ):
         if run is None:

@@ -99,8 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
         heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
-    draw_sweep(rows, out / "heads.png")
-    write_tables(runs, rows, table(rows), out)
+    with ending("sweep.py", kept, kept, mistakes=()):
+        draw_sweep(rows, out / "heads.png")
+        write_tables(runs, rows, table(rows), out)
     return 0
 
 

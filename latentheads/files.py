@@ -23,6 +23,7 @@ __all__ = [
     "read_json",
     "read_text",
     "read_yaml",
+    "write_text",
     "written_whole",
 ]
 
@@ -89,8 +90,7 @@ def parse_yaml(text: str) -> Any:
     if len(text) > MOST_YAML:
         raise ValueError(f"at most {MOST_YAML:,} characters are accepted, got {len(text):,}")
     try:
-        _check_events(text)
-        return yaml.safe_load(text)
+        return yaml.load(text, _PlainLoader)
     except yaml.YAMLError as reason:
         raise ValueError(f"not YAML: {' '.join(str(reason).split())}") from reason
 
@@ -138,18 +138,31 @@ def written_whole(path: Path) -> Iterator[Path]:
             raise
 
 
-def _check_events(text: str) -> None:
-    """Walks through a text of YAML as its reader would, but builds nothing."""
+def write_text(path: Path, text: str) -> None:
+    """Writes a file of UTF-8 text whole or not at all; see :func:`written_whole`."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Reads YAML without aliases or tags, to a depth."""
+
     depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Makes a node of the tree that values are made of, where it may stand."""
+        event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"alias *{event.anchor}: write out what it stands for")
-        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
-            raise ValueError(f"tag {event.tag}: only plain values are accepted")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MOST_DEPTH:
+        if event.tag:
+            raise ValueError(f"tag {event.tag!r}: only plain values are accepted")
+        inner = isinstance(event, yaml.CollectionStartEvent)
+        self.depth += inner
+        if self.depth > MOST_DEPTH:
             raise _too_deep()
+        node = super().compose_node(parent, index)
+        self.depth -= inner
+        return node
 
 
 def _nested(value: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
-from latentheads.families import Affine, Dependence, Family, Gaussian, HeadScale
+from latentheads.families import Affine, Dependence, Family, Gaussian, HeadScale, check_law
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
@@ -218,7 +218,9 @@ class Guide(ModelGuide):
             return prior
         if isinstance(prior, DeltaHeads):
             raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
-        return self.posterior(block, prior.context)
+        law = self.posterior(block, prior.context)
+        check_law(name, law, prior.shape())
+        return law
 
 
 class WithSelection(Messenger):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of", "latent_of"]
+__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of", "latent_of", "layer_of"]
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -20,6 +20,11 @@ def chain_of(site: str) -> str:
 def latent_of(site: str) -> str:
     """``encoder.2.self.logits`` is of ``logits``."""
     return site.rpartition(".")[2]
+
+
+def layer_of(site: str) -> int:
+    """``encoder.2.self.logits`` lies in layer 2."""
+    return int(site.split(".")[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from latentheads.experiments.analysis.head_reports import HeadReport, pair_mean
 from latentheads.experiments.analysis.tables import gaps
 from latentheads.names import CHAINS, Block
-from latentheads.plot.pictures import largest
+from latentheads.plot.pictures import largest, save_figure
 from latentheads.reading import Role, role_map
 from latentheads.reading.divergence import Divergence
 
@@ -88,7 +88,7 @@ def draw_pairs(head_report: HeadReport, top: float, title: str, path: Path) -> N
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
     bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
@@ -153,7 +153,7 @@ def draw_averages(head_reports: Sequence[HeadReport], title: str, path: Path) ->
         handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
     )
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
@@ -211,7 +211,7 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str, path: Path) -> Non
         column[-1].set_xlabel("head", fontsize=8)
     _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _label_rows(axes: Any, names: Sequence[str]) -> None:
@@ -291,7 +291,7 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str, path: Path) -> No
         fontsize=8,
     )
     _title(figure, title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _depth(head_report: HeadReport, chains: Sequence[str]) -> int:
@@ -375,8 +375,3 @@ def _title(figure: Any, text: str) -> None:
     letters = int(14 * figure.get_figwidth())
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
     figure.suptitle("\n".join(lines), fontsize=9)
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

@@ -16,6 +16,7 @@ from latentheads.corpora.options import make_corpus
 from latentheads.experiments.cli.errors import UnfinishedError
 from latentheads.experiments.cli.names import split_law
 from latentheads.experiments.cli.options import Parser, idle_options, read_settings, refuse_idle
+from latentheads.files import write_text
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
 from latentheads.runs.run import Run
@@ -256,9 +257,9 @@ def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str,
         table: The same as Markdown.
         out: Where.
     """
-    runs.to_csv(out / "runs.csv", index=False)
-    pd.DataFrame(rows).to_csv(out / "table.csv", index=False)
-    (out / "table.md").write_text(table, encoding="utf-8")
+    write_text(out / "runs.csv", runs.to_csv(index=False))
+    write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_text(out / "table.md", table)
     print("Test part, nats per target token; mean over seeds [95 % interval].")
     print(table, end="")
     print(f"written to {out}")

@@ -26,8 +26,9 @@ PLAIN = (*MISTAKES, FloatingPointError, OSError, UnfinishedError)
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
-    """Prints one line and exits."""
-    print(f"{program}: {said}", file=sys.stderr)
+    """Prints one line and exits; what a file says in it cannot command a terminal."""
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
+    print(f"{program}: {line}", file=sys.stderr)
     sys.exit(status)
 
 

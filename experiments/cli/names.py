@@ -323,6 +323,7 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
     """
     value = parse_yaml(text)
     if isinstance(value, dict):
+        value = {name: said for name, said in value.items() if said is not None}
         _refuse_keys(value)
         if (named := value.pop("recipe", None)) is not None:
             if {"prior", "guide"} & set(value):
@@ -339,7 +340,7 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
 def _refuse_keys(value: dict[str, Any]) -> None:
     """Refuses what is the reader's to say, and what would reach past a group of options."""
     for name, given in (("preset", "NAME"), ("config", "FILE"), ("trust", "module:Class")):
-        if value.pop(name, None) is not None:
+        if name in value:
             raise ValueError(f"{name} belongs on the command line: --{name} {given}")
     for name in value:
         if not str(name).isidentifier():

@@ -6,10 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from latentheads.names import CHAINS, chain_of, latent_of
-from latentheads.plot.pictures import layer_of
+from latentheads.names import CHAINS, chain_of, latent_of, layer_of
 
-__all__ = ["aligned", "figure", "markdown", "result_table", "site_table", "task_table"]
+__all__ = [
+    "aligned",
+    "are_printable",
+    "figure",
+    "markdown",
+    "result_table",
+    "site_table",
+    "task_table",
+]
 
 Row = tuple[str, ...]
 
@@ -31,8 +38,22 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join([titles, sides, *others]) + "\n"
 
 
+def are_printable(results: Any) -> bool:
+    """Whether these are the results of a run: all tables can be made of them."""
+    try:
+        result_table(results)
+        task_table(results)
+        site_table(results)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
 def result_table(results: dict[str, Any]) -> str:
-    """The one table a run prints, in nats a target token unless a row says otherwise."""
+    """The one table a run prints, in nats a target token unless a row says otherwise.
+
+    A figure that is not known, as the truth of a text with an unknown word, leaves its cell empty.
+    """
     valid, test = results["valid"], results["test"]
     k = test.get("iwae_k") or valid.get("iwae_k") or "K"
     rows: list[Row] = [("nats per target token", "valid", "test")]
@@ -129,9 +150,9 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
     search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
     rows: list[Row] = [
-        (f"BLEU ({heads}, {search})", "", f"{test['bleu']:.2f}"),
+        (f"BLEU ({heads}, {search})", "", figure(test["bleu"], "{:.2f}".format)),
         ("  " + test["bleu_signature"], "", ""),
-        (f"chrF ({heads}, {search})", "", f"{test['chrf']:.2f}"),
+        (f"chrF ({heads}, {search})", "", figure(test["chrf"], "{:.2f}".format)),
     ]
     if test["paper_bleu"] is not None:
         rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))

@@ -15,7 +15,7 @@ from pyro.distributions import Distribution
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
-from latentheads.families import Family
+from latentheads.families import Family, check_law
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -166,7 +166,9 @@ class HeadBlock(nn.Module, ABC):
         """Draws the heads, or takes them as they were computed."""
         if self.prior is None:
             return context.scores
-        return pyro.sample(self.site, self.prior(context))
+        law = self.prior(context)
+        check_law(self.site, law, context.scores.shape)
+        return pyro.sample(self.site, law)
 
     def _tell(self, *heads: Any) -> None:
         """Tells whoever watches."""

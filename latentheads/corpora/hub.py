@@ -217,6 +217,7 @@ def _load(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterable[dict
         streaming=corpus.streaming,
         revision=corpus.revision,
         cache_dir=cache_dir,
+        trust_remote_code=False,  # a corpus is data, whatever this version of datasets would run
         **options,
     )
     return loaded

@@ -16,7 +16,14 @@ from torch.distributions.kl import register_kl
 
 from latentheads.mask import Mask
 
-__all__ = ["HeadContext", "HeadVariable", "over_heads", "per_pair", "standard_normal"]
+__all__ = [
+    "HeadContext",
+    "HeadVariable",
+    "over_heads",
+    "per_pair",
+    "spreads",
+    "standard_normal",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,14 @@ class HeadContext:
     scores: Float[Tensor, "*batch head query key"]
     below: Float[Tensor, "*below lower query key"] | None
     mask: Mask
+
+
+def spreads(shape: torch.Size, over: torch.Size) -> bool:
+    """Whether a tensor of a shape can be expanded to another."""
+    try:
+        return torch.broadcast_shapes(shape, over) == over
+    except RuntimeError:
+        return False
 
 
 def standard_normal(like: Tensor, shape: torch.Size | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair
+from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair, spreads
 from latentheads.mask import Mask
 
 __all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
@@ -36,6 +36,18 @@ def total(term: Scale, shape: Sequence[int], mask: Mask) -> Float[Tensor, "*batc
     return found.expand(shape[:-3])
 
 
+def _check_scale(scale: Scale, location: Tensor) -> None:
+    """Refuses a number that is not positive, and a shape of no pairs; looks into no tensor."""
+    if not isinstance(scale, Tensor):
+        if not scale > 0:
+            raise ValueError(f"scale must be positive, got {scale}")
+    elif not spreads(scale.shape, location.shape):
+        raise ValueError(
+            f"scale must spread over heads, queries and keys {tuple(location.shape[-3:])}, such as "
+            f"{(location.shape[-3], 1, 1)}, got {tuple(scale.shape)}"
+        )
+
+
 def log(scale: Scale) -> Scale:
     """The logarithm of a number or of a tensor."""
     return scale.log() if isinstance(scale, Tensor) else math.log(scale)
@@ -59,6 +71,7 @@ class NormalHeads(HeadVariable):
         scale: Scale = 1.0,
         squares: Float[Tensor, "*batch query key"] | None = None,
     ) -> None:
+        _check_scale(scale, location)
         self.scale = scale
         self.squares = squares
         super().__init__(location, context)

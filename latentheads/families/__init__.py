@@ -1,6 +1,6 @@
 """Families: conditional distributions of heads, of which priors and posteriors are made."""
 
-from latentheads.families.family import Correlated, Family, Gaussian, Point
+from latentheads.families.family import Correlated, Family, Gaussian, Point, check_law
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
     Affine,
@@ -31,4 +31,5 @@ __all__ = [
     "Point",
     "ReleasedCascade",
     "RunningSum",
+    "check_law",
 ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import nn
 
 from latentheads.distributions import (
@@ -14,6 +17,7 @@ from latentheads.distributions import (
     HeadVariable,
     NormalHeads,
 )
+from latentheads.distributions.heads import spreads
 from latentheads.families.location import (
     Dependence,
     Location,
@@ -37,6 +41,30 @@ class Family(nn.Module, ABC):
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution of the logits of all heads."""
+
+
+def check_law(site: str, law: Any, shape: torch.Size) -> None:
+    """Refuses what is no law of a block's heads.
+
+    Args:
+        site: Of the heads, for the message.
+        law: What a family returned.
+        shape: Of what is drawn: ``*batch head query key``.
+
+    Raises:
+        ValueError: It is no distribution, or one of another shape.
+    """
+    if not isinstance(law, TorchDistributionMixin):
+        raise ValueError(
+            f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
+            f"got {type(law).__name__}"
+        )
+    if law.event_shape != shape[-3:] or not spreads(law.batch_shape, shape[:-3]):
+        raise ValueError(
+            f"site {site!r}: a family must return a distribution of heads, queries and keys of "
+            f"shape {tuple(shape[-3:])}, sentences {tuple(shape[:-3])}; got shape "
+            f"{tuple(law.event_shape)}, sentences {tuple(law.batch_shape)}"
+        )
 
 
 class Gaussian(Family):

@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from torch import Tensor
 
-from latentheads.names import CHAINS, chain_of
+from latentheads.files import written_whole
+from latentheads.names import CHAINS, chain_of, layer_of
 from latentheads.reading.divergence import Divergence
 
 __all__ = [
@@ -28,14 +29,10 @@ __all__ = [
     "draw_selection_history",
     "draw_sweep",
     "largest",
+    "save_figure",
 ]
 
 COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
-
-
-def layer_of(site: str) -> int:
-    """``encoder.2.self.logits`` lies in layer 2."""
-    return int(site.split(".")[1])
 
 
 def by_chain(sites: Any) -> dict[str, list[str]]:
@@ -52,13 +49,22 @@ def largest(values: Iterable[Tensor]) -> float:
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a figure whole or not at all, and forgets it."""
+    try:
+        with written_whole(path) as partial:
+            figure.savefig(partial, dpi=120, format=path.suffix[1:])
+    finally:
+        plt.close(figure)
 
 
 def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
-    """Draws the true bound on validation, and what stands beside it, over training."""
+    """Draws the true bound on validation, and what stands beside it, over training.
+
+    Args:
+        records: Those of ``metrics.jsonl``, as many as are left.
+        path: Where to write.
+    """
     steps = [record["step"] for record in records]
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     for name, label, style in (
@@ -77,7 +83,7 @@ def draw_bound(records: list[dict[str, Any]], path: Path) -> None:
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
     axis.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _minus(values: Iterable[float | None]) -> list[float]:
@@ -110,7 +116,7 @@ def draw_kl(kl_by_site: dict[str, float | None], path: Path) -> None:
         axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     if labels:
         figure.legend(frameon=False, loc="outside upper center", ncols=3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_divergence(heads: Divergence, path: Path) -> None:
@@ -143,7 +149,7 @@ def draw_divergence(heads: Divergence, path: Path) -> None:
         figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     else:
         axes[0, 0].text(0.5, 0.5, "no latent block of two heads", ha="center")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
@@ -177,7 +183,7 @@ def draw_elbos(rows: list[dict[str, Any]], path: Path) -> None:
     axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
     axis.set_ylabel("nats per target token (test)")
     axis.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
@@ -213,7 +219,7 @@ def draw_pruning(points: list[dict[str, Any]], path: Path) -> None:
     cost.legend(frameon=False)
     for axis in axes.flat:
         axis.set_xlabel("heads left")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_selection(found: dict[str, Any], path: Path) -> None:
@@ -248,7 +254,7 @@ def draw_selection(found: dict[str, Any], path: Path) -> None:
         _draw_sharing(row[-1], side)
     if image is not None:
         figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
@@ -278,9 +284,13 @@ def draw_selection_history(
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
+            Nothing is drawn where none is left that has them.
         found: By chain: ``tasks``, their names. A colour that stands for several has them all.
         path: Where to write.
     """
+    records = [record for record in records if "selection" in record]
+    if not records:
+        return
     blocks = list(records[-1]["selection"])
     columns = min(4, len(blocks))
     rows = -(-len(blocks) // columns)
@@ -302,7 +312,7 @@ def draw_selection_history(
     most = max(axes.flat, key=lambda axis: len(axis.get_lines()))
     handles, labels = most.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _named(found: dict[str, Any], task: int) -> str:
@@ -347,4 +357,4 @@ def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_xlabel("heads of every block")
         axis.set_ylabel(label)
     axes[0, 0].legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)

@@ -11,14 +11,27 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from latentheads.experiments.cli.tables import are_printable
+from latentheads.files import (
+    naming,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_text,
+    write_text,
+)
 from latentheads.runs.report import lacking
 
 __all__ = ["HEADS", "Folder"]
 
 HEADS = "heads.json"
 """What the folder of a pruned network says of the heads that stayed."""
+
+MOST_METRICS = 2**30
+"""Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
+
+FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
+"""What every report has."""
 
 
 class Folder:
@@ -38,14 +51,18 @@ class Folder:
     def __init__(self, path: Path, configuration: str, overwrite: bool = False) -> None:
         self.path = path
         self.configuration = configuration
+        self.overwrite = overwrite
         self._release: Any = None
         self.fresh = overwrite or not os.path.exists(path / "config.yaml")
         if self.fresh:
             self._refuse_strangers()
         else:
             self._refuse_another_run()
+            self._refuse_lost_weights()
+            self.metrics()
         if self.results is None:
             self._refuse_unwritable()
+        self._seen = self._stamps()
 
     @property
     def last(self) -> Path:
@@ -56,6 +73,11 @@ class Folder:
     def best(self) -> Path:
         """The weights with the best metric on validation."""
         return self.path / "checkpoints" / "best.safetensors"
+
+    @property
+    def average(self) -> Path:
+        """The average of the weights kept last."""
+        return self.path / "checkpoints" / "average.safetensors"
 
     def at(self, step: int) -> Path:
         """The weights kept at a step."""
@@ -72,15 +94,15 @@ class Folder:
         if self.fresh:
             return None
         try:
-            found = json.loads((self.path / "results.json").read_text(encoding="utf-8"))
+            found = read_json(self.path / "results.json")
         except (FileNotFoundError, ValueError):
             return None
-        return found if isinstance(found, dict) and not lacking(found) else None
+        return found if are_printable(found) and not lacking(found) else None
 
     @property
     def resumable(self) -> bool:
         """Whether there is a checkpoint to go on from."""
-        return not self.fresh and self.last.exists()
+        return not self.fresh and os.path.lexists(self.last)
 
     def _refuse_strangers(self) -> None:
         own = os.path.exists(self.path / "config.yaml")
@@ -91,7 +113,18 @@ class Folder:
                 )
 
     def _refuse_another_run(self) -> None:
-        before, now = _flat(self._known()), _flat(yaml.safe_load(self.configuration))
+        path = self.path / "config.yaml"
+        try:
+            said = read_text(path)
+            if said == self.configuration:
+                return
+            known = parse_yaml(said)
+        except (OSError, ValueError) as reason:
+            heart = " ".join(str(reason).split())
+            raise ValueError(f"cannot read {path}, choose another --out: {heart}") from reason
+        if not isinstance(known, dict):
+            raise ValueError(f"{path} is no configuration of a run: choose another --out")
+        before, now = _flat(known), _flat(parse_yaml(self.configuration))
         changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
         if changed:
             shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
@@ -101,17 +134,19 @@ class Folder:
                 "choose another --out or --overwrite"
             )
 
-    def _known(self) -> dict[str, Any]:
-        """The configuration of the run that is there."""
-        path = self.path / "config.yaml"
-        try:
-            known = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as reason:
-            heart = " ".join(str(reason).split())
-            raise ValueError(f"cannot read {path}, choose another --out: {heart}") from reason
-        if not isinstance(known, dict):
-            raise ValueError(f"{path} is no configuration of a run: choose another --out")
-        return known
+    def _refuse_lost_weights(self) -> None:
+        """Without a checkpoint, training would begin anew and replace weights that are whole."""
+        results = os.path.lexists(self.path / "results.json")
+        if results and self.results is None and not self.resumable:
+            raise ValueError(
+                f"{self.path} is a finished run whose results.json cannot be read, and it has no "
+                "checkpoint to make them again: choose another --out or --overwrite"
+            )
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        """What tells whether somebody else has written here."""
+        paths = (self.path / "config.yaml", self.path / "results.json", self.last)
+        return [_stamp(path) for path in paths]
 
     def _refuse_unwritable(self) -> None:
         """Tries it: root may write anywhere by its rights, and yet not in /proc."""
@@ -142,17 +177,20 @@ class Folder:
         try:
             self._begin(keep_until)
         except OSError as reason:
-            raise OSError(f"cannot write the run folder {self.path}: {reason.strerror}") from reason
+            self.release()
+            said = reason.strerror or reason
+            raise OSError(f"cannot write the run folder {self.path}: {said}") from reason
 
     def _begin(self, keep_until: int) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
+        self._refuse_changed()
         (self.path / "results.json").unlink(missing_ok=True)
         if keep_until == 0:
             for old in (self.path / "checkpoints").glob("*.safetensors"):
                 old.unlink()
             (self.path / HEADS).unlink(missing_ok=True)
-        lines = [r for r in self.metrics() if r["step"] <= keep_until]
+        lines = [record for record in self.metrics() if record["step"] <= keep_until]
         self.write("config.yaml", self.configuration)
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
         (self.path / "checkpoints").mkdir(exist_ok=True)
@@ -164,9 +202,14 @@ class Folder:
         self._release = weakref.finalize(self, os.close, held)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
+        except BlockingIOError:
             raise OSError(errno.EBUSY, "another process is writing it") from None
+
+    def _refuse_changed(self) -> None:
+        """Whoever holds the lock must find what it decided upon: another run may have been here."""
+        if not self.overwrite and self._stamps() != self._seen:
+            said = "another process has written it meanwhile; give the same command again"
+            raise OSError(errno.EBUSY, said)
 
     def release(self) -> None:
         """Lets another run use the folder."""
@@ -174,28 +217,64 @@ class Folder:
             self._release()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``; one that a kill cut short is left out."""
+        """The lines of ``metrics.jsonl``; one that a kill cut short or damage spoilt is left out.
+
+        Raises:
+            ValueError: It cannot be read at all.
+        """
         path = self.path / "metrics.jsonl"
-        if not path.exists():
+        try:
+            lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
+        except FileNotFoundError:
             return []
-        found = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+        except (OSError, ValueError) as reason:
+            raise ValueError(f"{path} cannot be read: {reason}") from reason
+        found: list[dict[str, Any]] = []
+        for record in map(_read_record, lines):
+            if record is not None and (not found or found[-1]["step"] < record["step"]):
+                found.append(record)
         return found
 
     def write(self, name: str, text: str) -> None:
         """Writes a text file whole or not at all."""
-        partial = self.path / f"{name}.part"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self.path / name)
+        write_text(self.path / name, text)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds a line to ``metrics.jsonl``."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        """Adds a line to ``metrics.jsonl``, which must be there, and sees it on the disk."""
+        path = self.path / "metrics.jsonl"
+        with naming(path), path.open("r+", encoding="utf-8") as file:
+            file.seek(0, os.SEEK_END)
             file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
+
+
+def _read_record(line: str) -> dict[str, Any] | None:
+    """A line of ``metrics.jsonl``; None where it is not whole."""
+    try:
+        found = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    numbers = _have_numbers(found, ("objective", "tokens_per_second"))
+    return found if numbers and _have_numbers(found.get("valid"), FIGURES) else None
+
+
+def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:
+    """Whether a mapping has a number under each name."""
+    return isinstance(found, dict) and all(
+        isinstance(found.get(name), (int, float)) for name in names
+    )
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary, Words
 from latentheads.corpora.subwords import vocabulary_from_json
@@ -128,6 +131,8 @@ def _settings(path: Path, words: list[str]) -> Settings:
     except SystemExit as reason:
         heart = said.getvalue().strip().removeprefix(": error: ")
         raise ValueError(f"{path} cannot be loaded: {heart}") from reason
+    except (MemoryError, OverflowError) as reason:
+        raise ValueError(f"{path} cannot be loaded: a size is beyond this machine") from reason
 
 
 def _vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
@@ -219,14 +224,32 @@ def load_run(
         names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))
         there = ", ".join(names) or "none"
         raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {there}")
-    model = make_model(settings, target, source).to(settings.device)
-    guide = settings.make_guide(model).to(settings.device)
-    heads = read_heads(path)
-    apply_pruning(path, heads, model, guide)
     tensors, facts = checkpoints.load(weights)
+    _refuse_larger(weights, settings, tensors)
+    heads = read_heads(path)
+    try:
+        model = make_model(settings, target, source).to(settings.device)
+        guide = settings.make_guide(model).to(settings.device)
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as reason:
+        said = " ".join(str(reason).split())
+        raise ValueError(
+            f"{path} cannot be loaded: no network can be made of it: {said}"
+        ) from reason
+    apply_pruning(path, heads, model, guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     step = checkpoints.read_step(weights, facts)
     return Loaded(path, settings, target, source, model.eval(), guide.eval(), step, heads)
+
+
+def _refuse_larger(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+    """Refuses a network that these weights are too few for, before it takes any memory."""
+    network, held = settings.network, sum(tensor.numel() for tensor in tensors.values())
+    least = network.layers * network.width * network.feed_forward
+    if least > held:
+        raise ValueError(
+            f"{path} belongs to another model: it holds {held:,} numbers, and the layers of this "
+            f"one have more than {least:,}"
+        )
 
 
 def load_finished(

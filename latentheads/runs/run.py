@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import islice
@@ -20,11 +20,13 @@ from tqdm import tqdm
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, batches, windows
+from latentheads.corpora.batches import collate
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import translate_part
 from latentheads.experiments.cli.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import Report, evaluate, fixed_noise
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.model import HeadModel
@@ -134,6 +136,14 @@ class Run:
         self.closing = settings.gates.closing(self.model, self.guide, training.steps, train.tokens)
         if self.folder.resumable:
             self._resume()
+        self._probe()
+
+    def _probe(self) -> None:
+        """Computes the bound of two sentences: a guide that has none is refused before training."""
+        part = self.corpus.valid
+        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2]).to(self.device)
+        with evaluating(self.model, self.guide), fixed_noise(self.settings.seed, self.device):
+            terms(self.model, self.guide, two)
 
     @property
     def main(self) -> bool:
@@ -164,9 +174,7 @@ class Run:
         steps = self.settings.training.steps
         if self.main:
             self.folder.begin(self.engine.step)
-            self.folder.write("vocabulary.json", self._vocabularies())
-            if self.heads is not None:
-                self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
+            self._write_names()
         if self.accelerator is not None and self.settings.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         with tqdm(
@@ -223,6 +231,21 @@ class Run:
                 old.unlink()
         return 0 < training.patience <= self.stale
 
+    def _write_names(self) -> None:
+        """Writes what it takes to read the weights, beside the configuration."""
+        self.folder.write("vocabulary.json", self._vocabularies())
+        if self.heads is not None:
+            self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
+
+    def _mend_folder(self) -> None:
+        """Writes again what somebody has removed while this was training."""
+        names = ["config.yaml", "vocabulary.json", *([] if self.heads is None else [HEADS])]
+        gone = [name for name in names if not (self.folder.path / name).exists()]
+        if gone:
+            self.folder.write("config.yaml", self.folder.configuration)
+            self._write_names()
+            print(f"{self.folder.path} had lost {', '.join(gone)}: written again")
+
     def _save(self, path: Path, step: int) -> None:
         checkpoints.save(path, weights(model=self.model, guide=self.guide), {"step": step})
 
@@ -236,6 +259,11 @@ class Run:
 
     def _resume(self) -> None:
         tensors, facts = checkpoints.load(self.folder.last)
+        try:
+            self.engine.check(tensors, facts)
+            self.best, self.stale = _read_record(facts)
+        except ValueError as reason:
+            raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
         if facts.get("corpus") != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
@@ -243,8 +271,20 @@ class Run:
             )
         checkpoints.restore(self.folder.last, tensors, model=self.model, guide=self.guide)
         self.engine.restore(tensors, facts)
-        self.best = -float("inf") if facts["best"] is None else facts["best"]
-        self.stale = facts["stale"]
+        if self.engine.running and math.isfinite(self.best):
+            self._forget_lost_best()
+
+    def _forget_lost_best(self) -> None:
+        """Where the best weights are lost, the next ones are the best."""
+        try:
+            checkpoints.load(self.folder.best)
+        except ValueError as reason:
+            self._print_line(f"{reason}; the best weights are looked for anew")
+            self.best, self.stale = -float("inf"), 0
+
+    def _print_line(self, line: str) -> None:
+        if self.main:
+            print(line, flush=True)
 
     def _heads(self) -> dict[str, list[int]] | None:
         """The heads that this run has, where it goes on and began with a pruned network."""
@@ -268,18 +308,39 @@ class Run:
         return json.dumps(words, ensure_ascii=False)
 
     def _choose(self) -> None:
-        """Takes the weights to report on: the best, or the average of the last."""
-        number = self.settings.training.average
-        path = self.folder.best
-        if number:
-            path = self.folder.path / "checkpoints" / "average.safetensors"
-            kept = self.folder.kept[-number:]
-            self.averaged = len(kept)
-            facts = {"step": self.engine.step, "averaged": self.averaged}
-            checkpoints.save(path, checkpoints.average(kept), facts)
-        tensors, facts = checkpoints.load(path)
-        checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
-        self.reported = facts["step"]
+        """Takes the weights to report on: the best, or the average of the last.
+
+        Where those are lost, it takes the last ones, which it has, and says so.
+        """
+        average = self.settings.training.average
+        path = self.folder.average if average else self.folder.best
+        try:
+            if average:
+                self._save_average(self._whole_ones(self.folder.kept[-average:]))
+            tensors, facts = checkpoints.load(path)
+            checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
+            self.reported = checkpoints.read_step(path, facts)
+        except ValueError as reason:
+            self._print_line(f"{reason}; the figures are of the last weights")
+            self._save(path, self.engine.step)
+            self.reported, self.averaged = self.engine.step, 0
+
+    def _save_average(self, kept: Sequence[Path]) -> None:
+        facts = {"step": self.engine.step, "averaged": len(kept)}
+        checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
+        self.averaged = len(kept)
+
+    def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
+        """Those checkpoints that can be read; others are told."""
+        found = []
+        for path in paths:
+            try:
+                checkpoints.load(path)
+            except ValueError as reason:
+                self._print_line(f"{reason}; it is left out of the average")
+            else:
+                found.append(path)
+        return found
 
     def _evaluate(self, part: Part, samples: int) -> Report:
         return self._measure(part, batches(part, EVALUATION_TOKENS), samples)
@@ -394,6 +455,7 @@ class Run:
 
         A section that fails stands with its reason under ``missing``; all the others are written.
         """
+        self._mend_folder()
         text = self.corpus.source is None
         results = self._facts()
         sections: dict[str, Section] = {
@@ -487,6 +549,14 @@ class Run:
             draw_selection(results["selection"], path / "selection.png")
             draw_selection_history(records, results["selection"], path / "selection-history.png")
         return {}
+
+
+def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
+    """The best value of the metric so far, and the evaluations since."""
+    best, stale = facts.get("best"), facts.get("stale")
+    if not isinstance(best, float | None) or type(stale) is not int:
+        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
+    return (-math.inf if best is None else best), stale
 
 
 def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:

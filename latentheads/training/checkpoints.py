@@ -113,11 +113,11 @@ def _check_header(
         raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
     for name, tensor in tensors.items():
         if tensor.dtype not in KINDS:
-            raise ValueError(f"{path} cannot be used: {name} is {tensor.dtype}")
+            raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
     if header["format"] == FORMAT and header.get("checksum") != _checksum(tensors, said):
         raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
     if (spoilt := _find_not_finite(tensors)) is not None:
-        raise ValueError(f"{path} cannot be used: {spoilt} is not finite")
+        raise ValueError(f"{path} cannot be used: {spoilt!r} is not finite")
     try:
         facts = parse_json(said)
     except ValueError as reason:

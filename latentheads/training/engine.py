@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.distributions import CholeskyHeads
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import closed_form, traces
 from latentheads.inference.objective import Head_ELBO
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.model import HeadModel
@@ -25,6 +27,15 @@ from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 
 __all__ = ["Engine", "Progress"]
+
+MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
+"""What an optimiser keeps of every parameter."""
+
+FACTS = {
+    **{"step": int, "place": dict, "stopped": bool, "tokens": int},
+    **{"seconds": float, "processes": int, "scaler": dict},
+}
+"""What a state says besides its tensors."""
 
 GUARD_EVERY = 20
 """Updates between two looks at whether the objective is finite, where a look stops the device."""
@@ -133,7 +144,7 @@ class Engine:
             module = self.accelerator.prepare_model(self.objective)
         started = time.perf_counter()
         with closing(self.stream.ahead(self.place)) as updates:
-            while self.step < training.steps and not self.stopped:
+            while self.running:
                 self.model.train()
                 self.guide.train()
                 self._update(module, next(updates))
@@ -152,6 +163,11 @@ class Engine:
                 if checkpoint and (saves or self.stopped):
                     checkpoint()
                 started = time.perf_counter()
+
+    @property
+    def running(self) -> bool:
+        """Whether training is not at its end."""
+        return self.step < self.training.steps and not self.stopped
 
     def _update(self, module: nn.Module, update: Update) -> None:
         """One update of the weights."""
@@ -287,8 +303,49 @@ class Engine:
             return {n: gather(s[None].to(self.device)).cpu() for n, s in states.items()}
         return {name: state[None] for name, state in states.items()}
 
+    def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Refuses a state that this training is never in.
+
+        Args:
+            tensors: As :meth:`state` gives them.
+            facts: The same.
+
+        Raises:
+            ValueError: It names the first thing that is wrong.
+        """
+        _check_facts(facts, self.training.steps)
+        if facts["scaler"].keys() != self.scaler.state_dict().keys():
+            raise ValueError("its scaler is of another precision")
+        self._check_moments(tensors)
+        noise = tensors.get("noise.cpu")
+        if "loss" not in tensors or noise is None or len(noise) != facts["processes"]:
+            raise ValueError("it lacks the loss, or the noise of a process")
+        try:
+            for row in noise:
+                torch.Generator().set_state(
+                    row.clone()
+                )  # a view is read from the start of its storage
+        except (RuntimeError, TypeError) as reason:
+            raise ValueError(f"its noise is none: {reason}") from reason
+
+    def _check_moments(self, tensors: dict[str, Tensor]) -> None:
+        """Refuses moments that are not those of the optimiser and its parameters."""
+        shapes = {name: parameter.shape for name, parameter in self.objective.named_parameters()}
+        found: dict[str, set[str]] = defaultdict(set)
+        for name, tensor in tensors.items():
+            if name.startswith("optimiser."):
+                owner, _, kind = name.removeprefix("optimiser.").rpartition(".")
+                found[owner].add(kind)
+                if tensor.shape != (() if kind == "step" else shapes.get(owner)):
+                    raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
+        for owner, kinds in found.items():
+            if kinds != MOMENTS[self.training.optimiser]:
+                raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
+
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Goes back to a state. Model and guide must have been restored before.
+        """Goes back to a state that :meth:`check` accepts.
+
+        Model and guide must have been restored before.
 
         With another number of processes or on another device the noise cannot go on as it was; it
         is seeded anew.
@@ -315,6 +372,21 @@ class Engine:
         torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
         if on_gpu:
             torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
+
+
+def _check_facts(facts: dict[str, Any], steps: int) -> None:
+    """Refuses facts that say something impossible."""
+    for name, kind in FACTS.items():
+        if type(facts.get(name)) is not kind:
+            raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")
+    place = facts["place"]
+    if set(place) != {"epoch", "batch"} or not all(type(each) is int for each in place.values()):
+        raise ValueError(f"place must be an epoch and a batch, got {place}")
+    numbers = {name: facts[name] for name in ("step", "tokens", "seconds", "processes")} | place
+    for name, value in numbers.items():
+        most = steps if name == "step" else 2**63 - 1
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} must lie between 0 and {most:,}, got {value:,}")
 
 
 def make_elbo(training: Training) -> Head_ELBO:
@@ -362,12 +434,39 @@ def broken(model: HeadModel, guide: ModelGuide, batches: list[Batch]) -> str:
     for batch in batches:
         here = batch.to(next(model.parameters()).device)
         with torch.no_grad(), pyro.validation_enabled(False):
-            model_trace, _ = traces(model, guide, here)
-        for name, site in model_trace.nodes.items():
-            if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
-                continue
-            if not site["is_observed"] and not site["value"].isfinite().all():
-                return f"site {name}: a drawn value is not finite"
-            if not site["fn"].log_prob(site["value"]).isfinite().all():
-                return f"site {name}: its log-density is not finite"
-    return "the objective is not finite, though every site is in a second draw"
+            model_trace, guide_trace = traces(model, guide, here)
+            for name, site in model_trace.nodes.items():
+                if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
+                    continue
+                fault = _fault(site["fn"], guide_trace.nodes.get(name, site)["fn"], site)
+                if fault:
+                    return f"site {name}: {fault}"
+    again = ", though every site is in a second draw" if batches else ""
+    return f"the objective is not finite{again}"
+
+
+def _fault(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
+    """What is wrong with a site, if anything."""
+    value = site["value"]
+    laws = {"its": prior}
+    if posterior is not prior:
+        laws = {"the prior's": prior, "the posterior's": posterior}
+    for whose, law in laws.items():
+        scale = _scale(law)
+        if scale is not None and not (scale > 0).all():
+            return f"{whose} scale is not positive"
+    if not (site["is_observed"] or value.isfinite().all()):
+        return "a drawn value is not finite"
+    for whose, law in laws.items():
+        if not law.log_prob(value).isfinite().all():
+            return f"{whose} log-density is not finite"
+    kl = None if posterior is prior else closed_form(posterior, prior)
+    return "" if kl is None or kl.isfinite().all() else "its KL is not finite"
+
+
+def _scale(law: Any) -> Tensor | None:
+    """The standard deviations of a law, where it has any."""
+    if isinstance(law, CholeskyHeads):
+        return law.factor.diagonal()
+    scale = getattr(getattr(law, "base_dist", law), "scale", None)
+    return None if scale is None else torch.as_tensor(scale)

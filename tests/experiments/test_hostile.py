@@ -103,6 +103,13 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"preset": "grammar"}, "preset belongs on the command line"),
     ({"width": {"class_path": "planted.Sharper"}}, "--width: expected int"),
     ({"data": {"class_path": "planted.Sharper"}}, "--data: expected str"),
+    ({"width": 10**6}, "belongs to another model: it holds"),
+    ({"layers": 10**3}, "best.safetensors belongs to another model: it holds"),
+    ({"feed_forward": 10**30}, "belongs to another model: it holds"),
+    (
+        {"prior": {"class_path": "cascaded", "init_args": {"hidden": 10**20}}},
+        "no network can be made of it: ",
+    ),
 ]
 
 
@@ -116,7 +123,7 @@ def test_no_key_of_a_configuration_imports_or_reads_anything(
     shutil.copy(tmp_path / "planted.py", run)
     done = inside("translate.py", str(run))
     assert_one_line(done, "translate.py")
-    assert f"{run} cannot be loaded: " in done.stderr
+    assert str(run) in done.stderr
     assert message in done.stderr
     assert not planted.exists()
     assert not (run / "ran").exists()
@@ -254,10 +261,10 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
     name = "model.source_embedding.table.weight"
     header = {"format": checkpoints.UNCHECKED, "facts": json.dumps(facts)}
     for value, message in (
-        (torch.full_like(tensors[name], torch.nan), f"{name} is not finite"),
+        (torch.full_like(tensors[name], torch.nan), f"'{name}' is not finite"),
         (tensors[name].long(), f"{name} is torch.int64, not torch.float32"),
         (tensors[name].bool(), f"{name} is torch.bool, not torch.float32"),
-        (tensors[name].to(torch.complex64), f"{name} is torch.complex64"),
+        (tensors[name].to(torch.complex64), f"'{name}' is torch.complex64"),
     ):
         save_file({**tensors, name: value}, path, header)
         done = inside("translate.py", str(run), text="the dog\n")

@@ -176,7 +176,7 @@ def test_a_truth_that_is_not_known_is_none(runs: Path) -> None:
 
     run = load(runs / "language-model")
     rows = Rows.of([[4, 5, 2], [6, 2]])
-    known, unknown = (Part(rows, None, truth=[-1.0, truth]) for truth in (-2.0, math.nan))
+    known, unknown = (Part(rows, None, truth=t) for t in ([-1.0, -2.0], [math.nan] * 2))
     found = Pruned({}, run.model, run.guide)
     measure(found, run, known, unknown, 0)
     assert (found.valid["truth"], found.test["truth"]) == (-3 / 5, None)

@@ -108,9 +108,54 @@ def test_a_guide_of_ones_own_is_found_by_import_path(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["guide"] == "my_guides:Sharper"
     assert results["test"]["kl"] > 0
-    translated = program("translate.py", "run", cwd=tmp_path, text="the dog\n")
+    named = ("--trust", "my_guides:Sharper")
+    translated = program("translate.py", "run", *named, cwd=tmp_path, text="the dog\n")
     assert translated.returncode == 0, translated.stderr
     assert translated.stdout.count("\n") == 1
+
+
+MISTAKEN = """
+from latentheads.guides import Guide
+from latentheads.distributions import DeltaHeads, NormalHeads
+from latentheads.families import Family
+
+class Mistaken(Family):
+    def __init__(self, mistake):
+        super().__init__()
+        self.mistake = mistake
+
+    def forward(self, context):
+        if self.mistake == "shape":
+            return NormalHeads(context.scores[:, :1], context)
+        return DeltaHeads(context.scores, context)
+
+class MistakenGuide(Guide):
+    def __init__(self, model, mistake: str = "shape"):
+        self.mistake = mistake
+        super().__init__(model)
+
+    def family(self, block):
+        return Mistaken(self.mistake)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("shape", "of heads, queries and keys of shape (2, "),
+        ("point", "a point posterior under a NormalHeads prior has no bound"),
+    ],
+)
+def test_a_guide_without_a_bound_is_refused_before_training(
+    mistake: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mistaken_guides.py").write_text(MISTAKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--guide", "mistaken_guides:MistakenGuide", "--guide.mistake", mistake, *TINY, *SHORT]
+    done = inside("run.py", *words, "--out", str(tmp_path / "run"))
+    assert_one_line(done, "run.py")
+    assert "site 'encoder.0.self.logits': " in done.stderr
+    assert said in done.stderr
 
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:

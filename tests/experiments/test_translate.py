@@ -176,7 +176,7 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     monkeypatch.setattr(decoding, "translate", narrow)
     status, found, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
     assert (status, found) == (1, [*expected[:4], "", *expected[4:]])
-    why = "out of memory: 90,000 bytes asked for at once"
+    why = "out of memory: 9 bytes asked for at once"
     assert error == f"translate.py: line 5 of the input stays empty: {why}\n"
     assert max(sizes) == 7
     assert sizes.count(1) <= 3

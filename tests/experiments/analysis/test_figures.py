@@ -24,14 +24,14 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     from latentheads.experiments.analysis import figures as drawing
 
     found: list[Any] = []
-    save = drawing._save
+    save = drawing.save_figure
 
     def keep(figure: Any, path: Path) -> None:
         save(figure, path)
         assert path.read_bytes().startswith(b"\x89PNG")
         found.append(figure)
 
-    monkeypatch.setattr(drawing, "_save", keep)
+    monkeypatch.setattr(drawing, "save_figure", keep)
     return found
 
 

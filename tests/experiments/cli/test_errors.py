@@ -35,6 +35,7 @@ NAN, HUGE = math.nan, 2**63
         (OSError("disk full"), 1, "some.py: error: disk full; half is left"),
         (FloatingPointError("step 3"), 1, "some.py: error: step 3; half is left"),
         (KeyboardInterrupt(), 130, "some.py: stopped; nothing is left"),
+        (OSError("a\x1b[2J\nb é"), 1, "some.py: error: a\\x1b[2J b é; half is left"),
     ],
 )
 def test_a_program_ends_with_one_line(

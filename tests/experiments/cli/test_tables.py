@@ -100,7 +100,7 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that would have been written."""
     found: list[Any] = []
-    monkeypatch.setattr("pictures._save", lambda figure, path: found.append(figure))
+    monkeypatch.setattr("pictures.save_figure", lambda figure, path: found.append(figure))
     return found
 
 
@@ -139,3 +139,10 @@ def test_plots_survive_missing_figures(drawn: list[Any]) -> None:
         figure.draw_without_rendering()
         plt.close(figure)
     assert len(drawn) == 6
+
+
+@pytest.mark.parametrize("broken", [None, [], {}, {"valid": {}}, {"valid": [], "test": 3}, "text"])
+def test_what_is_none_of_our_results_cannot_be_printed(broken: Any) -> None:
+    from latentheads.experiments.cli.tables import are_printable
+
+    assert not are_printable(broken)

@@ -169,6 +169,31 @@ def test_an_unreachable_hub_is_said_in_one_line(
     assert said.endswith("; give the path of a local copy")
 
 
+def test_a_program_in_the_place_of_a_corpus_is_not_run(tmp_path: Path) -> None:
+    folder, canary = tmp_path / "corpus", tmp_path / "canary"
+    folder.mkdir()
+    (folder / "corpus.py").write_text(f"open({str(canary)!r}, 'w')")
+    for path in (folder, folder / "corpus.py"):
+        said = refused(folder, path=path, files=None)
+        assert said.startswith(f"cannot read split 'train' of {path}: ")
+    assert not canary.exists()
+
+
+def test_remote_code_is_refused_by_name(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: dict[str, Any] = {}
+    original = datasets.load_dataset
+
+    def loading(*given: Any, **options: Any) -> Any:
+        asked.update(options)
+        return original(*given, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", loading)
+    assert load(nested) == PAIRS
+    assert asked["trust_remote_code"] is False
+
+
 def test_without_the_library_the_way_out_is_said(
     nested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,35 @@ def renamed(vocabulary: Subwords, place: int, name: str) -> dict[str, Any]:
     return value
 
 
+def retrained(vocabulary: Subwords, **values: object) -> dict[str, Any]:
+    """With another tokenizer than `train` makes."""
+    value = changed(vocabulary)
+    value["tokenizer"] |= values
+    return value
+
+
+def remodelled(vocabulary: Subwords, **values: object) -> dict[str, Any]:
+    value = changed(vocabulary)
+    value["tokenizer"]["model"] |= values
+    return value
+
+
+def with_two_of_a_place(vocabulary: Subwords) -> dict[str, Any]:
+    value = without_a_type(vocabulary)
+    value["tokenizer"]["model"]["vocab"]["x"] = 6
+    return value
+
+
+PADDING = {
+    "strategy": {"Fixed": 10**9},
+    **{"direction": "Right", "pad_to_multiple_of": None},
+    **{"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"},
+}
+SPLIT = {
+    "type": "Split",
+    "pattern": {"Regex": "(a+)+$"},
+    **{"behavior": "MergedWithNext", "invert": False},
+}
 FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
 
 
@@ -178,6 +207,15 @@ FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
         (FRESH, "has a tokenizer, an object"),
         ({**FRESH, "tokenizer": {}}, "is malformed: Model missing"),
         (changed(RAW, tokenised=True), "was not written by latentheads"),
+        (retrained(RAW, padding=PADDING), "was not written by latentheads: its padding is another"),
+        (retrained(RAW, truncation={"max_length": 1}), "its truncation is another"),
+        (retrained(RAW, normalizer={"type": "Lowercase"}), "its normalizer is another"),
+        (retrained(RAW, added_tokens=[{"id": 4}]), "its added_tokens is another"),
+        (retrained(TOKENISED, pre_tokenizer=SPLIT), "its pre_tokenizer is another"),
+        (retrained(RAW, model=[]), "the model of a bpe vocabulary is an object"),
+        (remodelled(RAW, dropout=0.5), "its dropout is another"),
+        (remodelled(RAW, merges=[["?", "??"]]), "is malformed"),
+        (with_two_of_a_place(TOKENISED), "has no gap"),
         (without_a_type(TOKENISED), "begins with <pad>, <bos>, <eos>, <unk> and has no gap"),
         (renamed(RAW, EOS, "x"), "begins with <pad>, <bos>, <eos>, <unk> and has no gap"),
         (renamed(RAW, 7, "猫"), "a byte-level subword has no character '猫'"),

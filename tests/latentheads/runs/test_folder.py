@@ -19,6 +19,25 @@ def folder(path: Path, configuration: str = OPTIONS, overwrite: bool = False) ->
     return Folder(path, configuration, overwrite)
 
 
+FIGURES = {"elbo": -1.5, "log_likelihood": -1.0, "kl": 0.5, "iwae": -1.25, "plug_in": -1.0}
+PART = {
+    **FIGURES,
+    **{"iwae_k": 2, "tokens": 7, "effective_sample_size": 1.5, "pareto_k": None, "truth": None},
+}
+RESULTS: dict[str, Any] = {
+    **{"seed": 0, "parameters": 5, "tokens_per_second": 3.0, "head_divergence": None},
+    **{"head_divergence_by_chain": {}, "kl_by_site": {}, "kl_how": {}},
+    **{"valid": PART, "test": PART},
+}
+"""As little as tables can be made of."""
+
+
+def line(step: int, bound: float = -1.5) -> dict[str, Any]:
+    """A line of ``metrics.jsonl``."""
+    valid = {**FIGURES, "elbo": bound}
+    return {"step": step, "objective": -2.0, "tokens_per_second": 3.0, "valid": valid}
+
+
 def steps(found: Any) -> list[int]:
     return [record["step"] for record in found.metrics()]
 
@@ -29,7 +48,7 @@ def run(tmp_path: Path) -> Path:
     found = folder(tmp_path / "run")
     found.begin()
     for step in (2, 4, 6):
-        found.append({"step": step, "bound": -1.5})
+        found.append(line(step))
     for name in ("last", "best", "average", "step-0000004"):
         (tmp_path / "run" / "checkpoints" / f"{name}.safetensors").write_text(name)
     return tmp_path / "run"
@@ -99,6 +118,10 @@ def test_another_run_is_refused_with_what_differs(run: Path) -> None:
         (lambda path: (path.unlink(), path.mkdir()), "cannot read"),
         (lambda path: path.write_text(""), "is no configuration of a run"),
         (lambda path: path.write_text("my notes"), "is no configuration of a run"),
+        (lambda path: path.write_text("a: &a [1]\nb: *a"), "cannot read"),
+        (lambda path: path.write_text("[" * 5000), "cannot read"),
+        (lambda path: path.write_text("a: 1 #" + "." * 2**16), "cannot read"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "cannot read"),
     ],
 )
 def test_a_configuration_that_is_none_is_refused(
@@ -139,14 +162,14 @@ def test_a_place_without_the_right_to_write_is_refused(read_only: Path) -> None:
 
 
 def test_a_finished_run_need_not_be_writable(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder(run).write("results.json", '{"seed": 0}')
+    folder(run).write("results.json", json.dumps(RESULTS))
 
     def no(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tempfile.mkdtemp", no)
     before = everything(run)
-    assert folder(run).results == {"seed": 0}
+    assert folder(run).results == RESULTS
     assert before == everything(run)
     assert "is not writable" in refused(run, OPTIONS, True)
 
@@ -171,7 +194,7 @@ def test_going_on_drops_what_will_be_made_again(run: Path) -> None:
     assert steps(found) == [2, 4]
     assert (run / "metrics.jsonl").read_text().count("\n") == 2
     assert found.last.read_text() == "last"
-    found.append({"step": 6, "bound": -1.0})
+    found.append(line(6))
     assert steps(found) == [2, 4, 6]
 
 
@@ -181,7 +204,7 @@ def test_a_half_written_line_is_cut_before_the_next_is_added(run: Path) -> None:
     found = folder(run)
     assert steps(found) == [2, 4]
     found.begin(keep_until=6)
-    found.append({"step": 8})
+    found.append(line(8))
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4, 8]
 
@@ -196,7 +219,7 @@ def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
 
 
 def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path) -> None:
-    folder(run).write("results.json", "{}")
+    folder(run).write("results.json", json.dumps(RESULTS))
     found = folder(run, "width: 16\n", True)
     assert found.results is None
     assert not found.resumable
@@ -207,7 +230,14 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
     assert not (run / "results.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\0" * 9])
+BROKEN = [
+    *("", "{", "[]", "{}", "\0" * 9, "[" * 9999, '{"valid": 1}'),
+    json.dumps({**RESULTS, "test": {**PART, "elbo": "x"}}),
+    json.dumps({**RESULTS, "kl_by_site": {"x": 1.0}}),
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_broken_results_are_made_again(run: Path, text: str) -> None:
     (run / "results.json").write_text(text)
     found = folder(run)
@@ -215,14 +245,63 @@ def test_broken_results_are_made_again(run: Path, text: str) -> None:
     assert found.resumable
 
 
+def test_broken_results_without_a_checkpoint_cost_no_weights(run: Path) -> None:
+    """Training would begin anew and remove the weights that are whole."""
+    (run / "results.json").write_text("{}")
+    (run / "checkpoints" / "last.safetensors").unlink()
+    assert "is a finished run whose results.json cannot be read, and it has no" in refused(run)
+    assert folder(run, OPTIONS, True).fresh
+
+
+DAMAGE = [
+    *("", "\n", "3", "[]", "{}", "null", "\xff", "[" * 9999, "9" * 5000),
+    json.dumps({**line(5), "step": True}),
+    json.dumps({**line(5), "valid": {}}),
+    json.dumps({**line(5), "objective": "x"}),
+    json.dumps(line(4)),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_costs_itself_alone(run: Path, damage: str) -> None:
+    lines = (run / "metrics.jsonl").read_bytes().splitlines()
+    lines[2:2] = [damage.encode("latin-1")]
+    (run / "metrics.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    assert steps(folder(run)) == [2, 4, 6]
+
+
+def test_metrics_that_are_no_file_are_refused(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    assert steps(folder(run)) == []
+    os.mkfifo(run / "metrics.jsonl")
+    with pytest.raises(ValueError, match=r"metrics.jsonl cannot be read: no file of text$"):
+        folder(run)
+
+
+def test_metrics_removed_while_training_are_missed(run: Path) -> None:
+    found = folder(run)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(OSError, match=r"^cannot write .*metrics.jsonl: No such file"):
+        found.append(line(8))
+
+
+def test_a_line_is_on_the_disk_before_the_next_step(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    monkeypatch.setattr(os, "fsync", lambda held: told.append(os.pread(held, 10**6, 0)))
+    folder(run).append(line(8))
+    assert told == [(run / "metrics.jsonl").read_bytes()]
+
+
 class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-CALLS = ("mkdir", "unlink", "write_text", "replace")
+CALLS = ("mkdir", "unlink", "touch", "write_text", "chmod", "replace")
 
 
-@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("at", range(15))
 def test_killed_while_it_begins_a_folder_may_be_begun_again(
     tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +328,7 @@ def test_killed_while_it_begins_a_folder_may_be_begun_again(
         except Killed:
             pass
         else:
-            assert at >= 7
+            assert at == 14
     found.release()  # as the system does
     again = folder(tmp_path / "run")
     again.begin()
@@ -263,7 +342,48 @@ def test_a_folder_is_kept_for_one_run_until_it_is_released(tmp_path: Path) -> No
     with pytest.raises(OSError, match="another process is writing it"):
         second.begin()
     first.release()
-    second.begin()
+    folder(tmp_path).begin()
+
+
+@pytest.mark.parametrize("options", [OPTIONS, "width: 16\n"])
+def test_what_another_process_has_finished_meanwhile_is_left_alone(
+    tmp_path: Path, options: str
+) -> None:
+    """Both looked before either began: the later one must not replace what the first has done."""
+    first, second = folder(tmp_path / "run"), folder(tmp_path / "run", options)
+    first.begin()
+    first.write("results.json", json.dumps(RESULTS))
+    first.release()
+    before = everything(tmp_path / "run")
+    with pytest.raises(OSError, match="another process has written it meanwhile; give the same"):
+        second.begin()
+    after = everything(tmp_path / "run")
+    assert before.pop(str(tmp_path / "run" / ".lock")) == after.pop(str(tmp_path / "run" / ".lock"))
+    assert before == after
+    assert folder(tmp_path / "run").results == RESULTS
+    folder(tmp_path / "run", "width: 16\n", True).begin()
+
+
+def test_a_checkpoint_written_since_it_looked_stops_a_run(run: Path) -> None:
+    first, second = folder(run), folder(run)
+    first.begin(4)
+    first.last.unlink()
+    first.last.write_text("newer")
+    first.release()
+    with pytest.raises(OSError, match="another process has written it meanwhile"):
+        second.begin(4)
+    assert first.last.read_text() == "newer"
+
+
+def test_a_lock_that_the_system_refuses_is_not_another_process(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match=r"^cannot write the run folder .*: No locks available$"):
+        folder(run).begin()
 
 
 def test_a_file_is_written_whole_or_not_at_all(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

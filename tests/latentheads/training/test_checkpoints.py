@@ -180,7 +180,7 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "_find_not_finite", lambda tensors: None)
         checkpoints.save(path, spoilt, {"step": 2})
-    with pytest.raises(ValueError, match="cannot be used: weight is not finite"):
+    with pytest.raises(ValueError, match="cannot be used: 'weight' is not finite"):
         checkpoints.load(path)
 
 
@@ -203,7 +203,7 @@ def test_numbers_of_another_kind_are_not_copied(tmp_path: Path, kind: torch.dtyp
 def test_numbers_that_nobody_writes_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
     header = {"format": checkpoints.FORMAT, "facts": "{}"}
     save_file({"x": torch.zeros(2).to(kind)}, tmp_path / "x", header)
-    with pytest.raises(ValueError, match=f"cannot be used: x is {kind}"):
+    with pytest.raises(ValueError, match=f"cannot be used: 'x' is {kind}"):
         checkpoints.load(tmp_path / "x")
 
 

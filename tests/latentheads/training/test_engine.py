@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 from pyro.infer.util import is_validation_enabled
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads.corpora import Part, Rows
-from latentheads.distributions import HeadContext, NormalHeads
+from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family
 from latentheads.guides import Guide
 from latentheads.names import Block
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.options import Training
-from tests.tiny import FORMS, attach, build
+from tests.tiny import FORMS, HEADS, attach, build
 
 
 def part(sentences: int = 31) -> Part:
@@ -180,6 +180,7 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
         killed.run(before.append, checkpoint)
     resumed, after = make(**options), []
     tensors, facts = checkpoints.load(path)
+    resumed.check(tensors, facts)
     checkpoints.restore(path, tensors, model=resumed.model, guide=resumed.guide)
     resumed.restore(tensors, facts)
     torch.randn(17)
@@ -253,6 +254,42 @@ def test_a_broken_objective_names_the_site() -> None:
     with pytest.raises(FloatingPointError, match=r"step 1: site decoder\.1\.cross\.logits: "):
         engine.run(lambda progress: None)
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
+
+
+class Scaled(Family):
+    """Around the scores, with a scale that nobody keeps positive."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((heads, 1, 1), -0.3))
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(context.scores, context, self.scale)
+
+
+class Tilted(Scaled):
+    """The same, with a matrix over heads."""
+
+    def forward(self, context: HeadContext) -> CholeskyHeads:  # type: ignore[override]
+        return CholeskyHeads(context.scores, context, self.scale.flatten().diag())
+
+
+@pytest.mark.filterwarnings("ignore:Encountered NaN")
+@pytest.mark.parametrize("family", [Scaled, Tilted])
+@pytest.mark.parametrize("kl", ["analytic", "sampled"])
+@pytest.mark.parametrize("of", ["guide", "prior"])
+def test_a_scale_that_is_not_positive_is_blamed(family: type[Family], kl: Any, of: str) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    if of == "guide":
+        guide.families["decoder_1_cross"] = family(HEADS)  # type: ignore[call-arg]
+    else:
+        model.decoder.layers[1].cross.prior = family(HEADS)  # type: ignore[call-arg]
+    engine = Engine(model, guide, part(), Training(steps=1, kl=kl))
+    whose = "posterior" if of == "guide" else "prior"
+    expected = rf"^step 1: site decoder\.1\.cross\.logits: the {whose}'s scale is not positive$"
+    with pytest.raises(FloatingPointError, match=expected):
+        engine.run(lambda progress: None)
 
 
 class Loud(Family):

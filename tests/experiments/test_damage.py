@@ -1,0 +1,383 @@
+"""A damaged run folder: one line, or the run finishes; weights that are whole are never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from latentheads.training import checkpoints
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+
+LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch, as_the_programs_do: None) -> None:
+    """Figures take longer than all else."""
+    for name in ("bound", "kl", "divergence"):
+        monkeypatch.setattr(f"experiment.draw_{name}", lambda *_: None)
+
+
+@pytest.fixture
+def trained(tiny_run: Path, tmp_path: Path) -> Path:
+    """A run that was killed after training, before its report."""
+    out = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    (out / "results.json").unlink()
+    return out
+
+
+@pytest.fixture(scope="module")
+def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 6 updates that was stopped after 5; its last checkpoint is of step 4."""
+    import experiment
+
+    out, tick = tmp_path_factory.mktemp("halted") / "run", experiment.Run._tick
+
+    def stop(self: Any, step: int) -> None:
+        tick(self, step)
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment.Run, "_tick", stop)
+        done = again(out, "--steps=6")
+    assert done.returncode == 130
+    assert "run.py: stopped; the same command goes on from the last checkpoint" in done.stderr
+    return out
+
+
+@pytest.fixture
+def halted(halted_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(halted_run, tmp_path / "run"))
+
+
+def again(out: Path, *words: str) -> Any:
+    """The same command again."""
+    return inside("run.py", *TINY, *SHORT, *words, "--out", str(out))
+
+
+@lru_cache
+def corpus(data: Any) -> Any:
+    from latentheads.corpora.options import make_corpus
+
+    return make_corpus(data)
+
+
+def taken_up(out: Path, *words: str) -> Any:
+    """What the same command takes up, before it trains."""
+    from latentheads.experiments.cli.options import read_settings
+    from latentheads.runs.run import Run
+
+    given = [*TINY, *SHORT, *words, "--out", str(out)]
+    settings, _ = read_settings(given, "run.py", "", lambda parser: None)
+    return Run(settings, corpus(settings.data))
+
+
+def trained_again(out: Path, *words: str) -> Any:
+    """The run after training, with the weights that it would report on."""
+    found = taken_up(out, *words)
+    found.train(quiet=True)
+    found.folder.release()
+    return found
+
+
+def results(out: Path) -> dict[str, Any]:
+    found = json.loads((out / "results.json").read_text())
+    del found["tokens_per_second"], found["test"]["sentences_per_second"]
+    return dict(found)
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def scramble(path: Path) -> None:
+    path.write_bytes(bytes(range(256)))
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def without_numbers(path: Path) -> None:
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, {name: torch.zeros(1) for name in tensors}, facts)
+
+
+def without_facts(path: Path) -> None:
+    checkpoints.save(path, checkpoints.load(path)[0], {})
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "spoils",
+    [
+        {"metrics.jsonl": Path.unlink, "results.json": scramble, "vocabulary.json": scramble},
+        {"metrics.jsonl": shorten, "results.json": empty, str(BEST): Path.unlink},
+    ],
+)
+def test_a_trained_run_finishes_whatever_else_is_lost(
+    tiny_run: Path, trained: Path, spoils: dict[str, Callable[[Path], object]]
+) -> None:
+    (trained / "results.json").write_text("{}")
+    for name, spoil in spoils.items():
+        spoil(trained / name)
+    done = again(trained)
+    assert done.returncode == 0, done.stderr
+    assert "bound (ELBO)" in done.stdout
+    assert results(trained) == results(tiny_run)  # its best weights are its last
+    loaded = inside("translate.py", str(trained), text="the dog\n")
+    assert loaded.returncode == 0, loaded.stderr
+
+
+LOST: list[tuple[Callable[[Path], object], str]] = [
+    (Path.unlink, "there is no checkpoint"),
+    (empty, "is no whole checkpoint"),
+    (shorten, "is no whole checkpoint"),
+    (scramble, "is no whole checkpoint"),
+    (make_pipe, "is no file"),
+    (without_numbers, "belongs to another model"),
+    (without_facts, "step must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), LOST)
+def test_where_the_best_weights_are_lost_the_last_are_reported(
+    trained: Path, spoil: Callable[[Path], object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = checkpoints.load(trained / LAST)[0]
+    spoil(trained / BEST)
+    run = trained_again(trained)
+    told = capsys.readouterr().out
+    assert said in told
+    assert "; the figures are of the last weights\n" in told
+    assert told.count("\n") == 1
+    assert run.reported == 3
+    kept, facts = checkpoints.load(trained / BEST)
+    assert facts == {"step": 3}
+    assert all(torch.equal(before[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, shorten])
+def test_lost_best_weights_are_looked_for_anew(
+    halted: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(halted / BEST)
+    run = trained_again(halted, "--steps=6")
+    assert "; the best weights are looked for anew\n" in capsys.readouterr().out
+    assert run.reported == 6
+
+
+def test_an_average_is_of_those_that_are_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, words = tmp_path / "run", ["--report_every=1", "--average=3"]
+    assert trained_again(out, *words).averaged == 3
+    kept = sorted((out / "checkpoints").glob("step-*"))
+    shorten(kept[1])
+    run = trained_again(out, *words)
+    assert (run.averaged, run.reported) == (2, 3)
+    assert f"{kept[1]} is no whole checkpoint" in (said := capsys.readouterr().out)
+    assert said.endswith("; it is left out of the average\n")
+    for path in kept:
+        path.write_bytes(b"")
+    run = trained_again(out, *words)
+    assert (run.averaged, run.reported) == (0, 3)
+    assert "no checkpoint to average; the figures are of the last" in capsys.readouterr().out
+    assert checkpoints.load(out / "checkpoints" / "average.safetensors")[1] == {"step": 3}
+
+
+def say(**changes: Any) -> Callable[[Path], object]:
+    """Changes what the last checkpoint says."""
+
+    def change(out: Path) -> None:
+        tensors, facts = checkpoints.load(out / LAST)
+        checkpoints.save(out / LAST, tensors, {**facts, **changes})
+
+    return change
+
+
+def hold(**changes: torch.Tensor | None) -> Callable[[Path], object]:
+    """Changes what the last checkpoint holds, of the optimiser or the noise."""
+
+    def change(out: Path) -> None:
+        tensors, facts = checkpoints.load(out / LAST)
+        for start, tensor in changes.items():
+            name = next(each for each in tensors if each.startswith(start.replace("_", ".", 1)))
+            del tensors[name]
+            if tensor is not None:
+                tensors[name] = tensor
+        checkpoints.save(out / LAST, tensors, facts)
+
+    return change
+
+
+def at(name: str | Path, spoil: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda out: spoil(out / name)
+
+
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (at(LAST, empty), "last.safetensors is no whole checkpoint"),
+    (at(LAST, shorten), "last.safetensors is no whole checkpoint"),
+    (at(LAST, scramble), "last.safetensors is no whole checkpoint"),
+    (at(LAST, replace_by_folder), "last.safetensors is no file"),
+    (at(LAST, without_numbers), "cannot be gone on from: "),
+    (at(LAST, without_facts), "cannot be gone on from: step must be int, got None"),
+    (say(step=10**9), "step must lie between 0 and 6, got 1,000,000,000"),
+    (say(step=-1), "step must lie between 0 and 6, got -1"),
+    (say(step="4"), "step must be int, got '4'"),
+    (say(place={"epoch": 0}), "place must be an epoch and a batch, got {'epoch': 0}"),
+    (say(place={"epoch": 0, "batch": 1.5}), "place must be an epoch and a batch"),
+    (say(tokens=-1), "tokens must lie between 0 and"),
+    (say(seconds=float("nan")), "seconds must lie between 0 and"),
+    (say(stopped=None), "stopped must be bool, got None"),
+    (say(processes=2), "lacks the loss, or the noise of a process"),
+    (say(scaler={"scale": 1.0}), "its scaler is of another precision"),
+    (say(best="much"), "best and stale must be numbers, got 'much'"),
+    (say(corpus=None), "was trained on another text"),
+    (hold(noise_=torch.zeros(1, 7, dtype=torch.uint8)), "its noise is none: "),
+    (hold(noise_=torch.zeros(1, 7)), "its noise is none: "),
+    (hold(noise_=None), "lacks the loss, or the noise"),
+    (hold(loss=None), "lacks the loss"),
+    (hold(optimiser_=None), "the optimiser of "),
+    (hold(optimiser_=torch.zeros(2, 2, 2)), "has shape [2, 2, 2]"),
+    (hold(model_=None), "belongs to another model: it lacks model."),
+    (at("config.yaml", scramble), "config.yaml, choose another --out"),
+    (at("config.yaml", empty), "config.yaml is no configuration of a run"),
+    (at("metrics.jsonl", replace_by_folder), "metrics.jsonl cannot be read: no file of text"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), REFUSED)
+def test_what_cannot_be_gone_on_from_costs_one_line(
+    halted: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    spoil(halted)
+    before = {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
+    with pytest.raises(ValueError) as caught:
+        taken_up(halted, "--steps=6")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert before == {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
+
+
+def test_what_is_damaged_costs_one_line(halted: Path) -> None:
+    say(step=10**9)(halted)
+    done = again(halted, "--steps=6")
+    assert_one_line(done, "run.py")
+    assert "cannot be gone on from: step must lie between 0 and 6" in done.stderr
+
+
+def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
+    empty(halted / "metrics.jsonl")
+    assert trained_again(halted, "--steps=6").engine.step == 6
+    lines = (halted / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [6]
+
+
+def test_with_overwrite_it_says_which_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import experiment
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment.Run, "_tick", stop)
+    done = again(tmp_path / "run", "--overwrite")
+    assert done.returncode == 130
+    said = "stopped; without --overwrite the same command goes on from the last checkpoint"
+    assert said in done.stderr
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("", 1, "run/metrics.jsonl: No such file or directory; what is finished is in"),
+        ("metrics.jsonl", 1, "run/metrics.jsonl: No such file or directory; what is"),
+        ("checkpoints", 1, "checkpoints/best.safetensors: No such file or directory; what is"),
+        ("config.yaml vocabulary.json", 0, "run had lost config.yaml, vocabulary.json: written"),
+    ],
+)
+def test_what_is_removed_while_it_trains_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
+) -> None:
+    import experiment
+
+    tick = experiment.Run._tick
+
+    def lose(self: Any, step: int) -> None:
+        tick(self, step)
+        if step == 1:
+            for each in name.split(" "):
+                remove(self.folder.path / each)
+
+    monkeypatch.setattr(experiment.Run, "_tick", lose)
+    done = again(tmp_path / "run")
+    assert done.returncode == status
+    assert said in (done.stdout if status == 0 else done.stderr.splitlines()[-1])
+    if status == 0:
+        loaded = inside("translate.py", str(tmp_path / "run"), text="the dog\n")
+        assert loaded.returncode == 0, loaded.stderr
+
+
+def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
+    """What reads it refuses them."""
+    from latentheads.experiments.cli.options import read_settings
+
+    words = ["--preset=wikitext103", "--recipe=coda"]
+    settings, _ = read_settings(words, "run.py", "", lambda parser: None)
+    assert "*" not in settings.text
+    assert yaml.safe_load(settings.text)["cutoffs"]
+
+
+def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pictures
+    from matplotlib.figure import Figure
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder, path = taken_up(halted, "--steps=6").folder, halted / "kl.png"
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$"):
+        pictures.draw_kl({}, path)
+    assert not path.exists()
+    monkeypatch.setattr(os, "fsync", full)
+    for write, name in (
+        (lambda: folder.append({"step": 9}), "metrics.jsonl"),
+        (lambda: folder.write("results.json", "{}"), "results.json"),
+    ):
+        with pytest.raises(OSError, match=rf"^cannot write .*{name}: No space left on device$"):
+            write()
+
+
+def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
+    import pictures
+
+    pictures.draw_bound([], tmp_path / "bound.png")
+    assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
+    pictures.draw_selection_history([{"step": 2}], {}, tmp_path / "history.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["bound.png"]
