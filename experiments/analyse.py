@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pandas as pd
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.analysis.figures import draw
 from latentheads.experiments.analysis.head_reports import HeadReport, portray

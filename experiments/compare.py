@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pandas as pd
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pandas as pd
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,

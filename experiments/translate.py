@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import numpy as np
 import torch
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.mixed import tag_of

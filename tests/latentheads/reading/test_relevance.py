@@ -300,4 +300,6 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="parts must hold a target token"):
         relevance(model, [])
     with pytest.raises(ValueError, match="model must have a child whose name ends in embedding"):
-        propagate(nn.Sequential(nn.Linear(2, 2)), batch)
+        nameless = build("language-model")
+        nameless.words = nameless._modules.pop("embedding")
+        propagate(nameless, batch)
