@@ -60,7 +60,7 @@ def check_law(site: str, law: Any, shape: Sequence[int]) -> None:
             f"got {type(law).__name__}"
         )
     heads, sentences = torch.Size(shape[-3:]), torch.Size(shape[:-3])
-    if law.event_shape != heads or not spreads(law.batch_shape, sentences):
+    if law.event_shape != heads or not spreads(torch.Size(law.batch_shape), sentences):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(shape[-3:])}, sentences {tuple(shape[:-3])}; got shape "

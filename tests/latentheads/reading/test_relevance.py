@@ -299,7 +299,7 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
         relevance(model, [batch], shares="l2")
     with pytest.raises(ValueError, match="parts must hold a target token"):
         relevance(model, [])
+    nameless = build("language-model")
+    nameless.words = nameless._modules.pop("embedding")
     with pytest.raises(ValueError, match="model must have a child whose name ends in embedding"):
-        nameless = build("language-model")
-        nameless.words = nameless._modules.pop("embedding")
         propagate(nameless, batch)
