@@ -53,9 +53,11 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--draws",
-        action="store_true",
-        help="draw the heads from the guide, once a sentence; relevance is of the plug-in heads "
-        "all the same",
+        type=int,
+        default=0,
+        help="so many draws of the heads of every sentence from the guide, all figures averaged "
+        "over them; 0: heads at their prior's location. Relevance is of the plug-in heads all the "
+        "same",
     )
     parser.add_argument(
         "--conllu",
@@ -96,7 +98,7 @@ def make_parser() -> Parser:
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    check_least(vars(options), sentences=1, relevance=0, margin=0, top=0)
+    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0, top=0)
     check_seed(options.seed)
     for name in ("positional", "rare"):
         if not 0 < options[name] <= 1:

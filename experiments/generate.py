@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from jsonargparse import Namespace
@@ -76,10 +77,11 @@ def make_parser() -> Parser:
         "--unknown", action="store_true", help="let the unknown word come; else it never does"
     )
     parser.add_argument(
-        "--draw",
-        action="store_true",
-        help="draw the heads from their prior too; else they are at its location. Which of them "
-        "speak is the likeliest in either case",
+        "--draws",
+        type=Literal[0, 1],
+        default=0,
+        help="1: draw the heads from their prior as each token is written; 0: they are at its "
+        "location. Which of them speak is the likeliest in either case",
     )
     add_run_options(parser, "of the draws")
     return parser
@@ -109,7 +111,7 @@ def load(options: Namespace) -> tuple[Loaded, Sampler]:
         top_k=options.top_k,
         block=block,
         context=(context or block // 2) if options.context is None else options.context,
-        drawn=options.draw,
+        drawn=bool(options.draws),
         stop=not block,
         begin=EOS if block else BOS,
         unknown=options.unknown,

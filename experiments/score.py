@@ -85,10 +85,10 @@ def make_parser() -> Parser:
         "alone",
     )
     parser.add_argument(
-        "--task", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
+        "--direction", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, help="resamples of the test part (default: 1000)"
+        "--resamples", type=int, default=1000, help="resamples of the test part (default: 1000)"
     )
     parser.add_argument("--seed", type=int, default=12345, help="of the resamples (default: 12345)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
@@ -135,7 +135,7 @@ def of_task(folder: Path, system: System, task: str) -> System:
     """The lines of one task of a run."""
     path = folder / "test.tasks.txt"
     if not path.is_file():
-        raise ValueError(f"{folder} has one direction alone: drop --task")
+        raise ValueError(f"{folder} has one direction alone: drop --direction")
     tasks = read_lines(path)
     if task not in tasks:
         known = ", ".join(dict.fromkeys(tasks))
@@ -175,7 +175,7 @@ def read_systems(
     ]
     if task is not None:
         if files:
-            raise ValueError(f"--task is for runs: {files[0]} is a text file")
+            raise ValueError(f"--direction is for runs: {files[0]} is a text file")
         systems = [of_task(Path(system.name), system, task) for system in systems]
     for system in systems:
         _check(system, systems[0])
@@ -204,7 +204,7 @@ def _check(system: System, first: System) -> None:
 def compare(
     systems: Sequence[System],
     paper: Protocol | None = None,
-    samples: int = 1000,
+    resamples: int = 1000,
     seed: int = 12345,
 ) -> list[Comparison]:
     """Scores every system and tests it against the first."""
@@ -215,7 +215,7 @@ def compare(
         first.references,
         first.tokenised,
         paper,
-        samples,
+        resamples,
         seed,
         first.lowercase,
     )
@@ -270,9 +270,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_writable(options.json)
         systems = read_systems(
-            options.runs, options.references, options.tokenised, options.lowercase, options.task
+            options.runs,
+            options.references,
+            options.tokenised,
+            options.lowercase,
+            options.direction,
         )
-        rows = compare(systems, options.paper, options.samples, options.seed)
+        rows = compare(systems, options.paper, options.resamples, options.seed)
     except ValueError as mistake:
         parser.error(str(mistake))
     print(table([system.name for system in systems], rows))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -39,9 +38,9 @@ def make_parser() -> Parser:
     parser = Parser(prog="translate.py", description=DESCRIPTION)
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
-        "--task",
+        "--direction",
         type=str,
-        help="of a run with several tasks: which, as en-de, de or bible:en-de",
+        help="which task of a run with several, as en-de, de or bible:en-de",
     )
     parser.add_argument("--beam", type=int, help="hypotheses of a sentence (default: the run's)")
     parser.add_argument(
@@ -50,7 +49,7 @@ def make_parser() -> Parser:
         help="exponent of the length that log-probability is divided by (default: the run's)",
     )
     parser.add_argument(
-        "--samples",
+        "--draws",
         type=int,
         help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
         "heads at their prior's location, the likeliest selection (default: the run's)",
@@ -156,15 +155,15 @@ def find_task(run: Loaded, named: str | None) -> int | None:
     data = run.settings.data
     if data.mixture is None:
         if named is not None:
-            raise ValueError(f"{run.path} has one direction alone: drop --task")
+            raise ValueError(f"{run.path} has one direction alone: drop --direction")
         return None
     if named is None and len(data.mixture.tasks) > 1:
         names = ", ".join(data.mixture.names)
-        raise ValueError(f"{run.path} has several tasks: give --task, one of {names}")
+        raise ValueError(f"{run.path} has several tasks: give --direction, one of {names}")
     return 0 if named is None else data.mixture.find(named, data.begin)
 
 
-def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
+def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
     """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
     Raises:
@@ -187,15 +186,14 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
 
 def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
-    check_least(vars(options), buffer=1, samples=0)
+    check_least(vars(options), buffer=1)
     check_seed(options.seed)
     run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
-    names = ("beam", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
-    given = {name: options[name] for name in names} | {"draws": options.samples}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return run, replace(run.settings.decoding, **chosen), find_task(run, options.task)
+    names = ("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat")
+    chosen = {name: options[name] for name in names if options[name] is not None}
+    return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
