@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import estimate_ci
+
+from latentheads.metrics.protocol import Protocol
 
 __all__ = [
     "Comparison",
@@ -30,9 +32,6 @@ __all__ = [
     "score",
     "split_compounds",
 ]
-
-Protocol = Literal["iwslt14", "wmt14"]
-"""Whose ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""
 
 FEWEST_RESAMPLES = 40
 COMPOUND = re.compile(rb"(\S)-(\S)")
