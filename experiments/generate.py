@@ -21,19 +21,21 @@ from latentheads.corpora import Vocabulary
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Lose
 from latentheads.experiments.cli.errors import Losses, ending, in_a_line, lacks_memory, streaming
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.translate import chunks, too_wide
 from latentheads.guide import WithSelection
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
-    "Writes text that a language model draws token by token, each text behind the prompt that it "
-    "continues. Prompts come from --prompt, or from standard input, one a line; at a terminal, "
-    "where neither is given, text begins from nothing. A model of sentences writes one line a "
-    "text, ended where the model ends the sentence. A model of running text writes as many tokens "
-    "as it is asked for, over several lines, and an empty line behind each text. The same options "
-    "give the same text on the same machine. A prompt that is too long is named on standard error "
-    "and its texts stay empty; the status is then 1."
+    "Continues prompts with a finished language model, token by token.\n\n"
+    "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' --number 3\n\n"
+    "Prompts come from --prompt, or from standard input, one a line; at a terminal, where "
+    "neither is given, text begins from nothing. A model of sentences writes one line a text, "
+    "ended where the model ends the sentence. A model of running text writes as many tokens as "
+    "it is asked for, over several lines, and an empty line behind each text. The same options "
+    "give the same text on the same machine. A prompt that is too long is named on standard "
+    "error and its texts stay empty; the status is then 1."
 )
 TOGETHER = 64
 """Continuations drawn side by side."""
@@ -45,7 +47,13 @@ Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="generate.py", description=DESCRIPTION)
+    usage = "generate.py [options] RUN"
+    parser = Parser(prog="generate.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to write": ("prompt", "number", "length", "unknown"),
+        "decoding": ("temperature", "top_k", "draws", "context"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder of a language model that run.py wrote")
     parser.add_argument(
         "--prompt",

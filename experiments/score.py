@@ -14,21 +14,34 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+from latentheads.experiments.cli.groups import Paragraphs, arrange_options
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
-    "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "
-    "each run against the first by paired bootstrap: the same resampled sentences for all runs. "
-    "Prints one table, score [95 % interval] and p of no difference, and the signatures to cite. "
-    "Plain text files, one sentence a line, may stand for runs: give --references."
+    "Scores translations with BLEU and chrF2, and tests each against the first.\n\n"
+    "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
+    "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
+    "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
+    "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
+    "text files, one sentence a line, may stand for runs: give --references."
 )
+GROUPS = {
+    "what to score": ("direction", "references", "tokenised", "lowercase"),
+    "how": ("paper", "resamples", "seed"),
+    "output": ("json", "help"),
+}
 TITLES = {"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
+    """Reports a mistake in one line, and shows its options in groups."""
+
+    def format_help(self) -> str:
+        """The help in groups."""
+        arrange_options(self, GROUPS)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and leaves with status 2."""
@@ -62,7 +75,8 @@ class System:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("score.py", description=DESCRIPTION)
+    usage = "score.py [options] RUN [RUN ...]"
+    parser = Parser("score.py", usage, DESCRIPTION, formatter_class=Paragraphs)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )

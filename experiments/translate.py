@@ -22,20 +22,30 @@ from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.options import CHARACTERS
 from latentheads.decoding.translate import Decoding, Lose, translate_part
 from latentheads.experiments.cli.errors import Losses, UnfinishedError, ending, streaming
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
-    "Reads text from standard input, one sentence a line, and writes its translation to standard "
-    "output: as many lines, in the same order, an empty one for an empty one. Output comes while "
-    "input is still being read. A line that is too long, for the run or for the machine, is named "
-    "on standard error and stays empty; the status is then 1."
+    "Translates standard input with a finished run, line by line.\n\n"
+    "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n\n"
+    "One sentence a line, to standard output: as many lines, in the same order, an empty one "
+    "for an empty one. Output comes while input is still being read. A line that is too long, "
+    "for the run or for the machine, is named on standard error and stays empty; the status is "
+    "then 1."
 )
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="translate.py", description=DESCRIPTION)
+    parser = Parser(
+        prog="translate.py", usage="translate.py [options] RUN < TEXT", description=DESCRIPTION
+    )
+    parser.sections = {
+        "what to translate": ("direction", "buffer"),
+        "decoding": ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
         "--direction",
