@@ -34,12 +34,13 @@ from latentheads.files import write_text
 from latentheads.plot.pictures import draw_elbos
 
 DESCRIPTION = (
-    "Trains several recipes with several seeds on one corpus, the same data order and the same "
-    "noise seeds, and writes table.csv, table.md and elbos.png: mean over seeds, 95 % interval, "
-    "and the paired difference to the first recipe; of translations also significance.csv, the "
-    "paired bootstrap of BLEU and chrF with the first recipe's of the same seed. All other options "
-    "are those of run.py. A finished run in the folder is used again if its configuration is the "
-    "same."
+    "Trains several recipes with several seeds, and compares their bounds.\n\n"
+    "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
+    "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
+    "over seeds, 95 % interval, and the paired difference to the first recipe; of translations "
+    "also significance.csv, the paired bootstrap of BLEU and chrF with the first recipe's of "
+    "the same seed. All other options are those of run.py. A finished run in the folder is used "
+    "again if its configuration is the same."
 )
 
 

@@ -23,6 +23,7 @@ from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.names import chains_of
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.cli.tables import aligned, figure
@@ -37,13 +38,14 @@ from latentheads.runs.report import finite
 from latentheads.selection.hard_concrete import HardConcrete
 
 DESCRIPTION = (
-    "Removes heads of attention and n-grams from a finished run, the least important first, and "
-    "measures what is left at every step: the plug-in likelihood and the bound on validation, BLEU "
-    "on test, and the speed. Removal is real: a pruned network has smaller matrices, and the same "
-    "outputs as one whose heads are silent. Where a prior or a posterior mixes heads, as a cascade "
-    "does, the logits of removed heads are still drawn, and less time is won. Writes curve.json, "
-    "curve.png and, for every number of heads, a run folder that translate.py, generate.py, "
-    "score.py and analyse.py accept. The run itself is not changed."
+    "Removes the least important heads of a finished run, and measures the rest.\n\n"
+    "    python experiments/prune.py runs/transformer-seed0 --heads 16,8\n\n"
+    "Of attention and of n-grams. Measured at every step: the plug-in likelihood and the bound "
+    "on validation, BLEU on test, and the speed. Removal is real: a pruned network has smaller "
+    "matrices, and the same outputs as one whose heads are silent. Where a prior or a posterior "
+    "mixes heads, as a cascade does, the logits of removed heads are still drawn, and less time "
+    "is won. Writes curve.json, curve.png and, for every number of heads, a run folder that "
+    "translate.py, generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
 Laws = Mapping[str, HardConcrete]
 By = Literal["gradient", "gates", "random"]
@@ -51,7 +53,14 @@ By = Literal["gradient", "gates", "random"]
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="prune.py", description=DESCRIPTION)
+    usage = "prune.py [options] RUN"
+    parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to remove": ("heads", "by", "chains", "normalise"),
+        "what to measure": ("sentences", "timed", "rounds"),
+        "output": ("out", "overwrite"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
         "--by",

@@ -31,12 +31,13 @@ from latentheads.experiments.cli.tables import markdown
 from latentheads.plot.pictures import draw_sweep
 
 DESCRIPTION = (
-    "Trains several recipes with several numbers of heads at constant width: the more heads, "
-    "the narrower each, and all attend at the same cost. Data order and noise seeds are the "
-    "same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
-    "over seeds and 95 % interval. Parameters are printed, since a fusion over H heads grows as "
-    "H^2 (24 H^2 a block for coda-released). All other options are those of run.py. A finished "
-    "run in the folder is used again if its configuration is the same."
+    "Trains several recipes with several numbers of heads at constant width.\n\n"
+    "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
+    "The more heads, the narrower each, and all attend at the same cost. Data order and noise "
+    "seeds are the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and "
+    "figure 3: mean over seeds and 95 % interval. Parameters are printed, since a fusion over H "
+    "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
+    "run.py. A finished run in the folder is used again if its configuration is the same."
 )
 NUMBERS = "4,8,16,32"
 

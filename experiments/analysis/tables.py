@@ -198,7 +198,10 @@ def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
 
 def caption(texts: Sequence[Text], options: Namespace) -> str:
     """Says what was read."""
-    heads = "Heads drawn from the guide (relevance: plug-in)" if options.draws else "Plug-in heads"
+    heads = "Plug-in heads"
+    if options.draws:
+        times = f", {options.draws} draws of each" if options.draws > 1 else ""
+        heads = f"Heads drawn from the guide{times} (relevance: plug-in)"
     corpora = " / ".join(dict.fromkeys(text.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
     return f"{heads}, first {number} of {options.part}, {corpora}"

@@ -77,7 +77,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_the_same_seed_gives_the_same_text(run: Path, say: Say) -> None:
-    words = ["--number=3", "--length=12", "--draw"]
+    words = ["--number=3", "--length=12", "--draws=1"]
     one = program("generate.py", str(run), *words, "--seed=5", text="the men\n\n")
     assert (one.returncode, one.stderr) == (0, "")
     lines = one.stdout.split("\n")[:-1]
@@ -245,11 +245,11 @@ def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None
 def test_options_reach_the_draw(say: Say) -> None:
     given = ("--prompt=the", "--length=8")
     likeliest = say("", *given, "--temperature=0")[1]
-    assert say("", *given, "--top_k=1", "--temperature=2", "--draw", "--seed=3")[0] == 0
+    assert say("", *given, "--top_k=1", "--temperature=2", "--draws=1", "--seed=3")[0] == 0
     assert say("", *given, "--top_k=1", "--temperature=2", "--seed=3")[1] == likeliest
     assert say("", *given, "--temperature=2", "--seed=3")[1] != likeliest
     plain, drawn = (
-        say("", *given, "--temperature=0", "--number=9", *more)[1] for more in ([], ["--draw"])
+        say("", *given, "--temperature=0", "--number=9", *more)[1] for more in ([], ["--draws=1"])
     )
     assert len(set(plain)) == 1 < len(set(drawn))
 

@@ -86,7 +86,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
     capsys.readouterr()
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draw"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
     assert generate.main(drawn) == 0
     assert capsys.readouterr().out.startswith("the")
 
@@ -101,7 +101,7 @@ def test_ngram_heads_are_read_beside_those_that_attend(
         out, *words, "--mixers=encoder=ngram", "--ngram_noise=0.3", "--recipe=mean-field"
     ).finish()
     told = tmp_path / "told"
-    assert analyse.main([str(out), "--sentences=4", "--draws", "--out", str(told)]) == 0
+    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]

@@ -215,7 +215,7 @@ def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) 
 
 
 def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[str]) -> None:
-    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--samples=0")[1] == expected
+    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--draws=0")[1] == expected
     other = say(text(LINES), "--beam=1")[1]
     assert len(other) == len(LINES)
     assert other != expected
@@ -230,14 +230,14 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("latentheads.decoding.translate.translate", note)
     say("a")
-    say("a", "--beam=3", "--length_penalty=0.5", "--samples=4")
+    say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]
     assert found == [(2, 1.0, 0), (3, 0.5, 4)]
 
 
 def test_draws_are_repeated_by_their_seed(say: Say) -> None:
     given = text(LINES)
-    one, two, other = (say(given, "--samples=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
+    one, two, other = (say(given, "--draws=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
     assert one == two
     assert one != other
     assert len(other) == len(LINES)
@@ -255,7 +255,7 @@ MISTAKES = [
     ("--buffer 0", "buffer must be at least 1, got 0"),
     ("--beam 0", "beam must be at least 1, got 0"),
     ("--beam two", "--beam"),
-    ("--samples -1", "samples must be at least 0, got -1"),
+    ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
     ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
     (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),

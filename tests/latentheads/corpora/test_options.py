@@ -271,7 +271,7 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (
         lambda at: (shutil.rmtree(at), write_text(at)),
         "",
-        "corpus has no text in de or en, but running text in .txt: for a language model add --task",
+        "corpus has no text in de or en, but running text in .txt: for a language model take task",
     ),
     (nothing, f"{MADE} --share all", "share all needs one joint vocabulary"),
     (nothing, f"{TEXT} --block -1", "block must be at least 0, got -1"),
