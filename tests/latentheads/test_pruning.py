@@ -24,7 +24,7 @@ from latentheads.reading import Recording, gradient_importance
 from latentheads.selection.selector import Selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, jiggle
+from tests.tiny import FORMS, KINDS, attach, build, jiggle
 
 KEPT = {
     "encoder.0.self": [2],
@@ -184,14 +184,6 @@ def test_heads_may_go_in_several_steps(batch: Batch) -> None:
     one, other = (weights(model=m) for m in (once, twice))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_gates_go_with_their_heads(batch: Batch) -> None:
-    model = build("language-model", "cascaded", gate=bernoulli_gate(), layers=2).eval()
-    kept = {"decoder.0.self": [2], "decoder.1.self": [0]}
-    small, reference = removed(model, kept), silenced(model, kept)
-    found = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("prior", ["delta", "cascaded"])

@@ -30,7 +30,7 @@ from latentheads.reading import Recording, gradient_importance, labelled, measur
 from latentheads.reading.divergence import divergence
 from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.selector import LAWS, Law, Selector
+from latentheads.selection.selector import LAWS, Choice, Law, Selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.tiny import (
@@ -39,7 +39,6 @@ from tests.tiny import (
     KINDS,
     NoiseTape,
     attach,
-    bernoulli_gate,
     build,
     jiggle,
     padded,
@@ -449,21 +448,13 @@ def test_closed_gates_are_removed_with_equal_outputs(
 
 
 @every_kind
-def test_gates_of_a_sentence_act_and_stay_while_decoding(kind: str, batch: Batch) -> None:
-    silent = build(kind, gate=bernoulli_gate(0.0), **NGRAMS).eval()
-    module = silent.decoder.layers[0].inner
-    x, reach = torch.randn(3, 5, 6), silent.reach(batch.target_drawn)
-    assert torch.allclose(module(x[:, : batch.target.shape[1]], reach), module.out.bias)
-    model = build(kind, gate=bernoulli_gate(0.5), **NGRAMS).eval()
-    sites = poutine.trace(model).get_trace(batch).nodes
-    assert "decoder.0.self.gate" in sites
-    state = model.begin(batch)
-    for t in range(3):
-        model.step(batch.fed[:, [t]], state)
-        gate = state.caches["decoder.0.self"].gate.clone() if not t else gate
-    assert torch.equal(state.caches["decoder.0.self"].gate, gate)
-    state.select(torch.tensor([2, 0]))
-    assert torch.equal(state.caches["decoder.0.self"].gate, gate[[2, 0]])
+def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
+    model = build(kind, **NGRAMS).eval()
+    module = model.decoder.layers[0].inner
+    x, reach = torch.randn(3, 4, 6), model.reach(batch.target_drawn)
+    found = module(x, reach, choice=Choice(torch.zeros(HEADS)))
+    assert torch.allclose(found, module.out.bias)
+    assert not torch.allclose(module(x, reach), module.out.bias)
 
 
 # Chosen.
