@@ -102,7 +102,11 @@ class HeadBlock(nn.Module, ABC):
         return False
 
     def choose(
-        self, task: Int[Tensor, " sentence"] | None, common: bool, drawn: Tensor | None = None
+        self,
+        task: Int[Tensor, " sentence"] | None,
+        common: bool,
+        drawn: Tensor | None = None,
+        draws: int = 1,
     ) -> Choice:
         """Draws which candidates fill the places, of every task, and takes the sentences' own.
 
@@ -112,21 +116,26 @@ class HeadBlock(nn.Module, ABC):
             task: The task of every sentence; None: all have the first.
             common: Whether all sentences have one task.
             drawn: What was drawn before; None draws it.
+            draws: Draws that the sentences stand for, one behind the other.
         """
-        assert self.selector is not None
-        chain, like = self.block.chain, self.projection.weight
-        if self.selector.law == "static":
-            return self.selector.assigned(chain, task, common, like)
+        selector, chain = self.selector, self.block.chain
+        assert selector is not None
         value = drawn
         if value is None:
-            law = self.selector.prior(chain, like)
-            value = pyro.sample(self.block.site("selection"), law)
-        draws = value.shape[-2] // self.selector.tasks(chain)
-        choice = self.selector.choose(value, task, common, draws)
+            value = selector.draw(self.block.site("selection"), chain, self.projection.weight)
+        rows, tasks = value.shape[-2], selector.tasks(chain)
+        if rows == tasks:
+            draws = 1  # one draw for all, such as the likeliest selection
+        elif rows != draws * tasks:
+            raise ValueError(
+                f"site {self.block.site('selection')!r}: {rows} rows for {tasks} tasks and "
+                f"{draws} draws: a batch says how many draws its sentences stand for"
+            )
+        choice = selector.choose(value, task, common, draws)
         own_places = choice.index is None and choice.common
         if self.training or not own_places or value.requires_grad or not self.sparse:
             return choice
-        return choice.speaking()
+        return choice.of_active()
 
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes all other heads for good; a block without heads has no site.

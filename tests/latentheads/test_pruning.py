@@ -21,7 +21,7 @@ from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, most_important, remove_heads
 from latentheads.reading import Recording, gradient_importance
-from latentheads.selection.selector import Selector
+from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.tiny import FORMS, KINDS, attach, build, jiggle
@@ -242,7 +242,7 @@ def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message
 
 
 def test_candidates_are_not_removed() -> None:
-    selector = Selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
+    selector = make_selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
     model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)
     with pytest.raises(ValueError, match="selects its heads for every task"):
         remove_heads(model, {"decoder.0.self": [0]})

@@ -30,7 +30,8 @@ from latentheads.reading import Recording, gradient_importance, labelled, measur
 from latentheads.reading.divergence import divergence
 from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.selector import LAWS, Choice, Law, Selector
+from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.selector import Choice
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.tiny import (
@@ -351,7 +352,7 @@ def test_the_mask_of_outputs_counts_coordinates() -> None:
 def gated(kind: str = "translation", choice: str = "ngram", heads: int = 2, **more: Any) -> Any:
     """A model whose n-gram blocks have another number of heads than attention has."""
     network = sizes(**{**CHOICES[choice], "ngram_heads": heads, **more})
-    gating, law = Gating.of(HEADS, CHAIN[kind]), make_prior("independent")
+    gating, law = Gating(HEADS, CHAIN[kind]), make_prior("independent")
     if kind == "translation":
         model: Any = Translation(11, 13, law, network, selector=gating)
     else:
@@ -467,7 +468,7 @@ def test_candidates_fill_the_places_of_every_task(
     kind: str, choice: str, law: Law, batch: Batch
 ) -> None:
     tasks = 2
-    selector = Selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
     network, prior = sizes(**CHOICES[choice]), make_prior("independent")
     if kind == "translation":
         model: Any = Translation(11, 13, prior, network, selector=selector)
@@ -498,7 +499,7 @@ def test_candidates_fill_the_places_of_every_task(
 @pytest.mark.parametrize("form", ["mean-field", "cascaded"])
 @pytest.mark.parametrize("law", LAWS)
 def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) -> None:
-    selector = Selector(law, HEADS, 2 * HEADS, CHAINS[:2])
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAINS[:2])
     network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
     model = Translation(11, 13, make_prior("independent"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -511,7 +512,7 @@ def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) 
 
 
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
-    selector = Selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
     network = sizes(**CHOICES["slices"])
     model: Any = LanguageModel(13, make_prior("delta"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -528,7 +529,7 @@ def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
 
 
 def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
-    selector = Selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
         LanguageModel(13, make_prior("delta"), network, selector=selector)

@@ -130,7 +130,7 @@ def test_the_law_of_every_token_is_that_of_a_whole_pass(
 
 
 def test_gates_stay_as_they_were_at_the_beginning() -> None:
-    model = small(selector=Gating.of(HEADS, ("decoder-self",)))
+    model = small(selector=Gating(HEADS, ("decoder-self",)))
     guide = Tied(model).double()
     for family in guide.selections.values():
         family.weight.data = torch.tensor([[4.0, -4.0, 0.9]]) / Gating.gain

@@ -50,7 +50,7 @@ def wide(kind: str = "translation", prior: str = "cascaded", **changes: Any) -> 
 def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> Any:
     """A model with gates in all chains, and a guide whose gates have these log alphas."""
     network, law = sizes(feed_forward=23, **changes), make_prior(prior)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating.of(HEADS, CHAINS))
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating(HEADS, CHAINS))
     model = jiggle(model, 0.1).double().eval()
     guide = Tied(model).double()
     for family in guide.selections.values():

@@ -32,7 +32,8 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import divergence
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import LAWS, Selector
+from latentheads.selection.laws import LAWS, make_selector
+from latentheads.selection.selector import Selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
@@ -54,9 +55,9 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
     torch.manual_seed(4)
     law = make_prior(prior)
     if closed == "gates":
-        chosen: Selector = Gating.of(HEADS, CHAINS)
+        chosen: Selector = Gating(HEADS, CHAINS)
     else:
-        chosen = Selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
+        chosen = make_selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
     model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=chosen)
     model = jiggle(model, 0.4).double().eval()
