@@ -41,7 +41,7 @@ from latentheads.experiments.cli.names import split_law
 from latentheads.families import fusion
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
-from latentheads.selection.selector import LAWS, Selector
+from latentheads.selection.laws import LAWS, make_selector
 
 
 def make_rows(
@@ -52,7 +52,7 @@ def make_rows(
     name, law = split_law(recipe)
     prior, guide_of = RECIPES[name]
     network = replace(size.network, norm="pre")
-    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)

@@ -33,7 +33,7 @@ from latentheads.experiments.benchmarks.racing import quartiles
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
-from latentheads.selection.selector import Law, Selector
+from latentheads.selection.laws import Law, make_selector
 
 FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
 ROWS: dict[str, Law | None] = {
@@ -80,7 +80,7 @@ def _forward(
     """A row's network to run, and its parameters."""
     torch.manual_seed(setting.seed)
     law = ROWS[name]
-    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
     network = replace(size.network, norm="pre")
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
     model = model.to(setting.device).eval()

@@ -21,7 +21,7 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.selection.selector import LAWS
+from latentheads.selection.laws import LAWS
 
 __all__ = [
     "COLUMNS",

@@ -35,8 +35,8 @@ from latentheads.models import PRIORS, Network, Prior
 from latentheads.names import CHAINS
 from latentheads.runs.settings import Settings, make_settings
 from latentheads.selection.gate_options import Gates
+from latentheads.selection.laws import LAWS
 from latentheads.selection.options import Selecting
-from latentheads.selection.selector import LAWS
 from latentheads.training.options import Training
 
 __all__ = [

@@ -446,7 +446,7 @@ class Run:
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
                 "sharing": [[_number(share) for share in row] for row in shared.tolist()],
-                "by_chance": selector.heads / selector.candidates,
+                "by_chance": selector.heads / selector.candidates_of(chain),
             }
         return found
 
