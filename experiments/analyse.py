@@ -16,7 +16,6 @@ import pandas as pd
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.analysis.figures import draw
 from latentheads.experiments.analysis.head_reports import HeadReport, portray
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import caption, head_table, notes, summary, table
@@ -119,6 +118,8 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
+    from latentheads.experiments.analysis.figures import draw
+
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     said = table(rows, notes(texts, head_reports, options))
     write_text(out / "analysis.json", to_json(texts, head_reports, options))

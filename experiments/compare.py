@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
@@ -31,7 +31,9 @@ from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
-from latentheads.plot.pictures import draw_elbos
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
@@ -46,6 +48,8 @@ DESCRIPTION = (
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     """Paired bootstrap of every translation with the first recipe's of the same seed."""
+    import pandas as pd  # takes long to load
+
     rows = []
     for seed, mine in runs.groupby("seed", sort=False):
         labels = list(mine.recipe)
@@ -87,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in rows:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
                 row["p"] = [float(p) for p in mine.p.dropna()]
+        from latentheads.plot.pictures import draw_elbos  # takes long to load
+
         draw_elbos(rows, out / "elbos.png")
         write_tables(runs, rows, table(rows), out)
     return 0

@@ -29,7 +29,6 @@ from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of
-from latentheads.plot.pictures import draw_pruning
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
@@ -232,6 +231,8 @@ def write(
     run: Loaded, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
+    from latentheads.plot.pictures import draw_pruning  # takes long to load
+
     test = corpus.test.first(options.sentences or len(corpus.test))
     timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
@@ -28,7 +28,9 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.tables import markdown
-from latentheads.plot.pictures import draw_sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION = (
     "Trains several recipes with several numbers of heads at constant width.\n\n"
@@ -55,6 +57,8 @@ def sweep(
     words: list[str], recipes: list[str], heads: list[int], seeds: list[int], out: Path
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Trains everything; gives every run, and a summary a recipe and number of heads."""
+    import pandas as pd  # takes long to load
+
     runs, rows = [], []
     for number in heads:
         own = [*words, "--heads", str(number)]
@@ -102,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     with ending("sweep.py", kept, kept, mistakes=()):
+        from latentheads.plot.pictures import draw_sweep  # takes long to load
+
         draw_sweep(rows, out / "heads.png")
         write_tables(runs, rows, table(rows), out)
     return 0
