@@ -59,13 +59,8 @@ def check_law(site: str, law: Any, shape: Sequence[int]) -> None:
             f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
             f"got {type(law).__name__}"
         )
-<<<<<<< HEAD
-    heads, sentences = torch.Size(shape[-3:]), torch.Size(shape[:-3])
-    if law.event_shape != heads or not spreads(torch.Size(law.batch_shape), sentences):
-=======
     batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
-    if law.event_shape != event or not spreads(law.batch_shape, batch):
->>>>>>> 0efe327702e333d28c3b8fdac5c906c6f47c90f2
+    if law.event_shape != event or not spreads(torch.Size(law.batch_shape), batch):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
