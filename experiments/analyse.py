@@ -12,7 +12,6 @@ from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import pandas as pd
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
