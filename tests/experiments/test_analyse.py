@@ -214,7 +214,7 @@ def conllu(path: Path, *sentences: str) -> Path:
 def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     runs: list[str], other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
@@ -346,7 +346,7 @@ def test_a_mistake_costs_one_line_and_status_two(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as stop:
@@ -360,7 +360,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 
 
 def test_help_and_a_mistake_as_a_user_sees_them(capsys: pytest.CaptureFixture[str]) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     with pytest.raises(SystemExit) as stop:
         analyse.main(["--help"])

@@ -53,8 +53,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     Notes what text is drawn with.
     """
-    import generate
-
+    from latentheads.experiments import generate
     from latentheads.runs.loading import load_run
 
     data = SimpleNamespace(block=6, context=2)
@@ -154,7 +153,7 @@ def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
 def test_without_any_prompt_it_says_how_to_give_one(
     say: Say, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     line = (
         "generate.py: error: standard input has no prompt: give --prompt TEXT, or --prompt= to "
@@ -209,7 +208,7 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
 def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     draw = generate.sample_text
 
@@ -351,7 +350,7 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
 def test_what_is_no_language_model_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
     for name, message in (
@@ -368,7 +367,7 @@ def test_what_is_no_language_model_is_refused(
 def test_a_full_disk_costs_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)

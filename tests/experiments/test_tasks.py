@@ -357,7 +357,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     monkeypatch.chdir(folder.parent)
     act(folder)
@@ -378,8 +378,7 @@ MIXED += ["--types=300"]
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import run
-
+    from latentheads.experiments import run
     from latentheads.runs.run import Run
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
@@ -408,7 +407,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
@@ -428,7 +427,7 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(
 def test_what_a_language_model_writes_is_no_translation(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])
