@@ -46,10 +46,10 @@ from latentheads.experiments.benchmarks.baselines import (
     Size,
     under,
 )
-from latentheads.experiments.cli.names import split_law
 from latentheads.families import fusion
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
+from latentheads.runs.recipes import split_law
 from latentheads.selection.selector import LAWS, Selector
 
 KEPT = ", fusion kept"

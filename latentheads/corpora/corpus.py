@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +113,8 @@ class Corpus:
         test: What is reported.
         target: Target vocabulary.
         source: Source vocabulary, or None for a language model.
+        data: The options that it was made of, so that it can be made again; None of one that was
+            put together by hand.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Corpus:
     test: Part
     target: Vocabulary
     source: Vocabulary | None = None
+    data: Any = None
 
     def __repr__(self) -> str:
         names = ("train", "valid", "test", "target", "source")

@@ -232,6 +232,11 @@ def make_corpus(
     Raises:
         ValueError: Its text is missing or broken; one line that names file and place.
     """
+    return replace(_make_parts(data, tell, keep), data=data)
+
+
+def _make_parts(data: Data, tell: Callable[[str], object] | None, keep: bool) -> Corpus:
+    """Makes the corpus of the options, as it was before anybody noted them."""
     if data.mixture is not None and data.data == "grammar":
         sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
         corpus = grammar_tasks(data.mixture, sizes, data.held_out)
