@@ -111,6 +111,11 @@ ARGUMENTS = (
     (r"^prior tied:", "--prior tied:"),
     (r"\bneeds (guide|prior)\.", r"needs --\1."),
     (r"^tensorboard needs", "--tensorboard needs"),
+    (r"\buse translate$", "use translate.py"),
+    (r"\b(drop|give) direction\b", r"\1 --direction"),
+    (r"^(select|gates|disagreement) (?=[\w,-]+: (this network|no block))", r"--\1 "),
+    (r"\bno chain of latent has", "no chain of --latent has"),
+    (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
 )
 """How the library names an argument, and how a command line does."""
 

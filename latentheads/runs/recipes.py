@@ -185,9 +185,8 @@ def join_pair(prior: Spec, guide: Spec) -> Pair:
         ValueError: They do not go together.
     """
     prior_class, guide_class = prior.find("prior"), guide.find("guide")
-    prior_options, guide_options = dict(prior.options), dict(guide.options)
-    check_untyped("guide", guide_class, guide_options)
-    check_untyped("prior", prior_class, prior_options)
+    guide_options = fit_options("guide", guide.name, guide_class, guide.options)
+    prior_options = fit_options("prior", prior.name, prior_class, prior.options)
     if prior_class is Tied:
         prior_class = _find_tied_prior(guide_class)
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
@@ -308,7 +307,9 @@ def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
 
 def own_options(found: type) -> list[inspect.Parameter]:
     """The options that a guide or a prior has beside the model."""
-    return [each for name, each in inspect.signature(found).parameters.items() if name != "model"]
+    given = inspect.signature(found).parameters.values()
+    named = (each for each in given if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+    return [each for each in named if each.name != "model"]
 
 
 def check_untyped(kind: str, found: type, given: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -288,7 +288,8 @@ PROMPT = "The OLD — zork ☃"
 def test_subwords_stand_behind_the_very_prompt(
     lowercase: bool, tokenised: bool, prompt: str
 ) -> None:
-    from latentheads.runs.writing import continue_text
+    from latentheads.runs.run import Run
+    from latentheads.runs.writing import Sampling, continue_text
 
     target = pieces(lowercase=lowercase, tokenised=tokenised)
     given: list[list[int]] = []
@@ -297,8 +298,9 @@ def test_subwords_stand_behind_the_very_prompt(
         given.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    loaded: Any = SimpleNamespace(target=target, block=0)
-    sampling: Any = SimpleNamespace(draw=draw)
+    loaded: Any = Mock(spec=Run, target=target, block=0)
+    sampling: Any = Mock(spec=Sampling)
+    sampling.draw = draw
     found = list(continue_text(loaded, sampling, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
     assert given == [target.encode(prompt)[:-1]] * 2
