@@ -75,15 +75,14 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
     from latentheads.corpora import batches
     from latentheads.corpora.options import make_corpus
-    from latentheads.inference.evaluation import evaluate
+    from latentheads.inference.evaluation import TOKENS, evaluate
     from latentheads.pruning import every_head
-    from latentheads.runs.run import EVALUATION_TOKENS
 
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, every_head(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = json.loads((loaded.path / "results.json").read_text())
-    part = batches(make_corpus(loaded.settings.data).test, EVALUATION_TOKENS)
+    part = batches(make_corpus(loaded.settings.data).test, TOKENS)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3

@@ -336,12 +336,12 @@ def test_help_is_plain_text(words: str) -> None:
 
 
 def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
-    from latentheads.experiments.cli.names import check_untyped
+    from latentheads.runs.recipes import check_untyped
 
     names: dict = {}
     exec("class Own:\n    def __init__(self, model, start=0.5, name='x', other=None): ...", names)
     check_untyped("guide", names["Own"], {"start": 2, "name": "y", "other": 3})
-    with pytest.raises(ValueError, match=r"^--guide\.name: expected str, got 2$"):
+    with pytest.raises(ValueError, match=r"^guide\.name: expected str, got 2$"):
         check_untyped("guide", names["Own"], {"name": 2})
 
 

@@ -379,20 +379,20 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from latentheads.experiments import run
-    from latentheads.runs.run import Run
+    from latentheads.runs.trainer import Trainer
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
     words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
-    keep = Run._checkpoint
+    keep = Trainer._checkpoint
 
-    def stop(self: Run) -> None:
+    def stop(self: Trainer) -> None:
         keep(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_checkpoint", stop)
+        patch.setattr(Trainer, "_checkpoint", stop)
         assert status_of(run.main, *words, "--out", str(halted)) == 130
     assert run.main([*words, "--out", str(halted)]) == 0
     one, two = (

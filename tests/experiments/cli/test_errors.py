@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.errors import UnfinishedError, ending, streaming
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.errors import ending, streaming
 from tests.experiments.programs import ROOT, command
 
 SHORT = "some.py: error: out of memory"

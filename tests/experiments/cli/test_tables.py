@@ -140,10 +140,3 @@ def test_plots_survive_missing_figures(drawn: list[Any]) -> None:
         figure.draw_without_rendering()
         plt.close(figure)
     assert len(drawn) == 6
-
-
-@pytest.mark.parametrize("broken", [None, [], {}, {"valid": {}}, {"valid": [], "test": 3}, "text"])
-def test_what_is_none_of_our_results_cannot_be_printed(broken: Any) -> None:
-    from latentheads.experiments.cli.tables import are_printable
-
-    assert not are_printable(broken)
