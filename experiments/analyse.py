@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.analysis.head_reports import HeadReport, portray
 from latentheads.experiments.analysis.record import to_json

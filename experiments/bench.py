@@ -28,11 +28,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pyro
 import torch
 from tqdm import tqdm
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import SPECIALS
 from latentheads.experiments.benchmarks.baselines import (
     BASELINE,

@@ -29,11 +29,12 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pyro
 import torch
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import EOS, SPECIALS, Batch
 from latentheads.decoding.beam_search import Hypothesis, beam_search
 from latentheads.experiments import bench

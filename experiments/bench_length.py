@@ -21,11 +21,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pyro
 import torch
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, Head_ELBO
 from latentheads.batch import EOS, SPECIALS
 from latentheads.experiments.bench import (

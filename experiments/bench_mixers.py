@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, Head_ELBO
 from latentheads.experiments.bench import Parser, positive
 from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all, report

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, PlugIn
 from latentheads.effects import SharedDraws
 from latentheads.experiments.bench import Parser, quartiles

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Vocabulary

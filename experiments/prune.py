@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.options import make_corpus

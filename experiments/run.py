@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
 from latentheads.experiments.cli.errors import ending, leave
 from latentheads.experiments.cli.options import read_settings
 from latentheads.experiments.cli.tables import result_table, site_table, task_table

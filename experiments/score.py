@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,

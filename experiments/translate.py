@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import numpy as np
 import torch
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.mixed import tag_of
@@ -164,7 +164,7 @@ def find_task(run: Loaded, named: str | None) -> int | None:
     return 0 if named is None else data.mixture.find(named, data.begin)
 
 
-def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
+def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
     """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
     Raises:
