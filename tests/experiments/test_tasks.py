@@ -187,7 +187,7 @@ def test_a_run_of_one_direction_has_no_task(
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     results, words = results_of(finished), [str(finished), str(finished), "--samples=50"]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
@@ -202,7 +202,7 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
 def test_scores_of_a_task_that_is_not_there_are_refused(
     finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
     shutil.copytree(finished, copy)
@@ -357,7 +357,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     monkeypatch.chdir(folder.parent)
     act(folder)
@@ -378,8 +378,7 @@ MIXED += ["--types=300"]
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import run
-
+    from latentheads.experiments import run
     from latentheads.runs.run import Run
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
@@ -408,7 +407,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
@@ -428,7 +427,7 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(
 def test_what_a_language_model_writes_is_no_translation(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])

@@ -161,7 +161,7 @@ NO_MEMORY = RuntimeError(
 def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import decoding
+    from latentheads.decoding import translate as decoding
 
     sizes: list[int] = []
     translate = decoding.translate
@@ -188,7 +188,7 @@ def test_an_error_that_is_not_of_memory_is_not_hidden(
     def breaks(*_: Any) -> list[str]:
         raise RuntimeError("our own")
 
-    monkeypatch.setattr("decoding.translate", breaks)
+    monkeypatch.setattr("latentheads.decoding.translate.translate", breaks)
     with pytest.raises(RuntimeError, match="our own"):
         say("a\n")
 
@@ -228,7 +228,7 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(decoding)
         return [""] * len(batch)
 
-    monkeypatch.setattr("decoding.translate", note)
+    monkeypatch.setattr("latentheads.decoding.translate.translate", note)
     say("a")
     say("a", "--beam=3", "--length_penalty=0.5", "--samples=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]
@@ -276,7 +276,7 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
 def test_what_cannot_translate_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import translate
+    from latentheads.experiments import translate
 
     words = ["--task=language-model", "--sentences=20", "--held_out=4", "--steps=1"]
     train(tmp_path / "lm", *words)
@@ -302,7 +302,7 @@ def test_what_cannot_translate_is_refused(
 def test_a_full_disk_costs_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import translate
+    from latentheads.experiments import translate
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the gap\n")))
     with Path("/dev/full").open("w") as full:
