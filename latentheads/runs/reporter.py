@@ -21,13 +21,6 @@ from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.model import Decoder
 from latentheads.names import CHAINS
-from latentheads.plot.pictures import (
-    draw_bound,
-    draw_divergence,
-    draw_kl,
-    draw_selection,
-    draw_selection_history,
-)
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
@@ -221,6 +214,8 @@ class Reporter:
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
+        from latentheads.plot.pictures import draw_divergence  # takes long to load
+
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
@@ -231,6 +226,13 @@ class Reporter:
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""
+        from latentheads.plot.pictures import (  # takes long to load
+            draw_bound,
+            draw_kl,
+            draw_selection,
+            draw_selection_history,
+        )
+
         records, path = self.folder.metrics(), self.folder.path
         draw_bound(records, path / "bound.png")
         draw_kl(results["kl_by_site"], path / "kl.png")

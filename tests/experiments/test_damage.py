@@ -15,16 +15,12 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, painted
 
 LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
 
 
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch: pytest.MonkeyPatch, as_the_programs_do: None) -> None:
-    """Figures take longer than all else."""
-    for name in ("bound", "kl", "divergence"):
-        monkeypatch.setattr(f"latentheads.runs.reporter.draw_{name}", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 @pytest.fixture
@@ -377,7 +373,8 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
     from latentheads.plot import pictures
 
-    pictures.draw_bound([], tmp_path / "bound.png")
+    with painted():
+        pictures.draw_bound([], tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
     pictures.draw_selection_history([{"step": 2}], {}, tmp_path / "history.png")
     assert [path.name for path in tmp_path.iterdir()] == ["bound.png"]

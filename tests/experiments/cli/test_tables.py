@@ -100,8 +100,8 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that would have been written."""
     found: list[Any] = []
-    place = "latentheads.plot.pictures.save_figure"
-    monkeypatch.setattr(place, lambda figure, path: found.append(figure))
+    save = "latentheads.plot.pictures.save_figure"
+    monkeypatch.setattr(save, lambda figure, path: found.append(figure))
     return found
 
 
