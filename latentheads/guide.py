@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -67,9 +68,16 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     passes = 1
     tied_prior: str | None = None
 
-    def __init__(self, model: HeadModel) -> None:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes it ready for modules, so that a subclass may set some before this constructor."""
+        self = super().__new__(cls, *args, **kwargs)
         nn.Module.__init__(self)
-        GuideMessenger.__init__(self, model)
+        return self
+
+    def __init__(self, model: HeadModel) -> None:
+        made = self._modules, self._parameters, self._buffers
+        GuideMessenger.__init__(self, model)  # runs the constructor of Module, which empties them
+        self._modules, self._parameters, self._buffers = made
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in model.selecting:
@@ -154,11 +162,12 @@ class Guide(ModelGuide):
 
         class Sharper(Guide):
             def family(self, block):
-                return Gaussian(Scores(), HeadScale(block.heads, learned=True))
+                return Gaussian(Plain(), HeadScale(block.heads, learned=True))
 
     What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
-    :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`. A site of anything else,
-    such as a gate, keeps its prior. Options are set before ``super().__init__``, which asks for the
+    :meth:`posterior`, which is told the block, the batch and the states that the block reads, or
+    :meth:`prepare`. A site of anything else, a latent of the user's own, keeps its prior. Options,
+    and modules that all blocks share, are set before ``super().__init__``, which asks for the
     families.
 
     Args:
@@ -194,8 +203,8 @@ class Guide(ModelGuide):
 
         Args:
             block: The block; its family stands at ``self.families[block.key]``.
-            context: Scores, logits below, mask, and the states of queries and keys, as the model
-                sees them along this sample.
+            context: The batch, scores, logits below, mask, and the states of queries and keys, as
+                the model sees them along this sample.
         """
         return self.families[block.key](context)
 
@@ -218,7 +227,7 @@ class Guide(ModelGuide):
             return prior
         if isinstance(prior, DeltaHeads):
             raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
-        law = self.posterior(block, prior.context)
+        law = self.posterior(block, replace(prior.context, batch=self.batch))
         check_law(name, law, prior.shape())
         return law
 

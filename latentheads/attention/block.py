@@ -162,7 +162,10 @@ class HeadBlock(nn.Module, ABC):
             return context.scores
         law = self.prior(context)
         check_law(self.site, law, context.scores.shape)
-        return pyro.sample(self.site, law)
+        value: Tensor = pyro.sample(self.site, law)
+        if context.states is not None:
+            context.states.forget()
+        return value
 
     def _tell(self, *heads: Any) -> None:
         """Tells whoever watches."""
