@@ -17,7 +17,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
-from latentheads.families import Affine, Dependence, Family, Gaussian, HeadScale, check_law
+from latentheads.families import Dependence, Family, check_law
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
@@ -187,14 +187,11 @@ class Guide(ModelGuide):
         """Makes the posterior family of a block."""
 
     def outputs(self, module: HeadBlock) -> Family:
-        """Makes the posterior family of the outputs of n-gram heads, which starts at the prior.
+        """Makes the posterior family of heads without attention weights, such as n-grams.
 
-        They are independent given what they compute; every coordinate is moved on its own, and
-        every head has its scale.
+        The block knows one that starts at the prior.
         """
-        scale = getattr(getattr(module.prior, "scale", None), "value", 1.0)
-        heads = module.block.heads
-        return Gaussian(Affine(heads, module.size), HeadScale(heads, scale, learned=True))
+        return module.make_posterior()
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Builds the posterior of a block's logits from what the block knows.

@@ -36,6 +36,7 @@ class LatentAttention(HeadBlock):
     """
 
     latent = "logits"
+    attends = True
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from latentheads.attention.block import (
     reorder,
 )
 from latentheads.distributions import BlockStates, HeadContext
-from latentheads.families import Family
+from latentheads.families import Affine, Family, Gaussian
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import Reach
 from latentheads.names import Block
@@ -124,6 +124,10 @@ class NGram(HeadBlock):
                 nn.init.uniform_(weight, -math.sqrt(6 / fans), math.sqrt(6 / fans))
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+
+    def make_posterior(self) -> Family:
+        """Every coordinate is moved on its own, and every head has its scale."""
+        return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
 
     @property
     def projection(self) -> nn.Linear:
