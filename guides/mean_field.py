@@ -90,4 +90,5 @@ class MeanField(Guide):
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
             self._read()
-        return super().posterior(block, replace(context, scores=self._plain[block.key], below=None))
+        plain = replace(context, scores=self._plain[block.key], below=None, states=None)
+        return super().posterior(block, plain)

@@ -64,16 +64,18 @@ class HeadModel(nn.Module, ABC):
     @property
     def blocks(self) -> list[Block]:
         """The blocks whose logits are drawn, in the order in which they are."""
-        return [module.block for module in self._drawn("logits")]
+        return [module.block for module in self.drawn_blocks if module.attends]
 
     @property
     def drawn_outputs(self) -> list[HeadBlock]:
-        """The n-gram blocks, of which what their heads say is drawn."""
-        return self._drawn("outputs")
+        """Those of them without attention weights, such as n-grams."""
+        return [module for module in self.drawn_blocks if not module.attends]
 
-    def _drawn(self, latent: str) -> list[HeadBlock]:
+    @property
+    def drawn_blocks(self) -> list[HeadBlock]:
+        """All blocks of which something is drawn, whatever it is."""
         modules = (m for m in self.modules() if isinstance(m, HeadBlock))
-        return [m for m in modules if m.prior is not None and m.latent == latent]
+        return [module for module in modules if module.prior is not None]
 
     @property
     def selecting(self) -> list[HeadBlock]:

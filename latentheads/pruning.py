@@ -174,7 +174,7 @@ def _drawn(
 
 def _dependence(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
     """What the logits of one head depend on, in their prior or their posterior."""
-    if module.prior is None or module.latent != "logits":
+    if module.prior is None or not module.attends:
         return ALONE
     laws = [module.prior.dependence] + (
         [guide.dependence(module.block)] if guide is not None else []

@@ -141,7 +141,7 @@ class Disagreement:
 
     def _listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
         """What keeps the agreement of every pass of a block."""
-        agree = self.of_block if block.latent == "logits" else self.of_outputs
+        agree = self.of_block if block.attends else self.of_outputs
 
         def listen(*heads: Any) -> None:
             found[block.block.name] = agree(*heads)
@@ -156,7 +156,7 @@ class Disagreement:
             if isinstance(module, HeadBlock)
             and module.speakers > 1
             and (self.chains is None or module.block.chain in self.chains)
-            and (module.latent == "logits" or "output" in self.kinds)
+            and (module.attends or "output" in self.kinds)
         ]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.distributions import HeadContext
+from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family, Plain, Point
 from latentheads.mask import Mask
 from latentheads.names import Block
@@ -36,6 +36,7 @@ class LatentAttention(HeadBlock):
     """
 
     latent = "logits"
+    attends = True
 
     def __init__(
         self,
@@ -99,7 +100,9 @@ class LatentAttention(HeadBlock):
             return self.attention.out.bias.expand(query.shape), None
         q, k, v = self._project(query, memory, cache, choice)
         below = None if choice is not None and choice.silent else below
-        context = HeadContext(self.attention.scores(q, k), below, mask)
+        keys = memory if memory is not None else query if cache is None else None
+        states = BlockStates(query, keys)
+        context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
         logits = self._draw(context)
         spoken = self.attention.of_active(logits)
         if self.watchers:

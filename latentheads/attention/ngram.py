@@ -19,8 +19,8 @@ from latentheads.attention.block import (
     last_of,
     reorder,
 )
-from latentheads.distributions import HeadContext
-from latentheads.families import Family
+from latentheads.distributions import BlockStates, HeadContext
+from latentheads.families import Affine, Family, Gaussian
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import Reach
 from latentheads.names import Block
@@ -125,6 +125,10 @@ class NGram(HeadBlock):
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
+    def make_posterior(self) -> Family:
+        """Every coordinate is moved on its own, and every head has its scale."""
+        return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
+
     @property
     def projection(self) -> nn.Linear:
         """The output projection."""
@@ -147,7 +151,9 @@ class NGram(HeadBlock):
             return self.out.bias.expand(x.shape)
         heads = gather_chosen(self._computed(x, reach, cache, choice), choice)
         if self.prior is not None:
-            known = HeadContext(full_precision(heads), None, reach.outputs(self.size))
+            states = BlockStates(x, x if cache is None else None)
+            scores, mask = full_precision(heads), reach.outputs(self.size)
+            known = HeadContext(scores, None, mask, self.block, None, states)
             heads = self._draw(known).to(heads.dtype)
         if self.watchers:
             self._tell(heads, reach.drawn, self._speaking(heads, choice))
