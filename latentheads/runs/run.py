@@ -31,13 +31,6 @@ from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS
-from latentheads.plot.pictures import (
-    draw_bound,
-    draw_divergence,
-    draw_kl,
-    draw_selection,
-    draw_selection_history,
-)
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import HEADS, Folder
 from latentheads.runs.loading import apply_pruning, make_model, read_heads, vocabularies_to_json
@@ -536,18 +529,25 @@ class Run:
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
-        draw_divergence(heads, self.folder.path / "divergence.png")
+        from latentheads.plot import draw_divergence, save  # matplotlib loads when it draws
+
+        figure = draw_divergence(heads, f"Plug-in heads, {self.corpus.name}, validation")
+        save(figure, self.folder.path / "divergence.png")
         chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
         return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""
-        records, path = self.folder.metrics(), self.folder.path
-        draw_bound(records, path / "bound.png")
-        draw_kl(results["kl_by_site"], path / "kl.png")
-        if results["selection"]:
-            draw_selection(results["selection"], path / "selection.png")
-            draw_selection_history(records, results["selection"], path / "selection-history.png")
+        from latentheads import plot  # matplotlib loads when it draws
+
+        records, path, chosen = self.folder.metrics(), self.folder.path, results["selection"]
+        plot.save(plot.draw_bound(records), path / "bound.png")
+        plot.save(plot.draw_kl(results["kl_by_site"]), path / "kl.png")
+        if chosen:
+            plot.save(plot.draw_selection(chosen), path / "selection.png")
+        if chosen and any("selection" in record for record in records):
+            history = plot.draw_selection_history(records, chosen)
+            plot.save(history, path / "selection-history.png")
         return {}
 
 
