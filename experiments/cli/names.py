@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -39,7 +40,7 @@ __all__ = [
 HERE = os.getcwd()
 """Where the program was started: the parser changes folders while it reads a file."""
 
-PRESETS = Path(__file__).parents[1] / "presets"
+PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 JOINED = ("--mixers", "--windows", "--ngram_width")
 """Options that may be said for each stack on its own."""
 
