@@ -351,7 +351,7 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_kl, save
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -359,7 +359,7 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
     folder, path = taken_up(halted, "--steps=6").folder, halted / "kl.png"
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$"):
-        pictures.draw_kl({}, path)
+        save(draw_kl({}), path)
     assert not path.exists()
     monkeypatch.setattr(os, "fsync", full)
     for write, name in (
@@ -371,10 +371,9 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_bound, save
 
     with painted():
-        pictures.draw_bound([], tmp_path / "bound.png")
+        save(draw_bound([]), tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
-    pictures.draw_selection_history([{"step": 2}], {}, tmp_path / "history.png")
     assert [path.name for path in tmp_path.iterdir()] == ["bound.png"]
