@@ -63,7 +63,7 @@ def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
     figure.legend(
         handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
     )
-    write_title(figure, title)
+    write_title(figure, f"How far apart the heads of each layer are\n{title}")
     return figure
 
 
@@ -115,7 +115,7 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
         bar.ax.tick_params(labelsize=7)
         column[-1].set_xlabel("head", fontsize=8)
     _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
-    write_title(figure, title)
+    write_title(figure, f"What every head is like\n{title}")
     return figure
 
 
@@ -189,7 +189,7 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
         ncols=3,
         fontsize=8,
     )
-    write_title(figure, title)
+    write_title(figure, f"Which head plays which role\n{title}")
     return figure
 
 
