@@ -116,6 +116,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         super()._pyro_sample(msg)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
+        # pairs that no density counts may be read by the block above: drawn from another law than
+        # the prior they would move the likelihood, and nothing would pay for it
         if heads and posterior is not prior:
             posterior.restrict(prior)
 
@@ -247,10 +249,10 @@ class WithSelection(Messenger):
         if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
             block = msg["name"].removesuffix(".selection").replace(".", "_")
             if block in self.families:
-                msg["value"] = self._value(self.families[block](), msg["fn"].shape())
+                msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
                 msg["infer"].pop("unselected", None)
 
-    def _value(self, law: Selection, shape: torch.Size) -> Tensor:
+    def _value_of(self, law: Selection, shape: torch.Size) -> Tensor:
         if not self.draws:
             return law.mode.expand(shape)
         return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)

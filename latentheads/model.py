@@ -91,24 +91,24 @@ class HeadModel(nn.Module, ABC):
             drawn: What was drawn at each site; it is then not drawn again.
         """
         if drawn is not None:
-            return self._chosen(batch, drawn)
+            return self._choose_drawn(batch, drawn)
         found: dict[str, Choice] = {}
         for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
-                    found |= {m.block.name: self._choose(m, batch) for m in blocks}
+                    found |= {m.block.name: self._choose_heads(m, batch) for m in blocks}
         return found
 
-    def _chosen(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
+    def _choose_drawn(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
         return {
-            module.block.name: self._choose(
+            module.block.name: self._choose_heads(
                 module, batch, drawn.get(module.block.site("selection"))
             )
             for module in self.selecting
         }
 
-    def _choose(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
+    def _choose_heads(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
         task = batch.task_of(module.block.chain)
         return module.choose(task, batch.one_task, drawn, batch.draws)
 
@@ -146,10 +146,10 @@ class HeadModel(nn.Module, ABC):
         register_parameters("model", self)
         choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
-            law = self.likelihood(self._differing(batch, choices), batch)
+            law = self.likelihood(self._states_that_differ(batch, choices), batch)
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
-    def _differing(
+    def _states_that_differ(
         self, batch: Batch, choices: Mapping[str, Choice]
     ) -> Float[Tensor, "*batch target dim"]:
         """Runs the network; while training, with a factor a block for how its heads differ."""

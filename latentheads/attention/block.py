@@ -181,12 +181,12 @@ class HeadBlock(nn.Module, ABC):
             context.states.forget()
         return value
 
-    def _tell(self, *heads: Any) -> None:
+    def _tell_watchers(self, *heads: Any) -> None:
         """Tells whoever watches."""
         for watch in self.watchers:
             watch(*heads)
 
-    def _speaking(
+    def _find_active(
         self,
         heads: Shaped[Tensor, "*batch computed query any"],
         choice: Choice | None,

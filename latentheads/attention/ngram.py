@@ -1,4 +1,8 @@
-"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn."""
+"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn.
+
+Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head, Sun
+and Iyyer 2021, https://arxiv.org/abs/2104.03474.
+"""
 
 from __future__ import annotations
 
@@ -149,20 +153,20 @@ class NGram(HeadBlock):
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads = gather_chosen(self._computed(x, reach, cache, choice), choice)
+        heads = gather_chosen(self._compute_heads(x, reach, cache, choice), choice)
         if self.prior is not None:
             states = BlockStates(x, x if cache is None else None)
             scores, mask = full_precision(heads), reach.outputs(self.size)
             known = HeadContext(scores, None, mask, self.block, None, states)
             heads = self._draw(known).to(heads.dtype)
         if self.watchers:
-            self._tell(heads, reach.drawn, self._speaking(heads, choice))
+            self._tell_watchers(heads, reach.drawn, self._find_active(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
-    def _computed(
+    def _compute_heads(
         self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
     ) -> Float[Tensor, "*batch head query hidden"]:
         """What the heads say before anything is drawn: of all candidates, or of the chosen."""
@@ -172,12 +176,12 @@ class NGram(HeadBlock):
             x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
         known = x if cache is None else cache.extend(x)
         windows = self.band.windows(known, x.shape[-2])
-        hidden = self._read(windows, index, self.weight, self.bias)
+        hidden = self._read_windows(windows, index, self.weight, self.bias)
         if self.context is not None:
-            hidden = hidden + self._read(self._whole(x, reach), index, self.context)
+            hidden = hidden + self._read_windows(self._read_sentence(x, reach), index, self.context)
         return F.relu(hidden)
 
-    def _read(
+    def _read_windows(
         self,
         x: Float[Tensor, "*batch query offset dim"],
         index: Int[Tensor, " place"] | None,
@@ -192,10 +196,10 @@ class NGram(HeadBlock):
             every = None if bias is None else bias.flatten()
             hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
             return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
-        hidden = torch.matmul(self._own(x, index), weight.mT)
+        hidden = torch.matmul(self._take_slices(x, index), weight.mT)
         return hidden if bias is None else hidden + bias.unsqueeze(-2)
 
-    def _own(
+    def _take_slices(
         self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " place"] | None
     ) -> Float[Tensor, "*batch head query input"]:
         """The slice of the window that every head reads."""
@@ -205,7 +209,7 @@ class NGram(HeadBlock):
         reading = torch.tensor(self.reading, device=x.device)
         return slices.index_select(-3, reading if index is None else reading[index])
 
-    def _whole(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
+    def _read_sentence(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
         """The maximum over all positions but padding."""
         if reach.valid is not None:
             x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
