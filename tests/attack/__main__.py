@@ -208,6 +208,7 @@ def _tell(verdict: Verdict, seed: int) -> None:
     """Prints what failed, and how to do it again."""
     if verdict.fault is not None:
         case = f"--only {verdict.kind} --case {shlex.quote(verdict.name)} --seed {seed}"
+        case += " --tries 1" if verdict.kind == "kills" else ""  # "killed, 7" is in "killed, 70"
         print(f"{verdict.kind}: {verdict.fault}: {verdict.name}: {verdict.said}\n    {case}")
         sys.stdout.flush()
 

@@ -20,9 +20,10 @@ from tests.attack.trial import Arena, Ground, TrialError, check
 __all__ = ["PLANS", "check_same_end", "make_ground", "open_arena", "same_weights"]
 
 TINY = (
-    *("--sentences=60", "--held_out=8", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1"),
+    *("--width=8", "--feed_forward=8", "--heads=2", "--layers=1"),
     *("--tokens=128", "--samples=2", "--steps=16", "--report_every=4", "--device=cpu"),
 )
+GRAMMAR = ("--sentences=60", "--held_out=8")
 PLANS: dict[str, tuple[str, ...]] = {
     "finished": (
         *("--guide=cascaded", "--dropout=0.2", "--kl_warmup_steps=9"),
@@ -59,7 +60,8 @@ def make_ground(top: Path, name: str) -> Ground:
     place, facts = top / "grounds" / name, top / "grounds" / f"{name}.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     plan = PLANS["finished" if name == "half" else name]
-    words = tuple(word.format(text=top / "text") for word in (*TINY, *plan))
+    few = () if plan[0].startswith("--data") else GRAMMAR
+    words = tuple(word.format(text=top / "text") for word in (*TINY, *few, *plan))
     with place.with_suffix(".lock").open("w") as held:  # trials at a time make it once
         fcntl.flock(held, fcntl.LOCK_EX)
         if not facts.exists():

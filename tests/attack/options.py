@@ -69,7 +69,8 @@ PATIENCE = 20.0
 
 BOUNDS = Limits(work=45)
 QUICK = ("--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--tokens=64", "--samples=2")
-SHORT = (*QUICK, "--steps=2", "--report_every=2", "--sentences=20", "--held_out=4", "--device=cpu")
+BRIEF = (*QUICK, "--steps=2", "--report_every=2", "--device=cpu")
+SHORT = (*BRIEF, "--sentences=20", "--held_out=4")
 BENCH = ("--quick", "--rounds=1", "--warmup=1", "--threads=1")
 LENGTHS = (*BENCH[1:], "--length=4", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1")
 
@@ -92,10 +93,10 @@ def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
     small = ("{finished}", "--sentences=4", "--out={folder}/out")
     return {
         "run": ("run", SHORT),
-        "run on text": ("run", (*SHORT, "--data={text}", "--types=290")),
+        "run on text": ("run", (*BRIEF, "--data={text}", "--types=290")),
         "run on prose": (
             "run",
-            (*SHORT, "--data={text}", "--task=language-model", "--block=8", "--unit=subword"),
+            (*BRIEF, "--data={text}", "--task=language-model", "--block=8", "--unit=subword"),
         ),
         "run with tasks": ("run", (*SHORT, "--tasks=velu,tamir", "--recipe=coda+group")),
         "run with gates": ("run", (*SHORT, "--recipe=transformer", "--gates=all")),
