@@ -229,9 +229,10 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got high"),
         (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
+        (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
     ):
         with pytest.raises(ValueError, match=message):
-            lh.Trainer(model, guide, corpus, out=tmp_path / "run", **{**SHORT, **options})
+            lh.Trainer(model, guide, corpus, **{"out": tmp_path / "run", **SHORT, **options})
     model.encoder.layers[0].inner.attention.add_module("more", torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="model is not what its options make"):
         lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
