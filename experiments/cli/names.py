@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Sequence
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ __all__ = [
 HERE = os.getcwd()
 """Where the program was started: the parser changes folders while it reads a file."""
 
-PRESETS = Path(__file__).parents[1] / "presets"
+PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 JOINED = ("--mixers", "--windows", "--ngram_width")
 """Options that may be said for each stack on its own."""
 

@@ -21,13 +21,6 @@ from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.model import Decoder
 from latentheads.names import CHAINS
-from latentheads.plot.pictures import (
-    draw_bound,
-    draw_divergence,
-    draw_kl,
-    draw_selection,
-    draw_selection_history,
-)
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
@@ -221,22 +214,29 @@ class Reporter:
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
+        from latentheads.plot import draw_divergence, save  # matplotlib loads when it draws
+
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
-        draw_divergence(heads, self.folder.path / "divergence.png")
+        figure = draw_divergence(heads, f"Plug-in heads, {self.corpus.name}, validation")
+        save(figure, self.folder.path / "divergence.png")
         chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
         return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""
-        records, path = self.folder.metrics(), self.folder.path
-        draw_bound(records, path / "bound.png")
-        draw_kl(results["kl_by_site"], path / "kl.png")
-        if results["selection"]:
-            draw_selection(results["selection"], path / "selection.png")
-            draw_selection_history(records, results["selection"], path / "selection-history.png")
+        from latentheads import plot  # matplotlib loads when it draws
+
+        records, path, chosen = self.folder.metrics(), self.folder.path, results["selection"]
+        plot.save(plot.draw_bound(records), path / "bound.png")
+        plot.save(plot.draw_kl(results["kl_by_site"]), path / "kl.png")
+        if chosen:
+            plot.save(plot.draw_selection(chosen), path / "selection.png")
+        if chosen and any("selection" in record for record in records):
+            history = plot.draw_selection_history(records, chosen)
+            plot.save(history, path / "selection-history.png")
         return {}
 
 

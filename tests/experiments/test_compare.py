@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from tests.experiments.programs import SHORT, TINY, inside, program
+from tests.experiments.programs import SHORT, TINY, inside
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
     words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT]
-    done = program("compare.py", *words, "--out", str(tmp_path))
+    done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "| `cascaded` | 2 |" in done.stdout
     assert {"table.csv", "table.md", "runs.csv", "elbos.png"} <= {

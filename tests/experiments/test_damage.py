@@ -15,16 +15,12 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, painted
 
 LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
 
 
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch: pytest.MonkeyPatch, as_the_programs_do: None) -> None:
-    """Figures take longer than all else."""
-    for name in ("bound", "kl", "divergence"):
-        monkeypatch.setattr(f"latentheads.runs.reporter.draw_{name}", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 @pytest.fixture
@@ -355,7 +351,7 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_kl, save
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -363,7 +359,7 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
     folder, path = taken_up(halted, "--steps=6").folder, halted / "kl.png"
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$"):
-        pictures.draw_kl({}, path)
+        save(draw_kl({}), path)
     assert not path.exists()
     monkeypatch.setattr(os, "fsync", full)
     for write, name in (
@@ -375,9 +371,9 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_bound, save
 
-    pictures.draw_bound([], tmp_path / "bound.png")
+    with painted():
+        save(draw_bound([]), tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
-    pictures.draw_selection_history([{"step": 2}], {}, tmp_path / "history.png")
     assert [path.name for path in tmp_path.iterdir()] == ["bound.png"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import SHORT, TINY, program, status_of
+from tests.experiments.programs import SHORT, TINY, inside, painted, status_of
 from tests.experiments.test_resume import assert_same_ends, killed
 from tests.latentheads.runs.test_loading import load, refused
 
@@ -36,7 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
     words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
-    assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+    with painted():
+        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
     assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
     return top
 
@@ -139,13 +140,13 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=30", "--checkpoint_every=1"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=25", "--checkpoint_every=1"]
     words += ["--dropout=0.2", "--report_every=15"]
     whole, other = tmp_path / "whole", tmp_path / "other"
-    assert program("run.py", *words, "--out", str(whole)).returncode == 0
+    assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     killed(words, other, 4)
     shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
-    done = program("run.py", *words, "--out", str(other))
+    done = inside("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
     assert_same_ends(whole, other)

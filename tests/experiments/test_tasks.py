@@ -187,7 +187,7 @@ def test_a_run_of_one_direction_has_no_task(
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     results, words = results_of(finished), [str(finished), str(finished), "--resamples=50"]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
@@ -202,7 +202,7 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
 def test_scores_of_a_task_that_is_not_there_are_refused(
     finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
     shutil.copytree(finished, copy)

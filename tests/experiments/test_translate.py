@@ -161,7 +161,7 @@ NO_MEMORY = RuntimeError(
 def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import decoding
+    from latentheads.decoding import translate as decoding
 
     sizes: list[int] = []
     translate = decoding.translate

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Corpus
-from tests.experiments.programs import program, status_of
+from tests.experiments.programs import inside, status_of
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
@@ -91,7 +91,7 @@ def same(one: Corpus, other: Corpus) -> bool:
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--out", str(out)]
-    done = program("run.py", *words)
+    done = inside("run.py", *words)
     assert done.returncode == 0, done.stderr
     assert "40 of 40 training pairs kept" in done.stdout
     assert "corpus corpus en-de, 40 sentences" in done.stdout
@@ -471,7 +471,7 @@ def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: i
 def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")
-    options = {"data": str(texts), "test_name": "hidden_from_tracers"}
+    options = {"data": str(texts), "test_name": "unseen"}
     plain, _ = text_of(**options)
     rare, _ = text_of(**options, minimum=9)
     assert len(rare.target) < len(plain.target)
