@@ -133,6 +133,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
 
 
+@pytest.mark.parametrize("last", [1, 3])
+def test_a_training_that_was_broken_off_is_fitted_again(
+    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """In the same notebook, before or after the first evaluation; nobody knows the seed."""
+    found = trainer(corpus, tmp_path / "run")
+
+    def stop(self: Any, step: int) -> None:
+        if step == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            found.fit()
+    assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
+
+
 def test_a_finished_run_is_given_more_updates(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
