@@ -262,7 +262,7 @@ def test_a_notebook_trains_reads_and_opens_a_run(
 ) -> None:
     """What the README promises to whoever imports the library."""
     monkeypatch.chdir(tmp_path)
-    corpus = make_corpus(Data(language="velu", sentences=60, held_out=12))
+    corpus = lh.grammar(language="velu", sentences=60, held_out=12)
     model = Translation.of(corpus, prior="independent", width=8, layers=2)
     trainer = lh.Trainer(model, Cascaded(model), corpus, steps=3, out="runs/mine", samples=2)
     trainer.fit()
