@@ -39,7 +39,6 @@ from latentheads.runs.describe import check_rebuilt, describe_run
 from latentheads.runs.folder import HEADS, Folder
 from latentheads.runs.recipes import path_of
 from latentheads.runs.report import complete, finite
-from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -487,6 +486,8 @@ class Trainer:
 
         A section that fails stands with its reason under ``missing``; all the others are written.
         """
+        from latentheads.runs.reporter import Reporter  # it loads what draws and scores
+
         self._mend_folder()
         results = self._facts()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
