@@ -10,33 +10,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import beginning  # noqa: F401
-import pandas as pd
-from analysis.figures import draw
-from analysis.portraits import Portrait, portray
-from analysis.record import to_json
-from analysis.tables import caption, head_table, notes, summary, table
-from analysis.texts import Text, texts
-from command import Parser, add_run_options
-from endings import ending
-from jsonargparse import Namespace
-from limits import check_least, check_seed
+import latentheads.experiments.cli.beginning  # noqa: F401
 
+from jsonargparse import Namespace
+
+from latentheads.checks import check_least, check_seed
+from latentheads.experiments.analysis.head_reports import portray
+from latentheads.experiments.analysis.record import to_json
+from latentheads.experiments.analysis.tables import caption, gaps, head_table, notes, summary, table
+from latentheads.experiments.analysis.texts import Text, texts
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
+from latentheads.reading.head_report import HeadReport
 
 DESCRIPTION = (
-    "Reads the heads of finished runs on the same sentences and writes figures, one table and one "
-    "JSON: Jensen-Shannon divergence of head pairs as heat-maps, confidence, entropy, importance, "
-    "relevance and cosine of outputs as maps, and the roles that heads play. Heads stand at their "
-    "prior's location unless --draws is given."
+    "Tells what the heads of finished runs do, on the same sentences.\n\n"
+    "    python experiments/analyse.py runs/transformer-seed0 runs/coda-seed0 --out runs/heads\n\n"
+    "Writes figures, one table and one JSON: Jensen-Shannon divergence of head pairs as "
+    "heat-maps, confidence, entropy, importance, relevance and cosine of outputs as maps, and "
+    "the roles that heads play. Heads stand at their prior's location unless --draws is given."
 )
 DIGITS = "%.6g"
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="analyse.py", description=DESCRIPTION)
+    usage = "analyse.py [options] RUN [RUN ...]"
+    parser = Parser(prog="analyse.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to read": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
+        "when a head plays a role": ("positional", "margin", "rare", "top"),
+        "output": ("out",),
+        "the runs": (*OF_RUNS, "help"),
+    }
     parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
     parser.add_argument("--out", type=str, default="runs/analysis", help="where everything goes")
     parser.add_argument(
@@ -53,9 +62,11 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--draws",
-        action="store_true",
-        help="draw the heads from the guide, once a sentence; relevance is of the plug-in heads "
-        "all the same",
+        type=int,
+        default=0,
+        help="so many draws of the heads of every sentence from the guide, all figures averaged "
+        "over them; 0: heads at their prior's location. Relevance is of the plug-in heads all the "
+        "same",
     )
     parser.add_argument(
         "--conllu",
@@ -96,7 +107,7 @@ def make_parser() -> Parser:
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    check_least(vars(options), sentences=1, relevance=0, margin=0, top=0)
+    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0, top=0)
     check_seed(options.seed)
     for name in ("positional", "rare"):
         if not 0 < options[name] <= 1:
@@ -104,18 +115,36 @@ def _check(options: Namespace) -> None:
 
 
 def write(
-    texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespace, out: Path
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    rows = [summary(*pair) for pair in zip(texts, portraits, strict=True)]
-    said = table(rows, notes(texts, portraits, options))
-    write_text(out / "analysis.json", to_json(texts, portraits, options))
+    import pandas as pd  # takes long to load
+
+    rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
+    said = table(rows, notes(texts, head_reports, options))
+    write_text(out / "analysis.json", to_json(texts, head_reports, options))
     write_text(out / "table.md", said)
-    heads = head_table(texts, portraits)
+    heads = head_table(texts, head_reports)
     for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads)):
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
-    draw(portraits, caption(texts, options), out)
+    draw(head_reports, caption(texts, options), out)
     return said
+
+
+def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
+    """Draws every figure, those of single runs on one scale."""
+    from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
+    from latentheads.plot.canvas import largest  # matplotlib takes long to load
+
+    top = largest(m for each in head_reports for m in each.divergence.summed.values())
+    for each in head_reports:
+        name = each.name.strip("/").replace("/", "-")
+        figure = draw_divergence(each.divergence, f"{each.name}: {title}", top)
+        save(figure, out / f"divergence-{name}.png")
+    save(draw_averages(head_reports, title), out / "divergence.png")
+    save(draw_maps(head_reports, title), out / "heads.png")
+    roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))
+    save(roles, out / "roles.png")
 
 
 def _folder(name: str) -> Path:

@@ -1,5 +1,7 @@
 """Speed of what may mix the positions of a language model, against attention, with the length.
 
+    python experiments/bench_mixers.py --threads 1 --figure mixers.png
+
 Every row is the same network but for what mixes its positions, with about as many parameters, and
 takes training steps without latents on batches of the same tokens: blocks get longer and fewer.
 Rows take turns within every round, the order rotated; a row's time is its median over rounds.
@@ -12,20 +14,26 @@ Rows take turns within every round, the order rotated; a row's time is its media
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import beginning  # noqa: F401
-import torch
-from bench import Parser, positive
-from bench_length import Growth, add_options, begin, race_at_all, report
-from rivals import Runner, Setting, Size, under
+import latentheads.experiments.cli.beginning  # noqa: F401
 
-from guides import Tied
+import torch
+
 from latentheads import Batch, Head_ELBO
-from models import LanguageModel, make_prior
+from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size, under
+from latentheads.experiments.benchmarks.command_line import Parser, positive
+from latentheads.experiments.benchmarks.growth import (
+    Growth,
+    add_options,
+    begin,
+    race_at_all,
+    report,
+)
+from latentheads.guides import Tied
+from latentheads.models import LanguageModel, make_prior
 
 FULL = Growth(Size(heads=8), (64, 128, 256, 512, 1024, 2048), tokens=2048, rounds=5, warmup=1)
 ROWS: dict[str, dict[str, Any]] = {
@@ -54,8 +62,7 @@ def make_rows(
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench_mixers.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench_mixers.py", __doc__)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")
     add_options(parser, FULL)
     return parser

@@ -1,5 +1,7 @@
 """Speed of a network that selects its heads, once trained: only the chosen are computed.
 
+    python experiments/bench_selection.py --threads 1 --rounds 8
+
 Every row runs the same language model forward on the same blocks of one task, without gradients,
 and differs in its heads. Rows take turns within every round, the order rotated; a row's time is its
 median over rounds, GFLOP what its matrix products multiply and add.
@@ -12,24 +14,26 @@ median over rounds, GFLOP what its matrix products multiply and add.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import beginning  # noqa: F401
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
-from bench import Parser, quartiles
-from bench_length import Growth, add_options, begin, race_at_all
-from rivals import Runner, Setting, Size
 from torch import Tensor
 
-from guides import Tied
 from latentheads import Batch, PlugIn
-from latentheads.handlers import Held, Selected
-from latentheads.selecting import Law, Selector
-from models import LanguageModel, make_prior
+from latentheads.effects import SharedDraws
+from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
+from latentheads.experiments.benchmarks.command_line import Parser
+from latentheads.experiments.benchmarks.growth import Growth, add_options, begin, race_at_all
+from latentheads.experiments.benchmarks.racing import quartiles
+from latentheads.guide import WithSelection
+from latentheads.guides import Tied
+from latentheads.models import LanguageModel, make_prior
+from latentheads.selection.laws import Law, make_selector
 
 FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
 ROWS: dict[str, Law | None] = {
@@ -76,7 +80,7 @@ def _forward(
     """A row's network to run, and its parameters."""
     torch.manual_seed(setting.seed)
     law = ROWS[name]
-    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
     network = replace(size.network, norm="pre")
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
     model = model.to(setting.device).eval()
@@ -90,7 +94,7 @@ def _forward(
         values[module.block.site("selection")] = family().mode.detach().requires_grad_()
 
     def run() -> Tensor:
-        chosen = Held(values) if name == "masked" else Selected(guide)
+        chosen = SharedDraws(values) if name == "masked" else WithSelection(guide)
         with PlugIn(), chosen:
             law_of_tokens = model.likelihood(model.states(batch), batch)
         total: Tensor = law_of_tokens.log_prob(batch.scored).sum()
@@ -125,8 +129,7 @@ def show(points: Sequence[Point]) -> None:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench_selection.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench_selection.py", __doc__)
     add_options(parser, FULL, figure=False)
     return parser
 

@@ -12,37 +12,37 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import beginning  # noqa: F401
-import torch
-from command import Parser, add_run_options
-from data import make_corpus
-from decoding import TOKENS
-from endings import ending
-from jsonargparse import Namespace
-from limits import check_least, check_seed, whole_numbers
-from loading import Loaded, check_vocabulary, load_finished
-from pictures import draw_pruning
-from pruned import Pruned, measure, point, smaller, time_all, write_run
-from report import finite
-from tables import aligned, figure
-from torch import Tensor
-from words import chains_of
+import latentheads.experiments.cli.beginning  # noqa: F401
 
+import torch
+from jsonargparse import Namespace
+from torch import Tensor
+
+from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
-from latentheads.distributions.hard_concrete import HardConcrete
+from latentheads.decoding.translate import TOKENS
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
-from latentheads.names import CHAINS, chain_of
-from latentheads.pruning import every_head, most_important, settle_gates
+from latentheads.names import CHAINS, chain_of, chains_of
+from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
+from latentheads.runs.pruned import Pruned, measure, point, smaller, time_all, write_run
+from latentheads.runs.report import finite
+from latentheads.runs.run import Run
+from latentheads.selection.hard_concrete import HardConcrete
 
 DESCRIPTION = (
-    "Removes heads of attention and n-grams from a finished run, the least important first, and "
-    "measures what is left at every step: the plug-in likelihood and the bound on validation, BLEU "
-    "on test, and the speed. Removal is real: a pruned network has smaller matrices, and the same "
-    "outputs as one whose heads are silent. Where a prior or a posterior mixes heads, as a cascade "
-    "does, the logits of removed heads are still drawn, and less time is won. Writes curve.json, "
-    "curve.png and, for every number of heads, a run folder that translate.py, generate.py, "
-    "score.py and analyse.py accept. The run itself is not changed."
+    "Removes the least important heads of a finished run, and measures the rest.\n\n"
+    "    python experiments/prune.py runs/transformer-seed0 --heads 16,8\n\n"
+    "Of attention and of n-grams. Measured at every step: the plug-in likelihood and the bound "
+    "on validation, BLEU on test, and the speed. Removal is real: a pruned network has smaller "
+    "matrices, and the same outputs as one whose heads are silent. Where a prior or a posterior "
+    "mixes heads, as a cascade does, the logits of removed heads are still drawn, and less time "
+    "is won. Writes curve.json, curve.png and, for every number of heads, a run folder that "
+    "translate.py, generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
 Laws = Mapping[str, HardConcrete]
 By = Literal["gradient", "gates", "random"]
@@ -50,7 +50,14 @@ By = Literal["gradient", "gates", "random"]
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="prune.py", description=DESCRIPTION)
+    usage = "prune.py [options] RUN"
+    parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to remove": ("heads", "by", "chains", "normalise"),
+        "what to measure": ("sentences", "timed", "rounds"),
+        "output": ("out", "overwrite"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
         "--by",
@@ -106,7 +113,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def ranking(run: Loaded, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
+def ranking(run: Run, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
     """The importance of every head of a run."""
     everything = every_head(run.model)
     if options.by == "gates":
@@ -132,7 +139,7 @@ def numbers(text: str, total: int, fixed: int) -> list[int]:
     return sorted({total, *given}, reverse=True)
 
 
-def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
+def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
     """Prunes and measures, one number of heads after the other."""
     parts = (corpus.valid, corpus.test)
     valid, test = (part.first(options.sentences or len(part)) for part in parts)
@@ -168,7 +175,7 @@ def _closed(laws: Laws, chains: Sequence[str]) -> int:
     return sum(int((law.mode == 0).sum()) for law in own)
 
 
-def _check_run(run: Loaded, options: Namespace, laws: Laws) -> None:
+def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
     """Refuses a run of which nothing could be removed in the way asked for."""
     if run.model.selecting:
         raise ValueError(
@@ -219,7 +226,7 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
 
 
 def write(
-    run: Loaded, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
+    run: Run, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
     test = corpus.test.first(options.sentences or len(corpus.test))
@@ -233,7 +240,9 @@ def write(
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     write_text(out / "curve.json", text)
-    draw_pruning(points, out / "curve.png")
+    from latentheads.plot import draw_pruning, save  # takes long to load
+
+    save(draw_pruning(points), out / "curve.png")
     return points
 
 
@@ -264,10 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ending("prune.py", stopped="the run is as it was"):
         _check(options)
-        run = load_finished(Path(options.run), options.checkpoint, options.device, options.trust)
-        corpus = make_corpus(run.settings.data, tell=print, keep=False)
-        check_vocabulary(run, corpus)
-        laws = settle_gates(run.model, run.guide)
+        run = open_run(options.run, options, finished=True)
+        corpus = run.corpus
+        laws = fold_gates(run.model, run.guide)
         _check_run(run, options, laws)
         out = _folder(options)
         points = write(run, corpus, curve(run, corpus, options, laws), options, out)

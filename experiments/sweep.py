@@ -8,26 +8,36 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import beginning  # noqa: F401
-import pandas as pd
-from command import Parser, read_options
-from comparison import COLUMNS, cell, check_words, run_all, summarise, write_tables
-from comparison import extend as extend_comparison
-from endings import ending
-from limits import distinct, whole_numbers
-from pictures import draw_sweep
-from tables import markdown
-from words import without
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+from latentheads.checks import distinct, whole_numbers
+from latentheads.experiments.cli.comparison import (
+    COLUMNS,
+    cell,
+    check_words,
+    run_all,
+    summarise,
+    write_tables,
+)
+from latentheads.experiments.cli.comparison import extend as extend_comparison
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.names import without
+from latentheads.experiments.cli.options import Parser, read_options
+from latentheads.experiments.cli.tables import markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION = (
-    "Trains several recipes with several numbers of heads at constant width: the more heads, "
-    "the narrower each, and all attend at the same cost. Data order and noise seeds are the "
-    "same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
-    "over seeds and 95 % interval. Parameters are printed, since a fusion over H heads grows as "
-    "H^2 (24 H^2 a block for coda-released). All other options are those of run.py. A finished "
-    "run in the folder is used again if its configuration is the same."
+    "Trains several recipes with several numbers of heads at constant width.\n\n"
+    "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
+    "The more heads, the narrower each, and all attend at the same cost. Data order and noise "
+    "seeds are the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and "
+    "figure 3: mean over seeds and 95 % interval. Parameters are printed, since a fusion over H "
+    "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
+    "run.py. A finished run in the folder is used again if its configuration is the same."
 )
 NUMBERS = "4,8,16,32"
 
@@ -45,6 +55,8 @@ def sweep(
     words: list[str], recipes: list[str], heads: list[int], seeds: list[int], out: Path
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Trains everything; gives every run, and a summary a recipe and number of heads."""
+    import pandas as pd  # takes long to load
+
     runs, rows = [], []
     for number in heads:
         own = [*words, "--heads", str(number)]
@@ -92,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     with ending("sweep.py", kept, kept, mistakes=()):
-        draw_sweep(rows, out / "heads.png")
+        from latentheads.plot import draw_sweep, save  # takes long to load
+
+        save(draw_sweep(rows), out / "heads.png")
         write_tables(runs, rows, table(rows), out)
     return 0
 

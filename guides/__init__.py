@@ -1,11 +1,11 @@
 """Guides: q(heads | x[, y]), one family a file. ``GUIDES`` is the table of names."""
 
-from guides.autoregressive import Autoregressive
-from guides.base import Guide, Reader
-from guides.cascaded import Cascaded
-from guides.mean_field import MeanField
-from guides.recipes import RECIPES, Recipe
-from guides.tied import Tied
+from latentheads.guide import Guide, ModelGuide
+from latentheads.guides.autoregressive import Autoregressive
+from latentheads.guides.cascaded import Cascaded
+from latentheads.guides.mean_field import MeanField
+from latentheads.guides.recipes import RECIPES, Recipe
+from latentheads.guides.tied import Tied
 
 __all__ = [
     "GUIDES",
@@ -14,12 +14,12 @@ __all__ = [
     "Cascaded",
     "Guide",
     "MeanField",
-    "Reader",
+    "ModelGuide",
     "Recipe",
     "Tied",
 ]
 
-GUIDES: dict[str, type[Reader]] = {
+GUIDES: dict[str, type[ModelGuide]] = {
     "tied": Tied,
     "mean-field": MeanField,
     "autoregressive": Autoregressive,

@@ -1,4 +1,10 @@
-r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`."""
+r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`.
+
+The masked network is MADE (Germain, Gregor, Murray and Larochelle 2015,
+https://arxiv.org/abs/1502.03509); the inverse form is an inverse autoregressive flow (Kingma et al.
+2016, https://arxiv.org/abs/1606.04934), the masked one a masked one (Papamakarios, Pavlakou and
+Murray 2017, https://arxiv.org/abs/1705.07057).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +17,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from guides.base import Guide, check_options
-from latentheads.distributions import HeadContext, HeadLogits, InverseHeads, MaskedHeads
+from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
 from latentheads.families import (
     LEAK,
     CholeskyFactor,
-    Corrected,
     Correlated,
     Dependence,
     Family,
     HeadScale,
+    OwnMLP,
 )
+from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]
@@ -71,11 +78,11 @@ class MaskedMLP(nn.Module):
             seen = over_heads(self.seen.weight, scores.flatten(-2))
             read = over_heads(self.read.weight * self.before, values.flatten(-2), self.read.bias)
             hidden = F.leaky_relu(seen + read, LEAK)
-            return self._head(self.shift, hidden, values), self._head(
+            return self._apply_masked(self.shift, hidden, values), self._apply_masked(
                 self.log_scale, hidden, values
             )
 
-    def _head(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
+    def _apply_masked(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
         out = over_heads(layer.weight * self.upto, hidden, layer.bias)
         return out.unflatten(-1, like.shape[-2:])
 
@@ -98,7 +105,7 @@ class NonLinear(Family):
         """All heads of the block."""
         return Dependence(climbs=False)
 
-    def forward(self, context: HeadContext) -> HeadLogits:
+    def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution around the scores."""
         return self.law(context.scores, context, partial(self._condition, context.scores))
 
@@ -107,12 +114,12 @@ class NonLinear(Family):
 
         The inverse form reads the noise itself, the masked one logits in which there is less.
         """
-        warmth = self.noise.warmth
-        if warmth == 1.0:
+        noise_factor = self.noise.noise_factor
+        if noise_factor == 1.0:
             return self.conditioner(scores, values)
-        read = warmth * values if self.law is InverseHeads else values
+        read = noise_factor * values if self.law is InverseHeads else values
         shift, log_scale = self.conditioner(scores, read)
-        return shift, log_scale + math.log(warmth)
+        return shift, log_scale + math.log(noise_factor)
 
 
 class Autoregressive(Guide):
@@ -135,7 +142,7 @@ class Autoregressive(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,
@@ -148,5 +155,5 @@ class Autoregressive(Guide):
         """Linear or not, around the corrected scores."""
         if self.form == "cholesky":
             factor = CholeskyFactor(block.heads, self.scale)
-            return Correlated(Corrected(block.heads, self.hidden), factor)
+            return Correlated(OwnMLP(block.heads, self.hidden), factor)
         return NonLinear(block.heads, self.hidden, self.scale, self.form)

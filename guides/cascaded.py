@@ -1,11 +1,13 @@
-"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel."""
+"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel.
+
+Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
+"""
 
 from __future__ import annotations
 
-from torch import nn
-
-from guides.base import Guide, check_options
-from latentheads.families import Family, Fused, Gaussian, HeadScale
+from latentheads.families import Cascade, Family, Gaussian, HeadScale
+from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Cascaded"]
@@ -32,7 +34,7 @@ class Cascaded(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         hidden: int = 4,
         link: bool = False,
         scale: float = 1.0,
@@ -45,5 +47,5 @@ class Cascaded(Guide):
 
     def family(self, block: Block) -> Family:
         """Scores plus fused logits below, with its own scale."""
-        location = Fused(block, self.hidden, self.link, zero=True)
+        location = Cascade(block, self.hidden, self.link, zero=True)
         return Gaussian(location, HeadScale(block.heads, self.scale, self.learned_scale))

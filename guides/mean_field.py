@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from torch import Tensor, nn
+from torch import Tensor
 
-from guides.base import Guide, check_options
-from latentheads.blocks import unwatched
-from latentheads.distributions import HeadContext, HeadLogits
-from latentheads.families import Corrected, Family, Gaussian, HeadScale
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.attention.block import unwatched
+from latentheads.distributions import HeadContext, HeadVariable
+from latentheads.effects import PlugIn, evaluation_mode
+from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
+from latentheads.guide import Guide, check_options
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["MeanField"]
@@ -40,7 +41,7 @@ class MeanField(Guide):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HeadModel,
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
@@ -52,7 +53,7 @@ class MeanField(Guide):
     def family(self, block: Block) -> Family:
         """Corrected scores of the pass without noise, with its own scale."""
         scale = HeadScale(block.heads, self.scale, self.learned_scale)
-        return Gaussian(Corrected(block.heads, self.hidden), scale)
+        return Gaussian(OwnMLP(block.heads, self.hidden), scale)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs both passes in float32."""
@@ -64,9 +65,9 @@ class MeanField(Guide):
         """Computes every block's scores, as soon as it is known which heads speak."""
         self._plain: dict[str, Any] = {}
         if not self._selecting:
-            self._read()
+            self._read_plain()
 
-    def _read(self) -> None:
+    def _read_plain(self) -> None:
         """Computes every block's scores without noise and without dropout."""
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
@@ -81,10 +82,13 @@ class MeanField(Guide):
             else:
                 self.model.states(self.batch)
         nodes = plain.trace.nodes
-        self._plain = {key: nodes[site]["fn"].context.scores for site, key in self._keys.items()}
+        self._plain = {
+            block.key: nodes[site]["fn"].context.scores for site, block in self._blocks.items()
+        }
 
-    def posterior(self, block: str, context: HeadContext) -> HeadLogits:
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
-            self._read()
-        return super().posterior(block, replace(context, scores=self._plain[block], below=None))
+            self._read_plain()
+        plain = replace(context, scores=self._plain[block.key], below=None, states=None)
+        return super().posterior(block, plain)

@@ -1,18 +1,21 @@
-"""The posterior is the prior: the paper's choice. Every KL is 0, sample by sample."""
+"""The posterior is the prior: the paper's choice. Every KL is 0, sample by sample.
+
+Zheng, Wu and Kong 2021, section 4, https://aclanthology.org/2021.acl-long.45.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from guides.base import Reader
 from latentheads.families import Dependence
+from latentheads.guide import ModelGuide
 from latentheads.names import Block
 
 __all__ = ["Tied"]
 
 
-class Tied(Reader):
-    """Returns the model's own prior at every site, gates included.
+class Tied(ModelGuide):
+    """Returns the model's own prior at every site, whatever is drawn there.
 
     Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et
     al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.

@@ -1,21 +1,109 @@
-"""latentheads: attention heads as random variables, with priors and guides to swap."""
+"""latentheads: attention heads as random variables, with priors and guides to swap.
 
-from latentheads.batch import Batch
-from latentheads.bound import Importance, Terms, importance, terms
-from latentheads.distributions import HeadContext, HeadLogits
-from latentheads.handlers import PlugIn
-from latentheads.names import Block
-from latentheads.objective import Head_ELBO
+What a notebook needs stands here: ``import latentheads as lh``. A name is loaded when it is first
+used, so that the import costs no more than torch and Pyro do.
+"""
 
-__all__ = [
-    "Batch",
-    "Block",
-    "HeadContext",
-    "HeadLogits",
-    "Head_ELBO",
-    "Importance",
-    "PlugIn",
-    "Terms",
-    "importance",
-    "terms",
-]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from latentheads import guides as guides
+    from latentheads import models as models
+    from latentheads import plot as plot
+    from latentheads.batch import Batch as Batch
+    from latentheads.corpora.corpus import Corpus as Corpus
+    from latentheads.corpora.data import Data as Data
+    from latentheads.corpora.makers import folder_pairs as folder_pairs
+    from latentheads.corpora.makers import folder_tasks as folder_tasks
+    from latentheads.corpora.makers import folder_text as folder_text
+    from latentheads.corpora.makers import grammar as grammar
+    from latentheads.corpora.makers import grammar_tasks as grammar_tasks
+    from latentheads.corpora.makers import grammar_text as grammar_text
+    from latentheads.corpora.makers import hub_pairs as hub_pairs
+    from latentheads.corpora.makers import hub_tasks as hub_tasks
+    from latentheads.corpora.makers import hub_text as hub_text
+    from latentheads.corpora.makers import python_docs as python_docs
+    from latentheads.corpora.options import make_corpus as make_corpus
+    from latentheads.distributions import HeadContext as HeadContext
+    from latentheads.distributions import HeadVariable as HeadVariable
+    from latentheads.effects import PlugIn as PlugIn
+    from latentheads.guide import Guide as Guide
+    from latentheads.guide import ModelGuide as ModelGuide
+    from latentheads.guide import WithSelection as WithSelection
+    from latentheads.inference.bound import Importance as Importance
+    from latentheads.inference.bound import Terms as Terms
+    from latentheads.inference.bound import importance as importance
+    from latentheads.inference.bound import terms as terms
+    from latentheads.inference.evaluation import Report as Report
+    from latentheads.inference.evaluation import evaluate as evaluate
+    from latentheads.inference.objective import Head_ELBO as Head_ELBO
+    from latentheads.model import Decoder as Decoder
+    from latentheads.model import HeadModel as HeadModel
+    from latentheads.names import Block as Block
+    from latentheads.runs.loading import load_run as load_run
+    from latentheads.runs.results import Results as Results
+    from latentheads.runs.run import Run as Run
+    from latentheads.runs.settings import Settings as Settings
+    from latentheads.runs.trainer import Trainer as Trainer
+
+PLACES = {
+    "Batch": "batch",
+    "Block": "names",
+    "Corpus": "corpora.corpus",
+    "Data": "corpora.data",
+    "Decoder": "model",
+    "Guide": "guide",
+    "HeadContext": "distributions",
+    "HeadVariable": "distributions",
+    "HeadModel": "model",
+    "Head_ELBO": "inference.objective",
+    "Importance": "inference.bound",
+    "ModelGuide": "guide",
+    "PlugIn": "effects",
+    "Report": "inference.evaluation",
+    "Results": "runs.results",
+    "Run": "runs.run",
+    "Settings": "runs.settings",
+    "Trainer": "runs.trainer",
+    "WithSelection": "guide",
+    "Terms": "inference.bound",
+    "evaluate": "inference.evaluation",
+    "folder_pairs": "corpora.makers",
+    "folder_tasks": "corpora.makers",
+    "folder_text": "corpora.makers",
+    "grammar": "corpora.makers",
+    "grammar_tasks": "corpora.makers",
+    "grammar_text": "corpora.makers",
+    "hub_pairs": "corpora.makers",
+    "hub_tasks": "corpora.makers",
+    "hub_text": "corpora.makers",
+    "importance": "inference.bound",
+    "load_run": "runs.loading",
+    "make_corpus": "corpora.options",
+    "python_docs": "corpora.makers",
+    "terms": "inference.bound",
+}
+"""The module of every public name."""
+FOLDERS = ("guides", "models", "plot")
+"""Sub-packages that are public as a whole."""
+
+__all__ = [*PLACES, *FOLDERS]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first asked for."""
+    if name in FOLDERS:
+        return import_module(f"{__name__}.{name}")
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "pad"]
+__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "pad"]
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -39,6 +39,8 @@ class Batch:
             domain; None: all have the first.
         target_task: The same for the decoder.
         one_task: Whether the sentences have one task on each side.
+        draws: So many times the same sentences stand behind each other, each time under a draw of
+            its own of what all sentences share.
     """
 
     target: Int[Tensor, "batch target"]
@@ -50,6 +52,7 @@ class Batch:
     source_task: Int[Tensor, batch] | None = None
     target_task: Int[Tensor, batch] | None = None
     one_task: bool = False
+    draws: int = 1
 
     @classmethod
     def of(
@@ -114,6 +117,11 @@ class Batch:
         """Each sentence's task as a chain or a site of the encoder or the decoder tells it."""
         return self.source_task if site.startswith("encoder") else self.target_task
 
+    def tasks(self, side: str) -> SentenceTasks | None:
+        """The tasks as the encoder or the decoder tells them apart; None where neither does."""
+        ids = self.task_of(side)
+        return None if ids is None else SentenceTasks(ids, self.one_task)
+
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -126,3 +134,20 @@ class Batch:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
         return replace(self, **changed)
+
+
+@dataclass(frozen=True)
+class SentenceTasks:
+    """The task of every sentence on one side.
+
+    Attributes:
+        ids: Counted from 0.
+        common: Whether all sentences have one.
+    """
+
+    ids: Int[Tensor, " sentence"]
+    common: bool = False
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> SentenceTasks:
+        """That of some of the sentences."""
+        return SentenceTasks(self.ids.index_select(0, sentences), self.common)

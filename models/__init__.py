@@ -1,10 +1,10 @@
 """Models: p(y, heads | x), each a network plus priors plus a likelihood."""
 
-from models.base import HeadModel
-from models.language_model import LanguageModel
-from models.network import Network
-from models.priors import PRIORS, Prior, make_prior
-from models.translation import Translation
+from latentheads.model import HeadModel
+from latentheads.models.language_model import LanguageModel
+from latentheads.models.network import Network
+from latentheads.models.priors import PRIORS, Prior, make_prior
+from latentheads.models.translation import Translation
 
 __all__ = [
     "PRIORS",

@@ -1,32 +1,23 @@
-"""Adapters: small steps of its own for each task, in a network that all tasks share."""
+"""Adapters: small steps of its own for each task, in a network that all tasks share.
+
+Bapna and Firat 2019, https://arxiv.org/abs/1909.08478.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Adapter", "Adapters", "Task", "task_of"]
+from latentheads.batch import SentenceTasks
 
-
-@dataclass(frozen=True)
-class Task:
-    """The task of every sentence on one side.
-
-    Attributes:
-        ids: Counted from 0.
-        common: Whether all sentences have one.
-    """
-
-    ids: Int[Tensor, " sentence"]
-    common: bool = False
-
-    def select(self, sentences: Int[Tensor, " kept"]) -> Task:
-        """That of some of the sentences."""
-        return Task(self.ids.index_select(0, sentences), self.common)
+__all__ = [
+    "Adapter",
+    "Adapters",
+]
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class Adapter(nn.Module):
             nn.init.xavier_uniform_(weight)
 
     def forward(
-        self, x: Float[Tensor, "*batch token dim"], task: Task | None
+        self, x: Float[Tensor, "*batch token dim"], task: SentenceTasks | None
     ) -> Float[Tensor, "*batch token dim"]:
         """Adapts every position.
 
@@ -94,8 +85,3 @@ class Adapter(nn.Module):
         normal = F.layer_norm(x, x.shape[-1:]) * scale
         hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
-
-
-def task_of(ids: Int[Tensor, " sentence"] | None, common: bool) -> Task | None:
-    """The task of every sentence on one side of a batch; None where nobody tells any apart."""
-    return None if ids is None else Task(ids, common)

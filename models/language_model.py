@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.batch import Batch
-from latentheads.blocks import GatePrior
+from latentheads.corpora import Corpus
+from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
+from latentheads.layers.output import Output, TableOutput
+from latentheads.model import Decoder, DecodingState
+from latentheads.models.heads import HeadOptions
+from latentheads.models.layers import Layer, Stack
+from latentheads.models.mixers import make_mixer
+from latentheads.models.network import Embedding, Network
+from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS
-from latentheads.output import Output, TableOutput
-from latentheads.selecting import Choice, Selector
-from models.decoder import Decoder
-from models.layers import DecodingState, Layer, Stack
-from models.mixers import mixer
-from models.network import Embedding, Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["LanguageModel"]
 
@@ -27,10 +29,9 @@ class LanguageModel(Decoder):
 
     Args:
         vocabulary: Number of types, special tokens included.
-        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn: decoder-self, or none.
-        gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
     """
@@ -41,24 +42,49 @@ class LanguageModel(Decoder):
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
-        gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
     ) -> None:
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
+        self.network, self.prior = sizes, prior
+        heads = HeadOptions(prior, self.latent, selector)
         if "encoder=" in sizes.mixers or sizes.ngram_context:
             raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
-        table, self.output = _ends(vocabulary, sizes)
+        table, self.output = _make_ends(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
-            return Layer(sizes, mixer(chain, depth, sizes, prior, self.latent, gate, selector))
+            return Layer(sizes, make_mixer(chain, depth, sizes, heads))
 
         self.decoder = Stack(sizes, layer)
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        prior: str | Prior = "independent",
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+        **sizes: Any,
+    ) -> LanguageModel:
+        """Makes a model for the vocabulary of a corpus.
+
+        Args:
+            corpus: A corpus of one side.
+            prior: A prior, or its name.
+            latent: The chains whose heads are drawn; None for all.
+            label_smoothing: Of the likelihood while training.
+            **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
+        """
+        if corpus.source is not None:
+            raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
+        network = Network(**{"norm": "pre", **sizes})
+        law = make_prior(prior) if isinstance(prior, str) else prior
+        return cls(len(corpus.target), law, network, latent, label_smoothing=label_smoothing)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -84,7 +110,7 @@ class LanguageModel(Decoder):
         return self.predict(x)
 
 
-def _ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
+def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
     """The table of input embeddings and the output layer, tied if asked."""
     if sizes.cutoffs:
         bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)

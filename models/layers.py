@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
-from latentheads.blocks import Kept
+from latentheads.attention.latent import LatentAttention
+from latentheads.batch import SentenceTasks
 from latentheads.mask import Mask, Reach
-from latentheads.selecting import Choice
-from models.adapters import Task
-from models.mixers import Mixer
-from models.network import FeedForward, Network, Residual
+from latentheads.model import DecodingState
+from latentheads.models.mixers import Mixer
+from latentheads.models.network import FeedForward, Network, Residual
+from latentheads.selection.selector import Choice
 
-__all__ = ["DecodingState", "Layer", "Stack"]
+__all__ = ["Layer", "Stack"]
 
 NONE: Mapping[str, Choice] = MappingProxyType({})
-
-
-@dataclass
-class DecodingState:
-    """What a decoder keeps between two tokens: a cache of every block, and a position.
-
-    A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
-    drawn once, at the beginning.
-    """
-
-    caches: dict[str, Kept] = field(default_factory=dict)
-    position: int = 0
-    choices: dict[str, Choice] = field(default_factory=dict)
-    task: Task | None = None
-
-    def cache(self, block: LatentAttention | Mixer) -> Any:
-        """The cache of a block, empty at first."""
-        return self.caches.setdefault(block.block.name, block.cache())
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Keeps, repeats or reorders sentences of the batch, and the hypotheses of each.
-
-        Only self-attention keeps anything for each hypothesis, so nothing else is copied for them.
-
-        Args:
-            sentences: The sentences to keep; None for all as they are.
-            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
-                all as they are.
-        """
-        for cache in self.caches.values():
-            cache.select(sentences, hypotheses)
-        if sentences is not None:
-            self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
-            self.task = None if self.task is None else self.task.select(sentences)
 
 
 class Layer(nn.Module):
@@ -96,7 +56,7 @@ class Layer(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """Transforms the states and returns the logits drawn in both blocks.
 
@@ -116,7 +76,7 @@ class Layer(nn.Module):
         cache = state and state.cache(self.inner)
         entered = self.inner_step.enter(x)
         update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
-        x = self._adapted(self.inner_step.leave(x, update), 0, task, state)
+        x = self._adapt_to_task(self.inner_step.leave(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None and memory_mask is not None:
             cache = state and state.cache(self.cross)
@@ -127,10 +87,10 @@ class Layer(nn.Module):
             update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
             x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
-        return self._adapted(x, 1, task, state), (inner, cross)
+        return self._adapt_to_task(x, 1, task, state), (inner, cross)
 
-    def _adapted(
-        self, x: Tensor, place: int, task: Task | None, state: DecodingState | None
+    def _adapt_to_task(
+        self, x: Tensor, place: int, task: SentenceTasks | None, state: DecodingState | None
     ) -> Tensor:
         if self.adapters is None:
             return x
@@ -161,7 +121,7 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.attention import Cache, LatentAttention
-from latentheads.band import Band
-from latentheads.blocks import GatePrior
+from latentheads.attention.band import Band
+from latentheads.attention.cache import AttentionCache
+from latentheads.attention.latent import LatentAttention
+from latentheads.attention.ngram import NGram, NGramCache
 from latentheads.mask import Reach
+from latentheads.models.heads import HeadOptions, fill_places
+from latentheads.models.mixing import heads_below
+from latentheads.models.network import Network
 from latentheads.names import Block
-from latentheads.ngram import NGram, Recent
-from latentheads.selecting import Choice, Selector
-from models.base import attention, filled
-from models.mixing import heads_below
-from models.network import Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice
 
-__all__ = ["LocalAttention", "Mixer", "SelfAttention", "mixer"]
+__all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
 
 
 @runtime_checkable
@@ -48,7 +46,7 @@ class Mixer(Protocol):
             choice: The selected heads of a block that selects.
         """
 
-    def cache(self) -> Cache | Recent:
+    def cache(self) -> AttentionCache | NGramCache:
         """An empty cache for decoding token by token."""
 
 
@@ -69,7 +67,7 @@ class SelfAttention(LatentAttention):
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
         below: Tensor | None,
-        cache: Cache | None = None,
+        cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits below that stand in a band are 0 elsewhere."""
@@ -101,7 +99,7 @@ class LocalAttention(LatentAttention):
         x: Float[Tensor, "*batch query dim"],
         reach: Reach,
         below: Tensor | None,
-        cache: Cache | None = None,
+        cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends to the window."""
@@ -111,19 +109,13 @@ class LocalAttention(LatentAttention):
             below = self.band.of_keys(below, reach.start)
         return self(x, None, self.band.mask(reach), below, cache, choice)
 
-    def cache(self) -> Cache:
+    def cache(self) -> AttentionCache:
         """Keeps the keys and values of the last n - 1 positions."""
-        return Cache(last=self.band.before)
+        return AttentionCache(last=self.band.before)
 
 
-def mixer(
-    chain: str,
-    layer: int,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None = None,
-    selector: Selector | None = None,
+def make_mixer(
+    chain: str, layer: int, network: Network, heads: HeadOptions
 ) -> SelfAttention | LocalAttention | NGram:
     """Makes what mixes the positions in a layer of a stack, latent where its chain is.
 
@@ -131,10 +123,7 @@ def mixer(
         chain: encoder-self or decoder-self.
         layer: Layer of the stack.
         network: Sizes, and what is chosen for each layer.
-        prior: Makes the prior of the block.
-        latent: The chains whose heads are drawn.
-        gate: The law of the gates of the block.
-        selector: How the block selects its heads.
+        heads: What is random about them.
     """
     stack = chain.split("-")[0]
     chosen, causal = network.stack(stack), stack == "decoder"
@@ -142,7 +131,7 @@ def mixer(
     band = Band(mixing.window, causal)
     if mixing.kind == "ngram":
         block = Block(chain, layer, network.ngram_heads or network.heads)
-        return _ngram(block, mixing.head_width, band, network, prior, latent, gate, selector)
+        return _make_ngram(block, mixing.head_width, band, network, heads)
     under = heads_below(chosen, layer)
     window = 0 if under is None else chosen[under].window
     below = Band(window, causal) if window else None
@@ -150,26 +139,17 @@ def mixer(
     block = Block(chain, layer, network.heads, begins)
     if mixing.kind == "local":
         local = partial(LocalAttention, band=band, below=below)
-        return attention(block, network, prior, latent, gate, selector, local)
-    whole = partial(SelfAttention, below=below)
-    return attention(block, network, prior, latent, gate, selector, whole)
+        return heads.make_attention(block, network, local)
+    return heads.make_attention(block, network, partial(SelfAttention, below=below))
 
 
-def _ngram(
-    block: Block,
-    head_width: int,
-    band: Band,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None,
-    selector: Selector | None,
+def _make_ngram(
+    block: Block, head_width: int, band: Band, network: Network, heads: HeadOptions
 ) -> NGram:
     """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
-    if selector is not None and block.chain in selector.chains:
-        selector = selector.fitting(block.heads)
-    block, selector = filled(block, selector)
-    noise = network.ngram_noise if block.chain in latent else 0.0
+    selector = heads.selector_of(block)
+    selector = None if selector is None else selector.fitting(block.heads)
+    block = fill_places(block, selector)
     return NGram(
         block,
         network.width,
@@ -178,7 +158,6 @@ def _ngram(
         network.ngram_slices,
         network.ngram_context and not band.causal,
         network.activation_dropout,
-        prior.outputs(block, noise) if noise else None,
-        gate,
+        heads.outputs_of(block, network.ngram_noise),
         selector,
     )

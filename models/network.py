@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.adaptive import AdaptiveTable
 from latentheads.batch import PAD
-from latentheads.numeric import dropout
-from models.mixing import STACKS, Mixing, mixings
+from latentheads.layers.adaptive import AdaptiveTable
+from latentheads.layers.numeric import dropout
+from latentheads.models.mixing import STACKS, Mixing, mixings
 
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
 
@@ -156,10 +156,10 @@ class Embedding(nn.Module):
     ) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens that begin at a position."""
         x = self.table(tokens) * self.table.embedding_dim**0.5
-        x = x + self._at(start, tokens.shape[-1], x)
+        x = x + self._positions_at(start, tokens.shape[-1], x)
         return dropout(x, self.dropout, self.training)
 
-    def _at(self, start: int, length: int, like: Tensor) -> Tensor:
+    def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
         known = self._positions
         end = start + length
         fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)

@@ -1,4 +1,9 @@
-"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``."""
+"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``.
+
+"The paper" is Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45; without noise,
+``delta`` is the Transformer (https://arxiv.org/abs/1706.03762) and ``residual`` RealFormer
+(https://arxiv.org/abs/2012.11747).
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,19 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.families import (
-    Below,
+    Cascade,
     CholeskyFactor,
     Correlated,
     Family,
-    Fused,
     Gaussian,
     HeadScale,
+    Plain,
     Point,
-    Released,
-    Scores,
+    ReleasedCascade,
+    RunningSum,
 )
 from latentheads.names import Block
+from latentheads.options import WithOptions
 
 __all__ = [
     "PRIORS",
@@ -27,13 +33,13 @@ __all__ = [
     "Delta",
     "Independent",
     "Prior",
-    "ReleasedCascade",
+    "Released",
     "Residual",
     "make_prior",
 ]
 
 
-class Prior(ABC):
+class Prior(WithOptions, ABC):
     """Makes the prior family of each block of a model."""
 
     deterministic = False
@@ -44,7 +50,7 @@ class Prior(ABC):
 
     def outputs(self, block: Block, scale: float) -> Family:
         """Makes the family of the outputs of n-gram heads: noise around what they compute."""
-        return Gaussian(Scores(), HeadScale(block.heads, scale))
+        return Gaussian(Plain(), HeadScale(block.heads, scale))
 
 
 class Delta(Prior):
@@ -54,7 +60,7 @@ class Delta(Prior):
 
     def __call__(self, block: Block) -> Family:
         """Makes the point at the scores."""
-        return Point(Scores())
+        return Point(Plain())
 
 
 class Residual(Prior):
@@ -64,7 +70,7 @@ class Residual(Prior):
 
     def __call__(self, block: Block) -> Family:
         """Makes the point at the running sum."""
-        return Point(Below())
+        return Point(RunningSum())
 
 
 class Independent(Prior):
@@ -82,11 +88,11 @@ class Independent(Prior):
 
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at the scores."""
-        return Gaussian(Scores(), self.noise(block))
+        return Gaussian(Plain(), self.noise(block))
 
     def outputs(self, block: Block, scale: float) -> Family:
         """Makes the same for the outputs of n-gram heads, at a scale of their own."""
-        return Gaussian(Scores(), HeadScale(block.heads, scale, self.learned_scale))
+        return Gaussian(Plain(), HeadScale(block.heads, scale, self.learned_scale))
 
     def noise(self, block: Block) -> HeadScale:
         """The scale of a block's noise."""
@@ -104,7 +110,7 @@ class Autoregressive(Independent):
     def __call__(self, block: Block) -> Family:
         """Makes a full Gaussian over heads at the scores."""
         factor = CholeskyFactor(block.heads, self.scale, self.learned_scale)
-        return Correlated(Scores(), factor)
+        return Correlated(Plain(), factor)
 
 
 class Cascaded(Independent):
@@ -134,10 +140,10 @@ class Cascaded(Independent):
 
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at scores + below + MLP(below)."""
-        return Gaussian(Fused(block, self.hidden, self.link, self.zero), self.noise(block))
+        return Gaussian(Cascade(block, self.hidden, self.link, self.zero), self.noise(block))
 
 
-class ReleasedCascade(Independent):
+class Released(Independent):
     """Scores plus below plus fusion of their sum, plus noise: what the authors' code computes.
 
     Args:
@@ -147,7 +153,7 @@ class ReleasedCascade(Independent):
 
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at c + below + fusion(c + below)."""
-        return Gaussian(Released(block), self.noise(block))
+        return Gaussian(ReleasedCascade(block), self.noise(block))
 
 
 PRIORS: dict[str, type[Prior]] = {
@@ -156,7 +162,7 @@ PRIORS: dict[str, type[Prior]] = {
     "independent": Independent,
     "autoregressive": Autoregressive,
     "cascaded": Cascaded,
-    "released": ReleasedCascade,
+    "released": Released,
 }
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
-from latentheads.batch import Batch
-from latentheads.blocks import GatePrior
+from latentheads.attention.latent import LatentAttention
+from latentheads.batch import Batch, SentenceTasks
+from latentheads.corpora import Corpus
+from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
+from latentheads.model import Decoder, DecodingState
+from latentheads.models.adapters import Adapters
+from latentheads.models.heads import HeadOptions
+from latentheads.models.layers import Layer, Stack
+from latentheads.models.mixers import Mixer, make_mixer
+from latentheads.models.network import Embedding, Network
+from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS, Block
-from latentheads.output import TableOutput
-from latentheads.selecting import Choice, Selector
-from models.adapters import Adapters, Task, task_of
-from models.base import attention
-from models.decoder import Decoder
-from models.layers import DecodingState, Layer, Stack
-from models.mixers import Mixer, mixer
-from models.network import Embedding, Network
-from models.priors import Prior
+from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Translation"]
 
@@ -48,10 +49,9 @@ class Translation(Decoder):
     Args:
         source_vocabulary: Number of source types, special tokens included.
         target_vocabulary: Number of target types.
-        prior: Makes the prior of each block; see :func:`models.make_prior`.
+        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
-        gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
         adapters: Steps of its own for each task, behind those that all share; None: none.
@@ -64,14 +64,14 @@ class Translation(Decoder):
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
-        gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
         adapters: Adapters | None = None,
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
-        width, heads = sizes.width, sizes.heads
+        self.network, self.prior, self.adapters = sizes, prior, adapters
+        heads, width = HeadOptions(prior, self.latent, selector), sizes.width
         if sizes.cutoffs:
             raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
         joint = sizes.share == "all"
@@ -89,12 +89,10 @@ class Translation(Decoder):
         self.target_embedding = Embedding(target, sizes.dropout)
 
         def mixing(chain: str, layer: int) -> Mixer:
-            return mixer(chain, layer, sizes, prior, self.latent, gate, selector)
+            return make_mixer(chain, layer, sizes, heads)
 
         def reading(layer: int) -> LatentAttention:
-            return attention(
-                Block(CHAINS[2], layer, heads), sizes, prior, self.latent, gate, selector
-            )
+            return heads.make_attention(Block(CHAINS[2], layer, sizes.heads), sizes)
 
         def own(side: str) -> nn.ModuleList | None:
             return None if adapters is None else adapters.make(side, width)
@@ -107,12 +105,39 @@ class Translation(Decoder):
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
 
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        prior: str | Prior = "independent",
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+        **sizes: Any,
+    ) -> Translation:
+        """Makes a model for the vocabularies of a corpus.
+
+        Args:
+            corpus: A parallel corpus.
+            prior: A prior, or its name.
+            latent: The chains whose heads are drawn; None for all.
+            label_smoothing: Of the likelihood while training.
+            **sizes: Those of :class:`latentheads.models.Network`.
+        """
+        if corpus.source is None:
+            raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
+        network = Network(**sizes)
+        if network.share == "all" and corpus.source is not corpus.target:
+            raise ValueError("share='all' needs one joint vocabulary of source and target")
+        types = len(corpus.source), len(corpus.target)
+        law = make_prior(prior) if isinstance(prior, str) else prior
+        return cls(*types, law, network, latent, label_smoothing=label_smoothing)
+
     def encode(
         self,
         source: Int[Tensor, "batch source"],
         valid: Bool[Tensor, "batch source"],
         choices: Mapping[str, Choice],
-        task: Task | None = None,
+        task: SentenceTasks | None = None,
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         reach = Reach(valid, valid, dtype=self.density_dtype)
@@ -125,19 +150,12 @@ class Translation(Decoder):
         valid = batch.source_valid
         assert batch.source is not None
         choices = self.choose(batch) if choices is None else choices
-        source_task, target_task = self._tasks(batch)
-        memory = self.encode(batch.source, valid, choices, source_task)
+        memory = self.encode(batch.source, valid, choices, batch.tasks("encoder"))
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
         return self.decoder(
-            x, self.reach(queries), memory, cross, choices=choices, task=target_task
-        )
-
-    def _tasks(self, batch: Batch) -> tuple[Task | None, Task | None]:
-        """The task of every sentence, as encoder and decoder tell tasks apart."""
-        return task_of(batch.source_task, batch.one_task), task_of(
-            batch.target_task, batch.one_task
+            x, self.reach(queries), memory, cross, choices=choices, task=batch.tasks("decoder")
         )
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
@@ -150,11 +168,10 @@ class Translation(Decoder):
         assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
-        source_task, target_task = self._tasks(batch)
         return _TranslationState(
             choices=choices,
-            task=target_task,
-            memory=self.encode(batch.source, valid, choices, source_task),
+            task=batch.tasks("decoder"),
+            memory=self.encode(batch.source, valid, choices, batch.tasks("encoder")),
             memory_mask=self._cross_mask(valid, one),
         )
 

@@ -1,5 +1,8 @@
-"""The tests; the checker of annotations is imported before anything it checks."""
+"""The tests; what checks the library's annotations comes before anything that it checks."""
 
-from tests import typechecking
+import sys
 
-__all__ = ["typechecking"]
+from tests.typechecking import install
+
+if "pytest" in sys.modules:  # the attack on the programs takes them as they are
+    install()

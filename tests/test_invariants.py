@@ -13,16 +13,17 @@ from pyro.infer.enum import get_importance_trace
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from guides import Tied
 from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
-from latentheads.attention import LatentAttention, MultiHeadAttention
+from latentheads.attention.latent import LatentAttention
+from latentheads.attention.projections import MultiHeadAttention
 from latentheads.batch import EOS
-from latentheads.bound import traces
-from latentheads.families import Point, Scores
+from latentheads.families import Plain, Point
+from latentheads.guides import Tied
+from latentheads.inference.bound import traces
 from latentheads.mask import Mask, Reach, causal
-from models import PRIORS, Network, Translation, make_prior
-from models.layers import Layer
-from models.mixers import SelfAttention
+from latentheads.models import PRIORS, Network, Translation, make_prior
+from latentheads.models.layers import Layer
+from latentheads.models.mixers import SelfAttention
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -58,7 +59,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Plain()))
     ours = jiggle(Layer(sizes(norm=norm), own), 0.2)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -79,8 +80,8 @@ def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Scores()))
-    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Scores()))
+    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Plain()))
+    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Plain()))
     ours = jiggle(Layer(sizes(norm=norm), own, cross), 0.2)
     theirs = nn.TransformerDecoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -191,7 +192,7 @@ def test_5_padding_a_batch_changes_no_sentence(
 def test_5_a_later_target_token_changes_no_earlier_row(
     kind: str, form: str, batch: Batch, tape: NoiseTape
 ) -> None:
-    model = build(kind, prior="cascaded", gate=bernoulli_gate(1.0)).eval()
+    model = build(kind, prior="cascaded").eval()
     guide = attach(form, model)
     changed = batch.target.clone()
     changed[0, 2], changed[2, 1] = 11, EOS
@@ -242,7 +243,7 @@ def test_7_every_parameter_of_every_prior_is_trained(kind: str, prior: str, batc
 def test_8_incremental_decoding_is_the_full_sequence(
     kind: str, prior: str, chunks: tuple[int, ...], plug_in: bool, batch: Batch, tape: NoiseTape
 ) -> None:
-    model = build(kind, prior=prior, gate=bernoulli_gate(0.9 if plug_in else 1.0)).eval()
+    model = build(kind, prior=prior).eval()
     full = Batch(torch.full((3, 4), 5), batch.source)
     with PlugIn() if plug_in else torch.no_grad():
         expected = model.predict(model.states(full))

@@ -16,8 +16,8 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from guides.base import Reader
 from latentheads import Batch, Importance, importance, terms
+from latentheads.guide import ModelGuide
 from tests.tiny import FORMS, attach, bernoulli_gate, build, rows, small_batch
 
 COPIES = 2000
@@ -43,7 +43,7 @@ def conditioned_likelihood(model: Any, batch: Batch, values: dict[str, Tensor]) 
     return likelihood.detach()
 
 
-class Gates(Reader):
+class Gates(ModelGuide):
     """Proposes every gate from probabilities of its own."""
 
     def __init__(self, model: Any) -> None:

@@ -10,31 +10,31 @@ from importlib.metadata import version
 from typing import Any
 
 from jsonargparse import Namespace
-from report import finite
 
-from analysis.portraits import Portrait, pair_mean
-from analysis.tables import head_figures, summary
-from analysis.texts import Text
 from latentheads.corpora import Rows
+from latentheads.experiments.analysis.tables import head_figures, summary
+from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
+from latentheads.reading.head_report import HeadReport, pair_mean
+from latentheads.runs.report import finite
 
 __all__ = ["to_json"]
 
 
-def to_json(texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespace) -> str:
+def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace) -> str:
     """Everything about all runs, and how it was made; null for what is no number."""
     said = {
         "options": {name: options[name] for name in vars(options)},
         "versions": _versions(),
         "same_text": all(text.same(texts[0]) for text in texts),
-        "runs": [_record(*pair) for pair in zip(texts, portraits, strict=True)],
+        "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],
     }
     return json.dumps(finite(said), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _record(text: Text, portrait: Portrait) -> dict[str, Any]:
+def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
     """Everything about a run."""
-    settings, syntactic, found = text.run.settings, portrait.syntactic, portrait.relevance
+    settings, syntactic, found = text.run.settings, head_report.syntactic, head_report.relevance
     return {
         "path": str(text.run.path),
         "prior": settings.prior_name,
@@ -45,9 +45,9 @@ def _record(text: Text, portrait: Portrait) -> dict[str, Any]:
             "source": None if text.part.sources is None else _length(text.part.sources),
             "target": _length(text.part.targets),
         },
-        "summary": summary(text, portrait),
-        "blocks": [_block(portrait, block) for block in portrait.blocks],
-        "ngrams": [_ngram(portrait, block) for block in portrait.ngrams],
+        "summary": summary(text, head_report),
+        "blocks": [_block(head_report, block) for block in head_report.blocks],
+        "ngrams": [_ngram(head_report, block) for block in head_report.ngrams],
         "relevance": found
         and {"logit": found.logit, "inputs": found.inputs, "predictions": found.predictions},
         "syntactic": syntactic
@@ -62,7 +62,7 @@ def _record(text: Text, portrait: Portrait) -> dict[str, Any]:
             "accuracy": {block: each.tolist() for block, each in syntactic.accuracy.items()},
             "baseline": {block: each.tolist() for block, each in syntactic.baseline.items()},
         },
-        "roles": [asdict(role) for role in portrait.roles],
+        "roles": [asdict(role) for role in head_report.roles],
     }
 
 
@@ -70,29 +70,29 @@ def _length(rows: Rows) -> int:
     return int(rows.lengths.sum())
 
 
-def _block(portrait: Portrait, block: Block) -> dict[str, Any]:
+def _block(head_report: HeadReport, block: Block) -> dict[str, Any]:
     """Everything about a block; lists are by head."""
     name, site = block.name, block.site()
-    rare = portrait.rare[block.chain]
-    cosine = portrait.measures.cosine[name]
+    rare = head_report.rare[block.chain]
+    cosine = head_report.measures.cosine[name]
     return {
         "block": name,
         "chain": block.chain,
         "layer": block.layer,
         "heads": block.heads,
-        "divergence": portrait.divergence.summed[site].tolist(),
-        "divergence_per_query": portrait.divergence.normalised[site].tolist(),
-        "divergence_average": pair_mean(portrait.divergence.summed[site]),
+        "divergence": head_report.divergence.summed[site].tolist(),
+        "divergence_per_query": head_report.divergence.normalised[site].tolist(),
+        "divergence_average": pair_mean(head_report.divergence.summed[site]),
         "cosine": cosine.tolist(),
         "cosine_average": pair_mean(cosine),
-        **{key: values.tolist() for key, values in head_figures(portrait, block).items()},
+        **{key: values.tolist() for key, values in head_figures(head_report, block).items()},
         "rare_queries": rare.count[name].tolist(),
     }
 
 
-def _ngram(portrait: Portrait, block: Block) -> dict[str, Any]:
+def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
     """What there is of n-gram heads, which have no weights; lists are by head."""
-    cosine, found = portrait.measures.cosine[block.name], portrait.relevance
+    cosine, found = head_report.measures.cosine[block.name], head_report.relevance
     return {
         "block": block.name,
         "chain": block.chain,
@@ -100,7 +100,7 @@ def _ngram(portrait: Portrait, block: Block) -> dict[str, Any]:
         "heads": block.heads,
         "cosine": cosine.tolist(),
         "cosine_average": pair_mean(cosine),
-        "importance": portrait.importance[block.name].tolist(),
+        "importance": head_report.importance[block.name].tolist(),
         **({} if found is None else {"relevance": found.shares[block.name].tolist()}),
     }
 

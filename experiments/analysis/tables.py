@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jsonargparse import Namespace
-from tables import markdown
 from torch import Tensor
 
-from analysis.portraits import Portrait, others, pair_mean
-from analysis.texts import Text
-from latentheads.divergence import Divergence
+from latentheads.experiments.analysis.texts import Text
+from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
+from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, others, pair_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["caption", "gaps", "head_figures", "head_table", "notes", "summary", "table"]
 
 
-def summary(text: Text, portrait: Portrait) -> dict[str, Any]:
+def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
     """The row of a run in the table."""
-    found = map(pair_mean, portrait.measures.cosine.values())
+    found = map(pair_mean, head_report.measures.cosine.values())
     cosines = [value for value in found if value is not None]
     return {
         "run": text.name,
         "recipe": text.run.settings.recipe,
         "corpus": text.corpus.name,
         text.part.unit: len(text.part),
-        **_averages("jsd", portrait.divergence, portrait.chains),
-        **_averages("jsd_per_query", portrait.normalised, portrait.chains),
-        "entropy": _mean(portrait.measures.entropy),
-        "confidence": _mean(portrait.measures.confidence),
+        **_averages("jsd", head_report.divergence, head_report.chains),
+        **_averages("jsd_per_query", head_report.normalised, head_report.chains),
+        "entropy": _mean(head_report.measures.entropy),
+        "confidence": _mean(head_report.measures.confidence),
         "cosine": float(np.mean(cosines)) if cosines else None,
-        "heads": sum(len(portrait.speaking(block)) for block in portrait.blocks),
-        "silent": portrait.silent,
-        "positional": _heads(portrait, "positional"),
-        "syntactic": None if portrait.syntactic is None else _heads(portrait, "syntactic"),
-        "rare_word": _heads(portrait, "rare-word") if _asked(portrait) else None,
+        "heads": sum(len(head_report.speaking(block)) for block in head_report.blocks),
+        "silent": head_report.silent,
+        "positional": _heads(head_report, "positional"),
+        "syntactic": None if head_report.syntactic is None else _heads(head_report, "syntactic"),
+        "rare_word": _heads(head_report, "rare-word") if _asked(head_report) else None,
     }
 
 
@@ -56,49 +58,51 @@ def _mean(blocks: dict[str, Tensor]) -> float | None:
     return None if math.isnan(mean) else mean
 
 
-def _heads(portrait: Portrait, kind: str) -> int:
+def _heads(head_report: HeadReport, kind: str) -> int:
     """So many heads play a role of a kind."""
-    found = role_map(role for role in portrait.roles if role.role == kind)
+    found = role_map(role for role in head_report.roles if role.role == kind)
     return sum(len(heads) for heads in found.values())
 
 
-def head_figures(portrait: Portrait, block: Block) -> dict[str, Tensor]:
+def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
     """The quantities of which there is one a head."""
-    name, rare = block.name, portrait.rare[block.chain]
+    name, rare = block.name, head_report.rare[block.chain]
     found = {
-        "entropy": portrait.measures.entropy[name],
-        "confidence": portrait.measures.confidence[name],
-        "importance": portrait.importance[name],
+        "entropy": head_report.measures.entropy[name],
+        "confidence": head_report.measures.confidence[name],
+        "importance": head_report.importance[name],
     }
-    if portrait.relevance is not None:
-        found["relevance"] = portrait.relevance.shares[name]
-        found["relevance_logits"] = portrait.relevance.raw[name]
+    if head_report.relevance is not None:
+        found["relevance"] = head_report.relevance.shares[name]
+        found["relevance_logits"] = head_report.relevance.raw[name]
     return found | {
-        "offset": portrait.positional.offset[name],
-        "offset_share": portrait.positional.share[name],
+        "offset": head_report.positional.offset[name],
+        "offset_share": head_report.positional.share[name],
         "rarest": rare.rarest[name],
         "two_rarest": rare.two[name],
         "rare_chance": rare.chance[name],
     }
 
 
-def head_table(texts: Sequence[Text], portraits: Sequence[Portrait]) -> pd.DataFrame:
+def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.DataFrame:
     """One row a head."""
+    import pandas as pd  # takes long to load
+
     return pd.DataFrame(
         row
-        for text, portrait in zip(texts, portraits, strict=True)
-        for block in portrait.blocks
-        for row in _head_rows(text, portrait, block)
+        for text, head_report in zip(texts, head_reports, strict=True)
+        for block in head_report.blocks
+        for row in _head_rows(text, head_report, block)
     )
 
 
-def _head_rows(text: Text, portrait: Portrait, block: Block) -> Iterator[dict[str, Any]]:
-    played = role_map(portrait.roles).get(block.name, {})
+def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[dict[str, Any]]:
+    played = role_map(head_report.roles).get(block.name, {})
     figures = {
-        "divergence": others(portrait.divergence.summed[block.site()]),
-        "divergence_per_query": others(portrait.divergence.normalised[block.site()]),
-        "cosine": others(portrait.measures.cosine[block.name]),
-        **head_figures(portrait, block),
+        "divergence": others(head_report.divergence.summed[block.site()]),
+        "divergence_per_query": others(head_report.divergence.normalised[block.site()]),
+        "cosine": others(head_report.measures.cosine[block.name]),
+        **head_figures(head_report, block),
     }
     for head in range(block.heads):
         yield {
@@ -109,7 +113,7 @@ def _head_rows(text: Text, portrait: Portrait, block: Block) -> Iterator[dict[st
             "layer": block.layer,
             "head": head,
             **{name: values[head].item() for name, values in figures.items()},
-            **_best_relation(portrait.syntactic, block.name, head),
+            **_best_relation(head_report.syntactic, block.name, head),
             "roles": "; ".join(f"{role.role} {role.detail}" for role in played.get(head, [])),
         }
 
@@ -161,13 +165,15 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:.{2 if name.startswith('jsd') and 'query' not in name else 3}f}"
 
 
-def notes(texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespace) -> list[str]:
+def notes(
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace
+) -> list[str]:
     """What a reader of the table has to know."""
     found = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
         "queries and averaged over sentences; a query: averaged over queries. Entropy (nats), "
         "confidence and cosine of outputs: averages over heads or head pairs. Roles: heads that "
-        f"play one, of {' / '.join(str(n) for n in _sizes(portraits))}."
+        f"play one, of {' / '.join(str(n) for n in _sizes(head_reports))}."
     ]
     if not all(text.same(texts[0]) for text in texts):
         corpora = ", ".join(f"{text.name}: {text.corpus.name}" for text in texts)
@@ -177,55 +183,58 @@ def notes(texts: Sequence[Text], portraits: Sequence[Portrait], options: Namespa
         )
     parsed = dict.fromkeys(
         f"Syntactic roles: {len(text.parses.part):,} sentences parsed by {text.parses.origin}."
-        for text, portrait in zip(texts, portraits, strict=True)
-        if text.parses is not None and portrait.syntactic is not None
+        for text, head_report in zip(texts, head_reports, strict=True)
+        if text.parses is not None and head_report.syntactic is not None
     )
     silent = [
         f"Heads of {each.name} that are silent, and left out: {each.silent}."
-        for each in portraits
+        for each in head_reports
         if each.silent
     ]
-    return [*found, *silent, *parsed, *(f"{note}." for note in gaps(portraits))]
+    return [*found, *silent, *parsed, *(f"{note}." for note in gaps(head_reports))]
 
 
-def _sizes(portraits: Sequence[Portrait]) -> list[int]:
+def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
     """So many heads of each run speak; once if it is the same number."""
-    sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in portraits]
+    sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in head_reports]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 
 
 def caption(texts: Sequence[Text], options: Namespace) -> str:
     """Says what was read."""
-    heads = "Heads drawn from the guide (relevance: plug-in)" if options.draws else "Plug-in heads"
+    heads = "Plug-in heads"
+    if options.draws:
+        times = f", {options.draws} draws of each" if options.draws > 1 else ""
+        heads = f"Heads drawn from the guide{times} (relevance: plug-in)"
     corpora = " / ".join(dict.fromkeys(text.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
     return f"{heads}, first {number} of {options.part}, {corpora}"
 
 
-def gaps(portraits: Sequence[Portrait]) -> list[str]:
+def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
     """Says which roles were not looked for, and why."""
     found = []
-    deaf = [each for each in portraits if each.syntactic is None]
+    deaf = [each for each in head_reports if each.syntactic is None]
     for why, attend in (("no parses", True), ("no head attends within the source", False)):
         names = [each.name for each in deaf if _within(each) == attend]
         if names:
-            found.append(f"Syntactic roles were not looked for{_of(names, portraits)}: {why}")
-    common = [each.name for each in portraits if not _asked(each)]
+            found.append(f"Syntactic roles were not looked for{_of(names, head_reports)}: {why}")
+    common = [each.name for each in head_reports if not _asked(each)]
     if common:
         why = "every word is too frequent"
-        found.append(f"Rare-word roles were not looked for{_of(common, portraits)}: {why}")
+        found.append(f"Rare-word roles were not looked for{_of(common, head_reports)}: {why}")
     return found
 
 
-def _within(portrait: Portrait) -> bool:
+def _within(head_report: HeadReport) -> bool:
     """Whether heads attend within what is parsed: the source, or a language model's own text."""
-    return portrait.chains == ["decoder-self"] or "encoder-self" in portrait.chains
+    return head_report.chains == ["decoder-self"] or "encoder-self" in head_report.chains
 
 
-def _asked(portrait: Portrait) -> bool:
+def _asked(head_report: HeadReport) -> bool:
     """Whether there was a rare word to point to."""
-    return any(bool(n.any()) for found in portrait.rare.values() for n in found.count.values())
+    return any(bool(n.any()) for found in head_report.rare.values() for n in found.count.values())
 
 
-def _of(names: Sequence[str], portraits: Sequence[Portrait]) -> str:
-    return "" if len(names) == len(portraits) else f" in {', '.join(names)}"
+def _of(names: Sequence[str], head_reports: Sequence[HeadReport]) -> str:
+    return "" if len(names) == len(head_reports) else f" in {', '.join(names)}"

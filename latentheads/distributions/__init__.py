@@ -1,15 +1,16 @@
 """The distributions of a model's sample sites: heads and tokens."""
 
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import HeadContext, HeadLogits
+from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
 from latentheads.distributions.tokens import SmoothedTokens, Tokens
 
 __all__ = [
+    "BlockStates",
     "CholeskyHeads",
     "DeltaHeads",
     "HeadContext",
-    "HeadLogits",
+    "HeadVariable",
     "InverseHeads",
     "MaskedHeads",
     "NormalHeads",

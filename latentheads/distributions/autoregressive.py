@@ -1,4 +1,8 @@
-"""Heads that depend on each other: every head given the heads before it."""
+"""Heads that depend on each other: every head given the heads before it.
+
+Kingma et al. 2016 (inverse), https://arxiv.org/abs/1606.04934; Papamakarios, Pavlakou and Murray
+2017 (masked), https://arxiv.org/abs/1705.07057.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadLogits, over_heads, per_pair
+from latentheads.distributions.heads import HeadContext, HeadVariable, over_heads, per_pair
 from latentheads.distributions.normal import HALF_LOG_TWO_PI, NormalHeads, log, total
 
 __all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
@@ -26,7 +30,7 @@ def _mix(
         return over_heads(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
 
 
-class CholeskyHeads(HeadLogits):
+class CholeskyHeads(HeadVariable):
     r"""The linear case, drawn in one shot: ``z = location + L noise`` with L lower triangular.
 
     Equal in law to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the covariance
@@ -61,7 +65,7 @@ class CholeskyHeads(HeadLogits):
         flat = torch.linalg.solve_triangular(self.factor, residual.flatten(-2), upper=False)
         return flat.unflatten(-1, residual.shape[-2:])
 
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.factor)
 
     @property
@@ -75,7 +79,7 @@ class CholeskyHeads(HeadLogits):
         return self.factor.square().sum(-1)[:, None, None].expand(self.location.shape)
 
 
-class _ConditionedHeads(HeadLogits):
+class _ConditionedHeads(HeadVariable):
     """The non-linear cases: a shift and a scale that read the heads before.
 
     Args:
@@ -93,7 +97,7 @@ class _ConditionedHeads(HeadLogits):
         self.conditioner = conditioner
         super().__init__(location, context)
 
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.conditioner)
 
     def _summed(self, white: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:

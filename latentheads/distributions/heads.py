@@ -14,16 +14,40 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.batch import Batch
 from latentheads.mask import Mask
+from latentheads.names import Block
 
 __all__ = [
+    "BlockStates",
     "HeadContext",
-    "HeadLogits",
+    "HeadVariable",
     "over_heads",
     "per_pair",
     "spreads",
     "standard_normal",
 ]
+
+
+@dataclass(slots=True)
+class BlockStates:
+    """The states that a block reads; let go as soon as its heads are drawn.
+
+    A distribution keeps its context, and Pyro's trace keeps every distribution: without this the
+    states of all blocks would be there until the end of a pass.
+
+    Attributes:
+        query: Of the positions that ask.
+        key: Of the positions that are read; None while decoding token by token, where only keys and
+            values of earlier positions are kept.
+    """
+
+    query: Float[Tensor, "*batch query dim"] | None = None
+    key: Float[Tensor, "*memory key dim"] | None = None
+
+    def forget(self) -> None:
+        """Lets the states go."""
+        self.query = self.key = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +63,36 @@ class HeadContext:
         below: The logits drawn one block further down the chain; None in the first. A law
             that does not read them may meet another number of heads here, where some were removed.
         mask: Which pairs may be read and which carry a latent.
+        block: The block's address: its chain and layer, and ``block.site()``.
+        batch: The sentences, their target included: a posterior is told, a prior never.
+        states: What :attr:`query` and :attr:`key` are taken from.
     """
 
     scores: Float[Tensor, "*batch head query key"]
     below: Float[Tensor, "*below lower query key"] | None
     mask: Mask
+    block: Block | None = None
+    batch: Batch | None = None
+    states: BlockStates | None = None
+
+    @property
+    def query(self) -> Float[Tensor, "*batch query dim"]:
+        """The states of the positions that ask, as the block reads them along this sample."""
+        return self._state_of("query", None if self.states is None else self.states.query)
+
+    @property
+    def key(self) -> Float[Tensor, "*memory key dim"]:
+        """The states of the positions that are read: the memory's, or in self-attention its own."""
+        return self._state_of("key", None if self.states is None else self.states.key)
+
+    def _state_of(self, name: str, state: Tensor | None) -> Tensor:
+        if state is None:
+            where = "" if self.block is None else f" of {self.block.name}"
+            raise ValueError(
+                f"the {name} states{where} are not here: they are there while its heads are drawn, "
+                "not afterwards, not in a pass without noise, and those of keys not while decoding"
+            )
+        return state
 
 
 def spreads(shape: torch.Size, over: torch.Size) -> bool:
@@ -82,7 +131,7 @@ def over_heads(
     return mapped.view(*x.shape[:-2], *mapped.shape[-2:])
 
 
-class HeadLogits(TorchDistribution):
+class HeadVariable(TorchDistribution):
     """Logits of all heads of a block, one random variable a sentence; abstract.
 
     The event is ``head query key``; of n-gram heads, whose outputs are drawn, ``head query dim``:
@@ -90,8 +139,8 @@ class HeadLogits(TorchDistribution):
     the mask says which pairs count in a density and which are read by the softmax, and it touches
     neither location nor sample.
 
-    A pair that carries no latent counts in no density, but somebody may read it: the block above, a
-    gate. So a posterior that is restricted leaves it to the prior.
+    A pair that carries no latent counts in no density, but somebody may read it: the block above,
+    or a latent of a user's own. So a posterior that is restricted leaves it to the prior.
 
     A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is
@@ -114,8 +163,8 @@ class HeadLogits(TorchDistribution):
         self.context = context
         self._drawn: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, bool, Tensor] | None = None
-        self._expanded: dict[torch.Size, HeadLogits] = {}
-        self._elsewhere: HeadLogits | None = None
+        self._expanded: dict[torch.Size, HeadVariable] = {}
+        self._elsewhere: HeadVariable | None = None
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
 
     @abstractmethod
@@ -135,7 +184,7 @@ class HeadLogits(TorchDistribution):
         self._drawn = (value, noise)
         return value
 
-    def restrict(self, prior: HeadLogits) -> None:
+    def restrict(self, prior: HeadVariable) -> None:
         """Draws the pairs that carry no latent from the prior, from now on.
 
         Whatever reads them, their log-ratio is 0 then: the sum over all others is a bound.
@@ -163,7 +212,7 @@ class HeadLogits(TorchDistribution):
         self._scored = (value, graph, result)
         return result
 
-    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadLogits:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadVariable:
         """Puts batch dimensions in front, for example a plate of particles."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
@@ -177,12 +226,12 @@ class HeadLogits(TorchDistribution):
         return self._expanded[batch_shape]
 
     @abstractmethod
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         """The same distribution around a location with more batch dimensions."""
 
 
-@register_kl(HeadLogits, HeadLogits)
-def _kl_of_itself(q: HeadLogits, p: HeadLogits) -> Tensor:
+@register_kl(HeadVariable, HeadVariable)
+def _kl_of_itself(q: HeadVariable, p: HeadVariable) -> Tensor:
     """0 for a posterior that is its prior; no closed form between other forms."""
     if q is p:
         return q.location.new_zeros(q.batch_shape)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadLogits, per_pair, spreads
+from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair, spreads
 from latentheads.mask import Mask
 
 __all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
@@ -53,7 +53,7 @@ def log(scale: Scale) -> Scale:
     return scale.log() if isinstance(scale, Tensor) else math.log(scale)
 
 
-class NormalHeads(HeadLogits):
+class NormalHeads(HeadVariable):
     """``z ~ N(location, scale^2)``, every head and pair on its own.
 
     Args:
@@ -87,7 +87,7 @@ class NormalHeads(HeadLogits):
         constant = HALF_LOG_TWO_PI + log(self.scale)
         return -0.5 * per_pair(residual.square(), mask) - total(constant, self.location.shape, mask)
 
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.scale)
 
     @property
@@ -105,7 +105,7 @@ class NormalHeads(HeadLogits):
         )
 
 
-class DeltaHeads(HeadLogits):
+class DeltaHeads(HeadVariable):
     """Heads without noise: all mass at the location. Its only posterior is itself."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
@@ -121,7 +121,7 @@ class DeltaHeads(HeadLogits):
         misses = per_pair((value != self.location).to(self.location.dtype), self.context.mask)
         return torch.where(misses == 0, 0.0, -torch.inf).to(self.location.dtype)
 
-    def _relocated(self, location: Tensor) -> HeadLogits:
+    def _relocated(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context)
 
     @property

@@ -1,4 +1,7 @@
-"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train."""
+"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train.
+
+Label smoothing is that of Szegedy et al. 2016, https://arxiv.org/abs/1512.00567.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from latentheads.numeric import full_precision
-from latentheads.output import GivenLogits, Output
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.output import GivenLogits, Output
 
 __all__ = ["SmoothedTokens", "Tokens"]
 

@@ -1,6 +1,7 @@
 """Reading heads: what they attend to, how much they matter, which role they play."""
 
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
+from latentheads.reading.draws import DrawnWeights, drawn_weights
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.labelled import labelled
 from latentheads.reading.measures import (
@@ -23,6 +24,7 @@ __all__ = [
     "RELATIONS",
     "Case",
     "Detector",
+    "DrawnWeights",
     "Heads",
     "Measures",
     "Parsed",
@@ -39,6 +41,7 @@ __all__ = [
     "Syntactic",
     "View",
     "detect",
+    "drawn_weights",
     "encode_parsed",
     "frequency_ranks",
     "gradient_importance",

@@ -1,5 +1,7 @@
 r"""Importance of a head by the gradient of the loss, after Michel, Levy and Neubig (2019).
 
+https://arxiv.org/abs/1905.10650
+
 With a mask :math:`\xi_h = 1` on the output of head h,
 
 .. math:: I_h = \mathbb E_x \left|\frac{\partial \mathcal L(x)}{\partial \xi_h}\right|
@@ -15,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.bound import traces
-from latentheads.evaluation import fixed_noise, plug_in_log_likelihood
-from latentheads.handlers import Held, evaluation_mode, unseen
+from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.model import HeadModel
 from latentheads.names import TARGET
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording
@@ -44,9 +47,9 @@ def mask_gradient(
 
 
 def gradient_importance(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
     unit: str = "sentence",
     normalise: bool = True,
@@ -65,7 +68,7 @@ def gradient_importance(
     """
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
-    found, held = Means(), Held()
+    found, held = Means(), SharedDraws()
     for place, batch in enumerate(parts):
         here = batch.to(next(model.parameters()).device)
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
@@ -84,15 +87,15 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: Any, guide: Any, batch: Batch, seed: int, held: Held
-) -> list[tuple[Heads, Float[Tensor, "batch query head"]]]:
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedDraws
+) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     with ExitStack() as around:
         around.enter_context(evaluation_mode(*modules))
         around.enter_context(fixed_noise(seed, batch.target.device))
-        around.enter_context(unseen())
+        around.enter_context(hidden_from_tracers())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
         loss = -_log_likelihood(model, guide, batch, held).sum()
@@ -105,7 +108,9 @@ def _gradients(
     ]
 
 
-def _log_likelihood(model: Any, guide: Any, batch: Batch, held: Held) -> Tensor:
+def _log_likelihood(
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws
+) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:
         return plug_in_log_likelihood(model, batch)

@@ -8,7 +8,7 @@ For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
 
 over all T queries of all sentences that are no padding and in which the head, or both heads, speak;
 of a head that never speaks they are NaN. N-gram heads, which have no weights, have a cosine alone.
-Confidence is that of Voita et al. (2019),
+Confidence is that of Voita et al. (2019, https://arxiv.org/abs/1905.09418),
 who exclude the end of the sentence as "not a real token". Whether as what asks or as what is asked
 they do not say: here, by default, as both. Nothing is normalised again after the exclusion.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
 from latentheads.reading.sides import sides
@@ -77,9 +78,9 @@ class Measures:
 
 
 def measure(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
     exclude: str = "both",
 ) -> Measures:

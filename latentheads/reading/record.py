@@ -17,12 +17,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from latentheads.attention import LatentAttention
+from latentheads.attention.block import HeadBlock
+from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.blocks import HeadBlock
-from latentheads.bound import traces
-from latentheads.evaluation import evaluating, fixed_noise
-from latentheads.handlers import Held, PlugIn, unseen
+from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Heads", "Recording", "readings"]
@@ -113,7 +115,7 @@ class Recording:
     A recording has what the pass draws: in a guide, draws from the posterior. Outside one,
     ``model(batch)`` and ``model.states(batch)`` draw heads, gates and selections from the *prior*,
     which knows nothing of the target. ``with PlugIn(): model.states(batch)`` sets heads to their
-    prior's location, as the plug-in network does, and ``Selected(guide)`` around it takes the
+    prior's location, as the plug-in network does, and ``WithSelection(guide)`` around it takes the
     likeliest selection of the posterior. :func:`readings` runs a model either way.
 
     It works in training and evaluation and under any guide, and in decoding, where a block runs
@@ -227,7 +229,7 @@ def _own(block: str) -> str:
 
 
 def readings(
-    model: Any, parts: Iterable[Batch], guide: Any = None, seed: int = 0
+    model: HeadModel, parts: Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch, and tells its heads.
 
@@ -245,16 +247,16 @@ def readings(
     """
     device = next(model.parameters()).device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-    held = Held()
+    held = SharedDraws()
     for place, batch in enumerate(parts):
         here = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + place, device), unseen(), heads:
+        with evaluating(*modules), fixed_noise(seed + place, device), hidden_from_tracers(), heads:
             _run(model, guide, here, held)
         yield here, heads
 
 
-def _run(model: Any, guide: Any, batch: Batch, held: Held) -> None:
+def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws) -> None:
     if guide is not None:
         with held:
             traces(model, guide, batch)

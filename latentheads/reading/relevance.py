@@ -1,6 +1,7 @@
 r"""Relevance of a head for what a network predicts: layer-wise relevance propagation.
 
-The rule is that of Ding et al. (2017), which Voita et al. (2019) use. A neuron
+The rule is that of Ding et al. (2017, https://aclanthology.org/P17-1106), which Voita et al. (2019,
+https://arxiv.org/abs/1905.09418) use. A neuron
 :math:`v = \sum_u W_{vu} u` hands its relevance down by weight ratios,
 
 .. math:: R_u = \sum_v \frac{W_{vu} u}{\sum_{u'} W_{vu'} u'} R_v,
@@ -58,7 +59,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.handlers import PlugIn, evaluation_mode, unseen
+from latentheads.effects import PlugIn, evaluation_mode, hidden_from_tracers
+from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
 from latentheads.reading.means import Means
@@ -109,7 +111,7 @@ class Relevance:
 
 
 def relevance(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
     shares: str = "absolute",
     biases: str = "absolute",
@@ -160,7 +162,7 @@ def _divided(rows: Float[Tensor, "prediction head"], shares: str) -> Tensor:
 
 
 def propagate(
-    model: Any, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
+    model: HeadModel, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
 ) -> Propagated:
     """Propagates relevance from the top-1 logit of every target token to all heads and inputs.
 
@@ -201,7 +203,7 @@ def propagate(
 
 
 def _run(
-    model: Any, batch: Batch, biases: str, stabiliser: float
+    model: HeadModel, batch: Batch, biases: str, stabiliser: float
 ) -> tuple[Tensor, Recording, list[Tensor]]:
     """The top-1 logit of every target token, the heads and the inputs, all in one graph."""
     heads = Recording(model, keep_gradients=True)
@@ -212,7 +214,7 @@ def _run(
         inputs = around.enter_context(_inputs(model))
         around.enter_context(heads)
         ratios = _Ratios(biases, stabiliser)
-        with unseen(), PlugIn(), _Constants(), ratios:
+        with hidden_from_tracers(), PlugIn(), _Constants(), ratios:
             states = model.states(batch)
         with torch.no_grad():
             top = model.predict(states).argmax(-1, keepdim=True)

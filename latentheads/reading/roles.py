@@ -1,5 +1,7 @@
 """Roles of heads after Voita et al. (2019): positional, syntactic, rare-word.
 
+https://arxiv.org/abs/1905.09418
+
 A head is said to *point* from a query to the key of its largest weight. BOS, EOS and padding
 neither point nor are pointed at, a query that can read a single key is not asked, and a head is
 asked only in sentences in which it speaks. Detectors are shown the heads of a chain batch by batch,
@@ -12,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
 from latentheads.names import CHAINS
 from latentheads.reading.record import Heads, readings
 from latentheads.reading.sides import Sides, sides
@@ -139,11 +142,11 @@ class Detector(ABC):
 
 
 def detect(
-    model: Any,
+    model: HeadModel,
     parts: Iterable[Batch],
     detectors: Sequence[Detector],
     chain: str | None = None,
-    guide: Any = None,
+    guide: ModelGuide | None = None,
     seed: int = 0,
 ) -> None:
     """Shows the heads of a chain to detectors, which then know their results.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, inside, unpainted
 
 
-@pytest.fixture
-def as_the_programs_do() -> None:
-    """Float32, as a user has it."""
-    torch.set_default_dtype(torch.float32)
+@pytest.fixture(scope="package", autouse=True)
+def figures_without_paint() -> Iterator[None]:
+    """Painting takes longer than a tiny run; a test of a picture itself asks for ``painted``."""
+    with unpainted():
+        yield
 
 
 @pytest.fixture(scope="session")

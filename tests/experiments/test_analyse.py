@@ -1,4 +1,4 @@
-"""What the heads of finished runs do: real processes, the library's numbers, one-line errors."""
+"""What the heads of finished runs do: the library's numbers, one-line errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import torch
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words, batches
-from latentheads.divergence import divergence
 from latentheads.reading import (
     Parsed,
     Positions,
@@ -28,9 +27,10 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from tests.experiments.programs import SHORT, TINY, inside, program
-from tests.experiments.test_data import LANGUAGES, write_corpus
-from tests.experiments.test_loading import train
+from latentheads.reading.divergence import divergence
+from tests.experiments.programs import SHORT, TINY, inside, painted
+from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -59,13 +59,13 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(*words: Any) -> Any:
-    from analyse import make_parser
+    from latentheads.experiments.analyse import make_parser
 
     return make_parser().parse_args([str(word) for word in words])
 
 
 def text_of(*words: Any) -> Any:
-    from analysis.texts import texts
+    from latentheads.experiments.analysis.texts import texts
 
     return texts(said(*words))[0]
 
@@ -79,7 +79,8 @@ def close(found: Any, expected: torch.Tensor) -> bool:
 def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("analysis") / "new"
     words = ["--sentences", str(SENTENCES), "--top", str(TOP), "--out", str(out)]
-    done = program("analyse.py", *runs, *words)
+    with painted():
+        done = inside("analyse.py", *runs, *words)
     assert done.returncode == 0, done.stderr
     assert (out / "table.md").read_text() in done.stdout
     assert done.stdout.endswith(f"written to {out}\n")
@@ -180,22 +181,22 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from analysis.portraits import portray
-    from analysis.texts import texts
+    from latentheads.experiments.analysis.head_reports import portray
+    from latentheads.experiments.analysis.texts import texts
 
-    options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
+    options = said(*runs, "--sentences=4", "--draws=2", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
     assert plain.relevance is None
     assert "relevance" not in plain.maps
-    for portrait, path in ((plain, runs[0]), (drawn, runs[1])):
+    for head_report, path in ((plain, runs[0]), (drawn, runs[1])):
         text = text_of(path, "--sentences=4")
         parts = list(batches(text.part, 4096))
-        expected = measure(text.run.model, parts, text.run.guide, 3)
+        expected = measure(text.run.model, parts * 2, text.run.guide, 3)
         still = measure(text.run.model, parts)
         block = "decoder.1.cross"
-        assert close(portrait.measures.entropy[block], expected.entropy[block])
-        moved = not close(portrait.measures.entropy[block], still.entropy[block])
-        assert moved == (portrait is drawn)
+        assert close(head_report.measures.entropy[block], expected.entropy[block])
+        moved = not close(head_report.measures.entropy[block], still.entropy[block])
+        assert moved == (head_report is drawn)
 
 
 def conllu(path: Path, *sentences: str) -> Path:
@@ -214,7 +215,7 @@ def conllu(path: Path, *sentences: str) -> Path:
 def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     runs: list[str], other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
@@ -236,7 +237,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
-    from analysis.texts import parsed_part
+    from latentheads.experiments.analysis.texts import parsed_part
 
     sentences = [Parsed(("the",) * number, (), (False,) * number) for number in (4, 5)]
     for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
@@ -252,19 +253,19 @@ def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from analysis.portraits import portray
+    from latentheads.experiments.analysis.head_reports import portray
 
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     (tmp_path / "results.json").write_text("{}")
     words = [tmp_path, "--relevance=2"]
     text = text_of(*words)
-    portrait = portray(text, said(*words))
-    assert portrait.chains == ["decoder-self"]
-    assert portrait.syntactic is not None
-    assert set(portrait.syntactic.accuracy) == {"decoder.0.self"}
-    assert portrait.relevance is not None
+    head_report = portray(text, said(*words))
+    assert head_report.chains == ["decoder-self"]
+    assert head_report.syntactic is not None
+    assert set(head_report.syntactic.accuracy) == {"decoder.0.self"}
+    assert head_report.relevance is not None
     tokens = text.part.targets.lengths
-    assert portrait.relevance.predictions == tokens[0] + tokens[1]
+    assert head_report.relevance.predictions == tokens[0] + tokens[1]
 
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
@@ -277,7 +278,7 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    from analysis.texts import parsed_part
+    from latentheads.experiments.analysis.texts import parsed_part
 
     sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True, max_line=0)
@@ -293,7 +294,7 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from analysis.texts import unlike_names
+    from latentheads.experiments.analysis.texts import unlike_names
 
     assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
     assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
@@ -346,7 +347,7 @@ def test_a_mistake_costs_one_line_and_status_two(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as stop:
@@ -359,13 +360,10 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert out == ""
 
 
-def test_help_and_a_mistake_as_a_user_sees_them(capsys: pytest.CaptureFixture[str]) -> None:
-    import analyse
+def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    from latentheads.experiments import analyse
 
     with pytest.raises(SystemExit) as stop:
         analyse.main(["--help"])
     assert stop.value.code == 0
     assert "one table and one JSON" in " ".join(capsys.readouterr().out.split())
-    bad = program("analyse.py", "gone")
-    assert (bad.returncode, bad.stdout) == (2, "")
-    assert len(bad.stderr.splitlines()) == 1

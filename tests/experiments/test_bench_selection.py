@@ -15,7 +15,7 @@ SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 4 --vocabulary 9 --tokens
 
 
 def test_only_the_chosen_are_multiplied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = import_module("bench_selection")
+    bench = import_module("latentheads.experiments.bench_selection")
     file = tmp_path / "selection.json"
     with pyro.validation_enabled(False):
         words = [*SMALL.split(), "--length", "16", "--length", "8", "--threads", "1"]
@@ -35,7 +35,7 @@ def test_only_the_chosen_are_multiplied(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("words", [["--length", "4096"], ["--heads", "3"], ["--figure", "a.png"]])
 def test_a_wrong_argument_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        import_module("bench_selection").main(words)
+        import_module("latentheads.experiments.bench_selection").main(words)
     out, err = capsys.readouterr()
     assert (left.value.code, out) == (2, "")
     assert err.startswith("bench_selection.py: ")

@@ -14,15 +14,15 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from latentheads import checkpoints
+from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
 
 GUIDE = """
 from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
-from guides import Guide
-from latentheads.families import Gaussian, HeadScale, Scores
+from latentheads.guides import Guide
+from latentheads.families import Gaussian, HeadScale, Plain
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
@@ -30,7 +30,7 @@ class Sharper(Guide):
         super().__init__(model)
 
     def family(self, block):
-        return Gaussian(Scores(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
 
 class Other(Sharper):
     pass
@@ -101,8 +101,8 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"config": {"guide": "planted:Sharper"}}, "config belongs on the command line"),
     ({"trust": "planted:Sharper"}, "trust belongs on the command line: --trust module:Class"),
     ({"preset": "grammar"}, "preset belongs on the command line"),
-    ({"width": {"class_path": "planted.Sharper"}}, "--width: expected int"),
-    ({"data": {"class_path": "planted.Sharper"}}, "--data: expected str"),
+    ({"width": {"class_path": "planted.Sharper"}}, "width: expected int"),
+    ({"data": {"class_path": "planted.Sharper"}}, "data: expected str"),
     ({"width": 10**6}, "belongs to another model: it holds"),
     ({"layers": 10**3}, "best.safetensors belongs to another model: it holds"),
     ({"feed_forward": 10**30}, "belongs to another model: it holds"),
@@ -159,21 +159,22 @@ def test_a_class_that_the_reader_names_is_his_to_import(
 def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
-    from command import read_settings
-    from start import load_start
+    from latentheads.experiments.cli.options import read_settings
+    from latentheads.runs.trainer import _trusted
+    from latentheads.runs.warm_start import load_start
 
     words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
-        settings, _ = read_settings([*words, *named], "run.py", "", lambda parser: None)
+        settings, options = read_settings([*words, *named], "run.py", "", lambda parser: None)
         assert planted.exists() == ("--guide" in named)
         if named:
-            begun = load_start(settings)
+            begun = load_start(settings, _trusted(settings, options.trust))
             assert begun is not None
             assert type(begun.guide).__name__ == "Sharper"
             planted.unlink()
         else:
             with pytest.raises(ValueError, match="is none of this library's"):
-                load_start(settings)
+                load_start(settings, _trusted(settings, options.trust))
         sys.modules.pop("planted", None)
 
 
@@ -274,7 +275,7 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
 
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     """A run's cache is read by those who only look at the run, and not made by them."""
-    from data import Data, make_corpus
+    from latentheads.corpora.options import Data, make_corpus
 
     place = tmp_path / "cache"
     data = Data("grammar", sentences=20, held_out=4, cache=str(place))

@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from tests.experiments.programs import inside
-from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, corpus_of, write_corpus, write_text
 from tests.experiments.test_summaries import with_references
 from tests.experiments.test_tasks import write_all
+from tests.latentheads.corpora.test_options import (
+    BRIEF,
+    LANGUAGES,
+    SMALL,
+    corpus_of,
+    write_corpus,
+    write_text,
+)
 
 LETTERS = "漢字" * 5_000
 WORDS = "the gap of " * 40

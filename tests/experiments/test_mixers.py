@@ -10,11 +10,11 @@ import pytest
 import torch
 import yaml
 
-from latentheads.checkpoints import weights
-from latentheads.ngram import NGram
-from models.mixers import LocalAttention, SelfAttention
-from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
-from tests.experiments.test_loading import train
+from latentheads.attention.ngram import NGram
+from latentheads.models.mixers import LocalAttention, SelfAttention
+from latentheads.training.checkpoints import weights
+from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -28,7 +28,7 @@ def kinds(stack: Any) -> list[tuple[type, int]]:
 
 
 def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
-    from loading import load_run
+    from latentheads.runs.loading import load_run
 
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--steps=2"]
@@ -52,7 +52,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
 def test_a_language_model_of_ngrams_goes_on_with_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     words = ["--task=language-model", "--sentences=40", "--held_out=5", "--mixers=ngram"]
     train(tmp_path, *words, "--windows=3", "--ngram_heads=1", "--recipe=cascaded").finish()
@@ -68,8 +68,7 @@ NOISY = ["--mixers=ngram", "--windows=2", "--ngram_noise=0.3", "--ngram_heads=3"
 def test_heads_of_ngrams_are_drawn_gated_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
-    import prune
+    from latentheads.experiments import generate, prune
 
     out, words = tmp_path / "run", ["--task=language-model", "--sentences=40", "--held_out=5"]
     train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--layers=2").finish()
@@ -87,7 +86,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
     capsys.readouterr()
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draw"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
     assert generate.main(drawn) == 0
     assert capsys.readouterr().out.startswith("the")
 
@@ -95,14 +94,14 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
 def test_ngram_heads_are_read_beside_those_that_attend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     out, words = tmp_path / "run", ["--sentences=40", "--held_out=5", "--layers=1", "--windows=2"]
     train(
         out, *words, "--mixers=encoder=ngram", "--ngram_noise=0.3", "--recipe=mean-field"
     ).finish()
     told = tmp_path / "told"
-    assert analyse.main([str(out), "--sentences=4", "--draws", "--out", str(told)]) == 0
+    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
@@ -133,10 +132,11 @@ def test_ngram_heads_are_read_beside_those_that_attend(
 def test_what_would_act_on_no_head_is_refused_in_one_line(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
+    few = ["--sentences=9", "--held_out=3", f"--out={tmp_path / 'run'}"]
     try:
-        status: object = run.main([*SMALL, *BRIEF, *words.split(), f"--out={tmp_path / 'run'}"])
+        status: object = run.main([*SMALL, *BRIEF, *few, *words.split()])
     except SystemExit as left:
         status = left.code
     assert status == 2
@@ -157,7 +157,7 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
 def test_what_cannot_be_mixed_is_refused_in_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from command import read_settings
+    from latentheads.experiments.cli.options import read_settings
 
     with pytest.raises(SystemExit):
         read_settings([*SMALL, *BRIEF, *words], "run.py", "", lambda parser: None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from models import LanguageModel, Translation
+from latentheads.models import LanguageModel, Translation
 from tests.experiments.programs import ROOT
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
@@ -16,7 +16,7 @@ FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 
 @pytest.fixture
 def settings() -> Any:
-    read = import_module("command").read_settings
+    read = import_module("latentheads.experiments.cli.options").read_settings
 
     def made(*words: str) -> Any:
         return read(list(words), "run.py", "", lambda parser: None)[0]
@@ -28,7 +28,7 @@ def size(plan: Any, *types: int) -> int:
     """Parameters of a translation model, or, with one vocabulary, of a language model."""
     kind = Translation if len(types) == 2 else LanguageModel
     with torch.device("meta"):
-        model = kind(*types, plan.prior, plan.network, plan.latent)
+        model = kind(*types, plan.pair.make_prior(), plan.network, plan.chains)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

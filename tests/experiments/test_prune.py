@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from latentheads.checkpoints import weights
-from tests.experiments.programs import SHORT, TINY, program, status_of
-from tests.experiments.test_loading import load, refused
+from latentheads.training.checkpoints import weights
+from tests.experiments.programs import SHORT, TINY, inside, painted, status_of
 from tests.experiments.test_resume import assert_same_ends, killed
+from tests.latentheads.runs.test_loading import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -27,8 +27,7 @@ FEW = ["--layers=2", "--held_out=3", "--samples=1"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: one of each kind, and the first one pruned."""
-    import prune
-    import run
+    from latentheads.experiments import prune, run
 
     top = tmp_path_factory.mktemp("prune")
     for recipe in ("transformer", "cascaded"):
@@ -37,7 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
     words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
-    assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+    with painted():
+        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
     assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
     return top
 
@@ -48,7 +48,7 @@ def going_on(start: Path) -> list[str]:
 
 
 def call(*words: str) -> int:
-    import prune
+    from latentheads.experiments import prune
 
     return int(status_of(prune.main, *words, "--timed=2", "--rounds=1"))
 
@@ -74,18 +74,16 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 
 
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
-    from data import make_corpus
-    from experiment import EVALUATION_TOKENS
-
     from latentheads.corpora import batches
-    from latentheads.evaluation import evaluate
+    from latentheads.corpora.options import make_corpus
+    from latentheads.inference.evaluation import TOKENS, evaluate
     from latentheads.pruning import every_head
 
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, every_head(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = json.loads((loaded.path / "results.json").read_text())
-    part = batches(make_corpus(loaded.settings.data).test, EVALUATION_TOKENS)
+    part = batches(make_corpus(loaded.settings.data).test, TOKENS)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3
@@ -99,10 +97,7 @@ def test_other_programs_take_a_pruned_run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    import analyse
-    import run
-    import score
-    import translate
+    from latentheads.experiments import analyse, run, score, translate
 
     folder = runs / name
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe dog\n")))
@@ -145,13 +140,13 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=30", "--checkpoint_every=1"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=25", "--checkpoint_every=1"]
     words += ["--dropout=0.2", "--report_every=15"]
     whole, other = tmp_path / "whole", tmp_path / "other"
-    assert program("run.py", *words, "--out", str(whole)).returncode == 0
+    assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     killed(words, other, 4)
     shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
-    done = program("run.py", *words, "--out", str(other))
+    done = inside("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
     assert_same_ends(whole, other)
@@ -161,7 +156,7 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
 def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     runs: Path, tmp_path: Path
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     assert run.main([*going_on(runs / "pruned" / "heads-0"), f"--out={tmp_path}"]) == 0
     assert not any(load(tmp_path).heads.values())
@@ -172,9 +167,8 @@ def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
 
 def test_a_truth_that_is_not_known_is_none(runs: Path) -> None:
     """Of tasks into English nobody knows it: it is NaN in their sentences, and null in JSON."""
-    from pruned import Pruned, measure
-
     from latentheads.corpora import Part, Rows
+    from latentheads.runs.pruned import Pruned, measure
 
     run = load(runs / "language-model")
     rows = Rows.of([[4, 5, 2], [6, 2]])
@@ -200,8 +194,7 @@ def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
 def test_a_language_model_is_pruned_by_default_to_nothing(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
-    import run
+    from latentheads.experiments import generate, run
 
     assert call(str(runs / "language-model"), f"--out={tmp_path}") == 0
     points = curve(tmp_path)
@@ -233,7 +226,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import prune
+    from latentheads.experiments import prune
 
     given = words.format(runs=runs).split()
     with pytest.raises(SystemExit) as left:
@@ -258,7 +251,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 def test_what_a_pruned_network_cannot_become_costs_one_line(
     words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     start = runs / "pruned" / "heads-7"
     given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]

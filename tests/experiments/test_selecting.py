@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 
-from latentheads import checkpoints
-from tests.experiments.programs import SHORT, TINY, inside
+from latentheads.training import checkpoints
+from tests.experiments.programs import SHORT, TINY, inside, painted
 
 
 def results(out: Path) -> dict:
@@ -32,7 +32,8 @@ def results(out: Path) -> dict:
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     words: list[str], recipe: str, latent: str, tmp_path: Path
 ) -> None:
-    done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
+    with painted():
+        done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
     assert found["recipe"] == recipe
@@ -80,8 +81,8 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         said = yaml.safe_load(done.stdout)
         assert said["select"] == "group"
-        assert said["prior"]["class_path"] == "models.priors.Delta"
-        assert said["guide"]["class_path"] == "guides.tied.Tied"
+        assert said["prior"]["class_path"] == "latentheads.models.priors.Delta"
+        assert said["guide"]["class_path"] == "latentheads.guides.tied.Tied"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from latentheads.rouge import lead, rouge
-from tests.experiments.test_data import BRIEF, LANGUAGES, SMALL, write_corpus
-from tests.experiments.test_loading import train
+from latentheads.metrics.rouge import lead, rouge
+from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -27,9 +27,9 @@ def with_references(folder: Path) -> Path:
 
 
 def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> None:
-    from loading import load_run
-    from tables import result_table
-    from translate import translate_lines
+    from latentheads.experiments.cli.tables import result_table
+    from latentheads.runs.loading import load_run
+    from latentheads.runs.writing import translate_lines
 
     folder, out = with_references(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(folder), *LANGUAGES, "--references=refs", "--rouge=true"]
@@ -47,7 +47,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     first = [lead(run.corpus.source.decode(row.tolist())) for row in sources]
     assert test["lead_rouge1"] == pytest.approx(rouge(first, right).rouge1)
     assert sources.lengths.max() <= 4
-    table = result_table(results)
+    table = result_table(results.to_json())
     assert "ROUGE-L" in table
     assert "multi:max" in table
     loaded = load_run(out)
@@ -58,7 +58,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     data = write_corpus(tmp_path / "corpus")
     words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--rouge=true", "--seeds=0"]
@@ -68,7 +68,7 @@ def test_rouge_stands_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("preset", ["gigaword", "cnn_dailymail", "scitldr"])
 def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
-    from command import read_settings
+    from latentheads.experiments.cli.options import read_settings
 
     plan = read_settings(["--preset", preset], "run.py", "", lambda parser: None)[0]
     assert plan.decoding.rouge
@@ -77,7 +77,7 @@ def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
 
 
 def test_the_table_counts_tails_that_are_not_known_apart() -> None:
-    from tables import result_table
+    from latentheads.experiments.cli.tables import result_table
 
     names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size", "truth")
     part: dict[str, Any] = {**dict.fromkeys(names, 0.0), "truth": None, "tokens": 7, "iwae_k": 30}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.programs import SHORT, status_of
+from tests.experiments.programs import SHORT, painted, status_of
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -17,7 +17,7 @@ FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sweep
+    from latentheads.experiments import sweep
 
     recipes = ["--recipes", "transformer,coda-released", "--seeds=0"]
     words = [*recipes, *FEW, "--layers=2", "--out", str(tmp_path)]
@@ -39,8 +39,9 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     assert fused - plain == blocks * (24 * 2**2 + 9 * 2)
     assert wide_fused - plain == blocks * (24 * 4**2 + 9 * 4)
     assert all(row["bleu"] and row["elbo"] and row["head_divergence"] for row in rows)
+    with painted():
+        assert sweep.main([*words, "--head_numbers=4,2"]) == 0
     assert (tmp_path / "heads.png").stat().st_size > 5000
-    assert sweep.main([*words, "--head_numbers=4,2"]) == 0
     assert "parameters; corpus" not in capsys.readouterr().out
 
 
@@ -62,7 +63,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sweep
+    from latentheads.experiments import sweep
 
     given = ["--head_numbers=2", *FEW, f"--out={tmp_path}", *words.split()]
     assert status_of(sweep.main, *given) == 2

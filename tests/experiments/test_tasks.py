@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import checkpoints
 from latentheads.corpora import Corpus
-from latentheads.scores import score
+from latentheads.metrics.translation import score
+from latentheads.training import checkpoints
 from tests.experiments.programs import inside, status_of
-from tests.experiments.test_data import BRIEF, SMALL
-from tests.experiments.test_loading import train
+from tests.latentheads.corpora.test_options import BRIEF, SMALL
+from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
-    from data import Data, make_corpus
+    from latentheads.corpora.options import Data, make_corpus
 
     told: list[str] = []
     found = make_corpus(Data(**{"source": "en", "types": 300, **options}), tell=told.append)
@@ -120,7 +120,7 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
 
 
 def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> None:
-    from tables import task_table
+    from latentheads.experiments.cli.tables import task_table
 
     results = results_of(finished)
     head, *rows, last = task_table(results).splitlines()
@@ -147,7 +147,7 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
     text = (place / f"test.{name.removeprefix('bible:')[:2]}").read_text(encoding="utf-8")
     tasks = lines_of(finished / "test.tasks.txt")
     written = zip(lines_of(finished / "test.translations.txt"), tasks, strict=True)
-    words = "--task", name.replace("en-", "")
+    words = "--direction", name.replace("en-", "")
     found = translated(finished, text, *words)
     assert found == (0, [line for line, task in written if task == name], "")
     assert translated(finished, "\n\n", *words) == (0, ["", ""], "")
@@ -156,9 +156,9 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], f"has several tasks: give --task, one of {', '.join(NAMES)}"),
-        (["--task=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
-        (["--task=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
+        ([], f"has several tasks: give --direction, one of {', '.join(NAMES)}"),
+        (["--direction=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
+        (["--direction=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
     ],
 )
 def test_a_task_that_is_not_the_runs_costs_one_line(
@@ -179,19 +179,19 @@ def test_a_run_of_one_direction_has_no_task(
     words = ["--data", str(folder), "--source=en", "--target=de", "--steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
-    one = translated(tmp_path / "run", "a\n", "--task=de")
+    one = translated(tmp_path / "run", "a\n", "--direction=de")
     assert one[0] == 2
-    assert one[2].endswith("has one direction alone: drop --task\n")
+    assert one[2].endswith("has one direction alone: drop --direction\n")
 
 
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
-    results, words = results_of(finished), [str(finished), str(finished), "--samples=50"]
+    results, words = results_of(finished), [str(finished), str(finished), "--resamples=50"]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
-        chosen = ["--task", name] if name else []
+        chosen = ["--direction", name] if name else []
         assert program.main([*words, *chosen, "--json", str(tmp_path / "scores.json")]) == 0
         assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
         said = json.loads((tmp_path / "scores.json").read_text())
@@ -202,7 +202,7 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
 def test_scores_of_a_task_that_is_not_there_are_refused(
     finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
     shutil.copytree(finished, copy)
@@ -215,12 +215,12 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
         (copy / "test.tasks.txt").write_text("en-de\n")
     messages = {
         "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
-        "file": "--task is for runs: ",
-        "plain": "has one direction alone: drop --task",
+        "file": "--direction is for runs: ",
+        "plain": "has one direction alone: drop --direction",
         "short": "must name the task of each line of test.translations.txt",
     }
     with pytest.raises(SystemExit):
-        program.main([*words, "--task", task])
+        program.main([*words, "--direction", task])
     error = capsys.readouterr().err
     assert messages[kind] in error
     assert error.count("\n") == 1
@@ -302,7 +302,7 @@ def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
 
 
 def test_corpora_without_tasks_are_kept_under_the_key_they_had(folder: Path) -> None:
-    from data import TASK_OPTIONS, Data, _key
+    from latentheads.corpora.options import TASK_OPTIONS, Data, _key
 
     alone = _key(Data(data=str(folder), source="en", target="de"))
     assert not any(f"'{name}'" in alone for name in TASK_OPTIONS)
@@ -357,7 +357,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     monkeypatch.chdir(folder.parent)
     act(folder)
@@ -378,21 +378,21 @@ MIXED += ["--types=300"]
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import run
-    from experiment import Run
+    from latentheads.experiments import run
+    from latentheads.runs.trainer import Trainer
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
     words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
-    keep = Run._checkpoint
+    keep = Trainer._checkpoint
 
-    def stop(self: Run) -> None:
+    def stop(self: Trainer) -> None:
         keep(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_checkpoint", stop)
+        patch.setattr(Trainer, "_checkpoint", stop)
         assert status_of(run.main, *words, "--out", str(halted)) == 130
     assert run.main([*words, "--out", str(halted)]) == 0
     one, two = (
@@ -407,7 +407,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
@@ -427,7 +427,7 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(
 def test_what_a_language_model_writes_is_no_translation(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])
@@ -435,7 +435,7 @@ def test_what_a_language_model_writes_is_no_translation(
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:
-    from analysis.texts import _of_grammar
+    from latentheads.experiments.analysis.texts import _of_grammar
 
     options = {"data": "grammar", "held_out": 9}
     corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from guides import Autoregressive
-from guides.autoregressive import MaskedMLP
 from latentheads import Batch, terms
-from latentheads.bound import traces
 from latentheads.distributions import CholeskyHeads, InverseHeads, MaskedHeads
 from latentheads.families import HeadScale
+from latentheads.guides import Autoregressive
+from latentheads.guides.autoregressive import MaskedMLP
+from latentheads.inference.bound import traces
 from tests.tiny import HEADS, NoiseTape, attach, build, jiggle
 
 LAWS = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}
@@ -43,10 +43,10 @@ def test_starting_scale_is_the_one_asked_for(form: str, batch: Batch) -> None:
     assert torch.allclose(law._draw(noise), law.location + 0.5 * noise, atol=1e-7)
 
 
-def warm(module: Any, warmth: float) -> None:
+def warm(module: Any, noise_factor: float) -> None:
     for part in module.modules():
         if isinstance(part, HeadScale):
-            part.warmth = warmth
+            part.noise_factor = noise_factor
 
 
 @every_form
@@ -71,8 +71,8 @@ def test_noise_that_has_not_grown_moves_no_head_far(form: str, of: str, batch: B
     known = found.nodes["decoder.0.self.logits"]["fn"].context
     noise = torch.randn_like(known.scores)
     moved = []
-    for warmth in (1.0, 0.001):
-        warm(family, warmth)
+    for noise_factor in (1.0, 0.001):
+        warm(family, noise_factor)
         law = family(known)
         moved.append((law._draw(noise) - law._draw(0 * noise)).abs().amax())
         value = law.rsample()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from guides import Cascaded
 from latentheads import Batch, terms
-from latentheads.bound import traces
+from latentheads.guides import Cascaded
+from latentheads.inference.bound import traces
 from tests.tiny import NoiseTape, attach, build
 
 

@@ -16,11 +16,11 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from guides import GUIDES, Tied
 from latentheads import Batch, Head_ELBO, importance, terms
 from latentheads.batch import PAD
-from latentheads.bound import traces
-from latentheads.evaluation import fixed_noise
+from latentheads.guides import GUIDES, Tied
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import fixed_noise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 
 OBJECTIVES = {

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from guides import MeanField
 from latentheads import Batch, PlugIn, terms
-from latentheads.blocks import HeadBlock
-from latentheads.bound import traces
+from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
-from latentheads.gating import Gating
-from models import PRIORS, Translation, make_prior
+from latentheads.guides import MeanField
+from latentheads.inference.bound import traces
+from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -91,7 +91,7 @@ def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
 
 def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
     """The plain pass may begin when blocks below have already run."""
-    gates = Gating.of(HEADS, ("encoder-self",))
+    gates = Gating(HEADS, ("encoder-self",))
     model = Translation(
         *(SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes(dropout=0.4)),
         latent=("decoder-self",),

@@ -6,10 +6,10 @@ import pytest
 import torch
 from pyro.infer.enum import get_importance_trace
 
-from guides import Tied
 from latentheads import Batch, terms
-from latentheads.bound import traces
-from models import PRIORS
+from latentheads.guides import Tied
+from latentheads.inference.bound import traces
+from latentheads.models import PRIORS
 from tests.tiny import KINDS, bernoulli_gate, build
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from latentheads import Batch, PlugIn
-from latentheads.decoding import beam_search
-from models import Translation, make_prior
-from models.adapters import Adapter, Adapters, Task
+from latentheads.batch import SentenceTasks
+from latentheads.decoding.beam_search import beam_search
+from latentheads.models import Translation, make_prior
+from latentheads.models.adapters import Adapter, Adapters
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, jiggle, sizes
 
 TASKS = torch.tensor([0, 1, 0]), torch.tensor([2, 0, 1])
@@ -32,12 +33,12 @@ def tasked() -> Batch:
 def test_an_adapter_starts_as_the_identity_and_learns_one_task_at_a_time() -> None:
     adapter = Adapter(3, 6, 5).double()
     x = torch.randn(2, 7, 6)
-    task = Task(torch.tensor([2, 0]))
+    task = SentenceTasks(torch.tensor([2, 0]))
     assert torch.equal(adapter(x, task), x)
     jiggle(adapter, 0.5)
     found = adapter(x, task)
     for place, number in enumerate((2, 0)):
-        one = adapter(x[place], Task(torch.tensor([number]), common=True))
+        one = adapter(x[place], SentenceTasks(torch.tensor([number]), common=True))
         torch.testing.assert_close(found[place], one)
     found.square().sum().backward()
     for parameter in adapter.parameters():

@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads import Batch, PlugIn, terms
-from latentheads.band import Band, BandMask
+from latentheads.attention.band import Band, BandMask
+from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
+from latentheads.attention.disagreement import Disagreement
+from latentheads.attention.ngram import NGram
 from latentheads.batch import BOS
-from latentheads.decoding import beam_search
-from latentheads.disagreement import KINDS as KINDS_OF_DISAGREEMENT
-from latentheads.disagreement import Disagreement
-from latentheads.divergence import divergence
+from latentheads.decoding.beam_search import beam_search
 from latentheads.mask import Reach
+from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
-from latentheads.ngram import NGram
 from latentheads.reading import Recording
-from latentheads.selecting import LAWS, Law, Selector
-from models import PRIORS, Translation, make_prior
-from models.mixers import LocalAttention, SelfAttention
+from latentheads.reading.divergence import divergence
+from latentheads.selection.laws import LAWS, Law, make_selector
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -452,7 +452,7 @@ def test_no_block_runs_where_ngrams_stand(batch: Batch) -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_band_of_selected_heads_is_attention_where_it_holds_all(law: Law, batch: Batch) -> None:
-    chooses, found = Selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
+    chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
         model = Translation(11, 13, make_prior(prior), network, selector=chooses).double().eval()

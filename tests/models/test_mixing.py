@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from models import Network
-from models.mixing import Mixing, heads_below, mixings, words_by_layer
+from latentheads.models import Network
+from latentheads.models.mixing import Mixing, heads_below, mixings, words_by_layer
 
 A, N = Mixing("attention"), Mixing("ngram", 5)
 

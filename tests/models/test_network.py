@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from latentheads.batch import PAD
-from models.network import Embedding, FeedForward, Network, Residual, positions
+from latentheads.models.network import Embedding, FeedForward, Network, Residual, positions
 from tests.tiny import build, sizes, small_batch
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from guides import GUIDES
 from latentheads import Batch, Block, HeadContext
-from latentheads.bound import traces
+from latentheads.guides import GUIDES
+from latentheads.inference.bound import traces
 from latentheads.mask import Reach
-from models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 from tests.tiny import build
 
 BLOCKS = [Block("decoder-self", layer, 3) for layer in range(2)]

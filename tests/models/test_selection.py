@@ -14,14 +14,16 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from guides import MeanField, Tied
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.attention import LatentAttention
-from latentheads.decoding import beam_search
-from latentheads.evaluation import evaluate
-from latentheads.handlers import Held, Selected
-from latentheads.selecting import LAWS, Choice, Law, Selector
-from models import LanguageModel, Translation, make_prior
+from latentheads.attention.latent import LatentAttention
+from latentheads.decoding.beam_search import beam_search
+from latentheads.effects import SharedDraws
+from latentheads.guide import WithSelection
+from latentheads.guides import MeanField, Tied
+from latentheads.inference.evaluation import evaluate
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.selector import Choice, Selector
 from tests.tiny import (
     FORMS,
     SOURCE_TYPES,
@@ -42,7 +44,7 @@ every_law = pytest.mark.parametrize("law", [law for law in LAWS if law != "stati
 def selector(law: Law, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
     plain = {"chains": chains, "sources": 2, "targets": 3}
-    return Selector(law, HEADS, CANDIDATES, **{**plain, **changes})
+    return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
 
 
 def make(law: Law, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
@@ -80,8 +82,8 @@ def choices(law: Law, heads: int, candidates: int) -> list[list[float]]:
     return [c for c in every if all(sum(c[g::heads]) == 1 for g in range(heads))]
 
 
-def held(values: dict[str, Tensor]) -> Held:
-    found = Held()
+def held(values: dict[str, Tensor]) -> SharedDraws:
+    found = SharedDraws()
     found.values = values
     return found
 
@@ -91,7 +93,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Law) -> None
     """Two tasks, one block: log p(D) sums the choices of both, drawn once for all sentences."""
     torch.manual_seed(1)
     number = 4 if law == "group" else 3
-    small = Selector(law, 2, number, ("encoder-self",), 2, 1)
+    small = make_selector(law, 2, number, ("encoder-self",), 2, 1)
     network = sizes(heads=2, layers=1)
     prior = make_prior("delta")
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=small)
@@ -147,7 +149,7 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
 @pytest.mark.parametrize("law", ["subset", "group"])
 def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Law) -> None:
     model, batch = make(law), two_tasks()
-    with PlugIn(), Selected(jiggle(Tied(model).double(), 1.0)):
+    with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
         picked = model.choose(batch)
         mixed = model.states(batch)
         separate = [model.states(alone(batch, place)) for place in range(len(batch))]
@@ -160,7 +162,7 @@ def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law
 def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> None:
     model, batch = make("selection"), alone(two_tasks(), 1)
     guide = jiggle(Tied(model).double(), 1.0)
-    with PlugIn(), Selected(guide):
+    with PlugIn(), WithSelection(guide):
         picked = model.choose(batch)
         fast = model.states(batch, picked)
         masks = {
@@ -173,7 +175,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
 
 
 def flops(model: Any, batch: Batch, guide: Any) -> int:
-    with FlopCounterMode(display=False) as counter, PlugIn(), Selected(guide), torch.no_grad():
+    with FlopCounterMode(display=False) as counter, PlugIn(), WithSelection(guide), torch.no_grad():
         model.states(batch)
     return counter.get_total_flops()
 
@@ -292,7 +294,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
         model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, selector=selector(law))
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
-    with Selected(guide):
+    with WithSelection(guide):
         found = beam_search(model, batch, beam=3)
         again = beam_search(model, batch, beam=3)
     assert found == again
@@ -304,7 +306,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
             tokens = torch.tensor([hypothesis.tokens])
             tasks = batch.source_task[place, None], batch.target_task[place, None]
             one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *tasks)
-            with PlugIn(), Selected(guide):
+            with PlugIn(), WithSelection(guide):
                 law_of_tokens = model.likelihood(model.states(one), one)
             expected = law_of_tokens.log_prob(tokens).item()
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
@@ -329,7 +331,7 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
     model = make(law) if tasks else make(law, sources=1, targets=1)
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
     guide = jiggle(Tied(model).double(), 0.1)
-    with Recorder() as seen, PlugIn(), Selected(guide, 3):
+    with Recorder() as seen, PlugIn(), WithSelection(guide, 3):
         found = beam_search(model, batch, beam=2, samples=3)
     assert len(seen.values) == 4
     for name, value in seen.values.items():
@@ -346,10 +348,20 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
         terms_of = []
         for draw in range(3):
             values = {n: v.unflatten(0, (3, -1))[draw] for n, v in seen.values.items()}
-            with PlugIn(), Held(values):
+            with PlugIn(), SharedDraws(values):
                 terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
         expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
+    """Three sentences, each under a draw of its own."""
+    model = make("group")
+    guide, batch = Tied(model).double(), two_tasks()
+    with PlugIn(), WithSelection(guide, 3):
+        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 draws: a batch says how"):
+            model.states(batch)
+        assert model.states(replace(batch, draws=3)).shape[0] == 3
 
 
 @pytest.mark.parametrize("mixers", ["attention", "ngram"])
@@ -395,7 +407,7 @@ def test_vectorised_particles_draw_selections_of_their_own() -> None:
 )
 def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Selector(*options)
+        make_selector(*options)
 
 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from guides.autoregressive import MaskedMLP
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
-from latentheads.distributions.heads import HeadLogits
+from latentheads.distributions.heads import HeadVariable
+from latentheads.guides.autoregressive import MaskedMLP
 from tests.latentheads.distributions.test_heads import FORMS, factor
 from tests.tiny import HEADS, context, jiggle
 
@@ -26,7 +26,7 @@ def full(queries: int = 2, keys: int = 2) -> HeadContext:
     return HeadContext(known.scores, None, mask)
 
 
-def jacobian(law: HeadLogits, noise: Tensor) -> Tensor:
+def jacobian(law: HeadVariable, noise: Tensor) -> Tensor:
     found = torch.autograd.functional.jacobian(law._draw, noise)
     assert isinstance(found, Tensor)
     return found.reshape(noise.numel(), noise.numel())

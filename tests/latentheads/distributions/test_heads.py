@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from guides.autoregressive import MaskedMLP
 from latentheads.distributions import (
     CholeskyHeads,
     DeltaHeads,
     HeadContext,
-    HeadLogits,
+    HeadVariable,
     InverseHeads,
     MaskedHeads,
     NormalHeads,
 )
 from latentheads.distributions.heads import per_pair
+from latentheads.guides.autoregressive import MaskedMLP
 from latentheads.mask import Mask
 from tests.tiny import HEADS, context, jiggle
 
-Make = Callable[[HeadContext], HeadLogits]
+Make = Callable[[HeadContext], HeadVariable]
 
 
 def factor() -> Tensor:

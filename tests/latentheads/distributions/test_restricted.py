@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadLogits, NormalHeads
+from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable, NormalHeads
 from tests.latentheads.distributions.test_heads import FORMS, Make
 from tests.tiny import HEADS, NoiseTape, context
 
@@ -16,7 +16,7 @@ EVERY: dict[str, Make] = {**FORMS, "point": lambda c: DeltaHeads(c.scores, c)}
 every_form = pytest.mark.parametrize("form", EVERY)
 
 
-def three(form: str) -> tuple[HeadLogits, HeadLogits, NormalHeads]:
+def three(form: str) -> tuple[HeadVariable, HeadVariable, NormalHeads]:
     """A posterior that is restricted, its like that is not, and the prior."""
     known = context()
     free, prior = EVERY[form](known), NormalHeads(known.scores - 0.4, known, 1.3)
@@ -25,7 +25,7 @@ def three(form: str) -> tuple[HeadLogits, HeadLogits, NormalHeads]:
     return law, free, prior
 
 
-def latent_of(law: HeadLogits) -> Tensor:
+def latent_of(law: HeadVariable) -> Tensor:
     return law.context.mask.latent.bool()[:, None].expand(law.location.shape)
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch
-from latentheads.attention import LatentAttention
-from latentheads.evaluation import plug_in_log_likelihood
+from latentheads.attention.latent import LatentAttention
+from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.reading import Recording, gradient_importance
 from tests.tiny import HEADS, KINDS, attach, build, padded, rows, small_batch
 

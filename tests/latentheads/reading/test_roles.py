@@ -11,6 +11,7 @@ from torch import Tensor
 from latentheads import Batch, Block
 from latentheads.batch import BOS, EOS, PAD, UNK
 from latentheads.corpora.grammar import Arc
+from latentheads.models import Translation, make_prior
 from latentheads.reading import (
     RELATIONS,
     Detector,
@@ -26,7 +27,6 @@ from latentheads.reading import (
     role_map,
 )
 from latentheads.reading.roles import by_offset, pointed
-from models import Translation, make_prior
 from tests.latentheads.reading.planted import (
     along,
     at,

@@ -7,20 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
 
-from guides import Tied
-from latentheads import Batch, HeadContext, PlugIn
+from latentheads import Batch, PlugIn
+from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.corpora.grammar import Arc
-from latentheads.disagreement import KINDS, Disagreement
-from latentheads.divergence import divergence
-from latentheads.gating import Gating
-from latentheads.handlers import Selected
+from latentheads.guide import WithSelection
+from latentheads.guides import Tied
+from latentheads.models import Translation, make_prior
 from latentheads.names import CHAINS
-from latentheads.pruning import every_head, remove_heads, settle_gates
+from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.reading import (
     Positions,
     Rarity,
@@ -32,8 +30,10 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from latentheads.selecting import LAWS, Selector
-from models import Translation, make_prior
+from latentheads.reading.divergence import divergence
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.laws import LAWS, make_selector
+from latentheads.selection.selector import Selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
@@ -46,29 +46,20 @@ ARCS = [
     [Arc("nsubj", 2, 0), Arc("dobj", 2, 3)],
 ]
 CLOSED = [*((law, "delta") for law in (*LAWS, "gates")), ("selection", "cascaded")]
-CLOSED += [("gates", "cascaded"), ("gate", "cascaded")]
-"""Ways to choose or to close heads, and priors; the last one draws a gate for every sentence."""
-
-
-def by_its_pairs(known: HeadContext) -> dist.TorchDistribution:
-    """Gates that are open in some sentences, whatever their padding."""
-    heads = torch.arange(HEADS)
-    likely = 0.1 + 0.8 * ((known.mask.pairs[..., None] + heads) % 2)
-    return dist.Bernoulli(likely).to_event(1)
+CLOSED += [("gates", "cascaded")]
+"""Ways to choose or to close heads, and priors."""
 
 
 def made(closed: str, prior: str) -> tuple[Any, Any]:
     """A model, and a guide some of whose heads are silent."""
     torch.manual_seed(4)
-    law, gate = make_prior(prior), by_its_pairs if closed == "gate" else None
+    law = make_prior(prior)
     if closed == "gates":
-        chosen: Selector | None = Gating.of(HEADS, CHAINS)
-    elif closed == "gate":
-        chosen = None
+        chosen: Selector = Gating(HEADS, CHAINS)
     else:
-        chosen = Selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
+        chosen = make_selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, gate=gate, selector=chosen)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=chosen)
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():
@@ -102,7 +93,7 @@ def apart() -> list[Batch]:
 def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[str, Tensor]]:
     """Everything that is measured of heads, by its name."""
     ranks = torch.arange(SOURCE_TYPES).flip(0)
-    with Selected(guide):
+    with WithSelection(guide):
         found = measure(model, parts)
         distance = divergence(model, parts)
         kinds: dict[str, Any] = {
@@ -139,7 +130,7 @@ def agreements(model: Any, guide: Any, parts: Sequence[Batch]) -> dict[str, Tens
     found: dict[str, Tensor] = {}
     for batch in parts:
         term = Disagreement(KINDS, diagonal=False)
-        with Selected(guide), PlugIn(), term.heard(model) as heard:
+        with WithSelection(guide), PlugIn(), term.heard(model) as heard:
             model.states(batch)
         for block, value in heard.items():
             here = found.setdefault(block, torch.zeros(len(SENTENCES)))
@@ -154,9 +145,8 @@ def test_every_measure_is_the_same_whatever_the_batches(closed: str, prior: str)
     assert found.keys() == other.keys()
     for name, value in found.items():
         assert torch.allclose(other[name], value, atol=1e-7, equal_nan=True), name
-    if closed != "gate":
-        never = any(v.isnan().any() for name, v in found.items() if name.startswith("entropy"))
-        assert never == (closed == "gates")
+    never = any(v.isnan().any() for name, v in found.items() if name.startswith("entropy"))
+    assert never == (closed == "gates")
     agreed, other = (agreements(model, guide, parts) for parts in ([batch_of(EVERY)], apart()))
     for block, value in agreed.items():
         assert torch.allclose(other[block], value, atol=1e-9), block
@@ -170,8 +160,8 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
         for key, family in guide.selections.items()
     }
     settled, small = copy.deepcopy((model, guide)), copy.deepcopy((model, guide))
-    settle_gates(*settled)
-    settle_gates(*small)
+    fold_gates(*settled)
+    fold_gates(*small)
     remove_heads(small[0], kept, small[1])
     assert sum(map(len, every_head(small[0]).values())) < 3 * HEADS
     parts = [batch_of(EVERY)]
@@ -208,7 +198,7 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
     model, guide = made("selection", "delta")
     arrays = []
     for batch in (batch_of([1, 3]), batch_of([1, 3], True)):
-        with Selected(guide), PlugIn(), Recording(model) as heads:
+        with WithSelection(guide), PlugIn(), Recording(model) as heads:
             model.states(batch)
         for block in heads.blocks:
             found = heads[block.name]

@@ -1,0 +1,1 @@
+"""The programs: one page each. They read options, call the library, and print."""

@@ -1,0 +1,1 @@
+"""What the benchmarks share: the network by hand, the plans, the races."""

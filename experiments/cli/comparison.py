@@ -1,0 +1,280 @@
+"""Recipes compared: every run, its row, the summary over seeds, the table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+
+from latentheads.checks import distinct
+from latentheads.corpora.options import make_corpus
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.options import (
+    Parser,
+    idle_options,
+    read_settings,
+    refuse_idle,
+    trainer_of,
+)
+from latentheads.files import write_text
+from latentheads.runs.folder import Folder
+from latentheads.runs.recipes import split_law
+from latentheads.runs.report import lacking
+from latentheads.runs.settings import Settings
+from latentheads.selection.laws import LAWS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "COLUMNS",
+    "cell",
+    "check_words",
+    "extend",
+    "run_all",
+    "run_folder",
+    "summarise",
+    "write_tables",
+]
+
+RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
+SPREAD = ("head_divergence", "perplexity", "average_", "task ")
+"""What the other columns begin with that have a mean and an interval."""
+
+TRUTH = ("truth", "truth_sentences", "sentences")
+"""What the corpus says of the test part, and not a recipe."""
+
+FIGURES = (
+    *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
+    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
+)
+
+
+def extend(parser: Parser) -> None:
+    """Adds the options of a comparison."""
+    parser.add_argument(
+        "--recipes",
+        type=str,
+        default=RECIPES,
+        help="recipes or prior+guide, as independent+my_module:MyGuide, with a law of "
+        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first "
+        "is the base",
+    )
+    parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    from scipy import stats  # takes long to load
+
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return mean, mean - half, mean + half
+
+
+def run_all(
+    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
+) -> pd.DataFrame:
+    """Runs every recipe with every seed, or reads what a finished run wrote."""
+    import pandas as pd  # takes long to load
+
+    plans = [
+        (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
+    ]
+    corpus = make_corpus(plans[0][1][0].data, tell=print)
+    rows = []
+    for label, (settings, options) in plans:
+        results = Folder(Path(options.out), settings.to_yaml(), options.overwrite).results
+        if results is None:
+            trainer = trainer_of(settings, options, corpus)
+            print(trainer.headline(), f"seed {settings.seed}", flush=True)
+            results = trainer.fit()
+        assert results is not None, "a comparison runs in one process"
+        if lacks := lacking(results.to_json()):
+            raise UnfinishedError(f"the report of {options.out} lacks {lacks}")
+        rows.append(_row(label, results.to_json()))
+    return pd.DataFrame(rows)
+
+
+def run_folder(out: Path, recipe: str, seed: int) -> Path:
+    """Where a run of a comparison lies."""
+    return out / f"{recipe.replace(':', '.')}-seed{seed}"
+
+
+def _plan(
+    words: list[str], recipe: str, seed: int, out: Path, prog: str
+) -> tuple[Settings, Namespace]:
+    """The settings and options of a recipe; what acts on another alone stays at its default."""
+    pair = _pair(recipe)
+    idle, plain = idle_options([*words, *pair], prog, extend)
+    spared = [f"--{name}={_word(plain[name])}" for name in idle]
+    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
+    return read_settings([*words, *spared, *own], prog, "", extend)
+
+
+def _pair(recipe: str) -> list[str]:
+    """The words of a single run that stand for a recipe of a comparison."""
+    name, law = split_law(recipe)
+    prior, plus, guide = name.partition("+")
+    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
+    return [*pair, "--select", law or "none"]
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
+    test = results["test"]
+    figures = {name: test[name] for name in FIGURES if test.get(name) is not None}
+    chains = results["head_divergence_by_chain"].items()
+    return {
+        "recipe": label,
+        "seed": results["seed"],
+        **figures,
+        "head_divergence": results["head_divergence"],
+        **{f"head_divergence {chain}": value for chain, value in chains},
+        **_perplexities(results.get("perplexity", [])),
+        **_of_tasks(results),
+        "parameters": results["parameters"],
+        "tokens_per_second": results["tokens_per_second"],
+        **{name: test.get(name) for name in TRUTH},
+    }
+
+
+def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Perplexities by word: of the test part in the last way named, then every one."""
+    short = [
+        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
+    ]
+    return dict(short) | {
+        f"perplexity of {one['part']} by {one['mode']}: {name}": value
+        for one in found
+        for name, value in one["word"].items()
+    }
+
+
+def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
+    """The averages over tasks, then the figures of every task."""
+    averages = results.get("average", {}).items()
+    return {f"average_{name}": value for name, value in averages} | {
+        f"task {task}: {name}": figures[name]
+        for task, figures in results.get("tasks", {}).items()
+        for name in FIGURES
+        if figures.get(name) is not None
+    }
+
+
+def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
+    """One row a recipe: mean and interval of each figure, paired difference of the bound."""
+    base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
+    rows = []
+    for recipe in recipes:
+        mine = runs[runs.recipe == recipe].set_index("seed")
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
+        row |= {name: mine[name].iloc[0] for name in TRUTH}
+        for name in mine.columns:
+            spread = name in FIGURES or name.startswith(SPREAD)
+            if spread and not mine[name].isna().any():
+                values = [float(value) for value in mine[name]]
+                row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
+        paired = interval(list(mine.elbo - base))
+        row["difference"], row["difference_low"], row["difference_high"] = paired
+        row["parameters"] = int(mine.parameters.iloc[0])
+        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
+        rows.append(row)
+    return rows
+
+
+COLUMNS = {
+    "elbo": "ELBO",
+    "log_likelihood": "log-likelihood",
+    "kl": "KL",
+    "iwae": "IWAE",
+    "plug_in": "plug-in (no bound)",
+    "bleu": "BLEU",
+    "p": "p of BLEU, a seed each",
+    "chrf": "chrF",
+    "paper_bleu": "BLEU by the papers' protocol",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "perplexity_plug_in": "perplexity, plug-in",
+    "perplexity_elbo": "perplexity from the bound",
+    "perplexity_iwae": "perplexity from IWAE",
+    "head_divergence": "JSD",
+    "average_elbo": "ELBO, average of tasks",
+    "average_plug_in": "plug-in, average of tasks",
+    "average_bleu": "BLEU, average of tasks",
+    "average_chrf": "chrF, average of tasks",
+    "difference": "ELBO less first row",
+}
+
+
+def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
+    """A mean with its interval; nothing where there is none, or a row is compared with itself."""
+    if name not in row or (name in ("difference", "p") and place == 0):
+        return ""
+    if name == "p":
+        return ", ".join(f"{p:.3f}" for p in row[name])
+    few = name.startswith(("head_divergence", "perplexity", "rouge")) or name.endswith(
+        ("bleu", "chrf")
+    )
+    digits = 2 if few else 4
+    mean = f"{row[name]:.{digits}f}"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def check_words(
+    words: Sequence[str],
+    recipes: Sequence[str],
+    seeds: str,
+    prog: str,
+    more: Sequence[str] = (),
+) -> None:
+    """Refuses options of a single run, of no recipe at all, and what is named twice.
+
+    Args:
+        words: The command line.
+        recipes: The recipes.
+        seeds: The seeds, comma between.
+        prog: The program's name.
+        more: Further options that are refused.
+    """
+    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
+    given = {word.partition("=")[0] for word in words}
+    if taken := own & given:
+        raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
+    if "--select" in given:
+        raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
+    distinct("recipes", recipes)
+    distinct("seeds", seeds.split(","))
+    every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
+    common = set.intersection(*map(set, every))
+    refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)
+
+
+def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, out: Path) -> None:
+    """Writes every run, and the summary twice; prints the summary.
+
+    Args:
+        runs: One row a run.
+        rows: The summary.
+        table: The same as Markdown.
+        out: Where.
+    """
+    import pandas as pd  # takes long to load
+
+    write_text(out / "runs.csv", runs.to_csv(index=False))
+    write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_text(out / "table.md", table)
+    print("Test part, nats per target token; mean over seeds [95 % interval].")
+    print(table, end="")
+    print(f"written to {out}")

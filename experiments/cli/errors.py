@@ -1,0 +1,127 @@
+"""How a program ends that cannot go on: one line on standard error, and a status."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+
+__all__ = ["Losses", "ending", "leave", "name_options", "streaming"]
+
+MISTAKES = (ValueError, TypeError)
+
+
+def leave(program: str, said: object, status: int = 2) -> NoReturn:
+    """Prints one line and exits; what a file says in it cannot command a terminal."""
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
+    print(f"{program}: {line}", file=sys.stderr)
+    sys.exit(status)
+
+
+@contextmanager
+def ending(
+    program: str,
+    trouble: str = "",
+    stopped: str = "",
+    mistakes: tuple[type[Exception], ...] = MISTAKES,
+) -> Iterator[None]:
+    """Ends a program whose work fails: with status 2 by the user's mistake, 1 by trouble.
+
+    Args:
+        program: Its name.
+        trouble: What is left of the work after trouble.
+        stopped: What is left of it after Ctrl-C, which gives status 130.
+        mistakes: What is raised where the user is mistaken.
+    """
+    try:
+        yield
+    except mistakes as mistake:
+        leave(program, f"error: {name_options(in_a_line(mistake))}")
+    except (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError) as reason:
+        if isinstance(reason, RuntimeError) and not lacks_memory(reason):
+            raise
+        said = f"error: {in_a_line(reason)}"
+        leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
+    except KeyboardInterrupt:
+        leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
+
+
+@contextmanager
+def streaming(program: str) -> Iterator[None]:
+    """Ends a program that writes to standard output where it cannot; a mistake has status 1.
+
+    A reader that goes away ends it in silence, as the shell's own tools do.
+
+    Args:
+        program: Its name.
+    """
+    try:
+        yield
+    except ValueError as mistake:
+        leave(program, f"error: {mistake}", 1)
+    except (MemoryError, RuntimeError) as reason:
+        if not lacks_memory(reason):
+            raise
+        leave(program, f"error: {in_a_line(reason)}", 1)
+    except OSError as trouble:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(trouble, BrokenPipeError):
+            sys.exit(141)
+        leave(program, f"error: {trouble.strerror}", 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+class Losses:
+    """Names on standard error what a program leaves empty, and goes on.
+
+    Args:
+        program: Its name.
+        unit: What is lost, such as a line.
+
+    Attributes:
+        number: How many were lost.
+        before: How many came before those that places are counted in.
+    """
+
+    def __init__(self, program: str, unit: str) -> None:
+        self.program, self.unit = program, unit
+        self.number = self.before = 0
+
+    def note(self, place: int, why: str) -> None:
+        """Names one, by its place from 0."""
+        self.number += 1
+        name = f"{self.unit} {self.before + place + 1} of the input"
+        print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)
+
+
+WORDS = "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
+ARGUMENTS = (
+    (r"(?<!-)\boverwrite=True", "--overwrite"),
+    (r"\bchoose another out\b", "choose another --out"),
+    (r"\bsay so: trusted ", "say so: --trust "),
+    (rf"\b(use|or|needs|and) ({WORDS}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
+    (r"\buse select or gates\b", "use --select or --gates"),
+    (r"^(guide|prior)\.(?=\w+: expected|\w+: choose)", r"--\1."),
+    (r"^prior tied:", "--prior tied:"),
+    (r"\bneeds (guide|prior)\.", r"needs --\1."),
+    (r"^tensorboard needs", "--tensorboard needs"),
+    (r"\buse translate$", "use translate.py"),
+    (r"\b(drop|give) direction\b", r"\1 --direction"),
+    (r"^(select|gates|disagreement) (?=[\w,-]+: (this network|no block))", r"--\1 "),
+    (r"\bno chain of latent has", "no chain of --latent has"),
+    (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
+)
+"""How the library names an argument, and how a command line does."""
+
+
+def name_options(said: str) -> str:
+    """What the library says of its arguments, in the words of a command line."""
+    for argument, option in ARGUMENTS:
+        said = re.sub(argument, option, said)
+    return said

@@ -1,0 +1,343 @@
+"""Which option acts only beside another: one table, looked at in one place for all programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from jsonargparse import Namespace
+
+from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.options import TASK_OPTIONS, Data
+from latentheads.experiments.cli.names import spec_of
+from latentheads.guides import GUIDES, ModelGuide
+from latentheads.models import Prior
+from latentheads.models.mixing import STACKS, mixings
+from latentheads.names import chains_of
+from latentheads.runs.recipes import join_pair
+
+__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "group_of", "refusals"]
+
+T = TypeVar("T")
+
+
+def group_of(kind: type[T], options: Namespace) -> T:
+    """The options of a group, checked."""
+    return kind(**{field.name: options[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is about to do, as far as the needs of its options ask.
+
+    Attributes:
+        options: All options.
+        data: The corpus.
+        prior: Class of the prior.
+        guide: Class of the guide.
+    """
+
+    options: Namespace
+    data: Data
+    prior: type[Prior]
+    guide: type[ModelGuide]
+
+    @classmethod
+    def read(cls, options: Namespace) -> Plan:
+        """Makes the plan of a command line that was parsed."""
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options))
+        return cls(options, group_of(Data, options), pair.prior_class, pair.guide_class)
+
+    @property
+    def translates(self) -> bool:
+        """Whether there is a source."""
+        return not self.data.running and self.data.task == "translation"
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the corpus is text in pairs of files or columns."""
+        return not (self.data.made or self.data.running)
+
+    @property
+    def subwords(self) -> bool:
+        """Whether a vocabulary is learned by BPE."""
+        return self.pairs or (self.data.running and self.data.unit == "subword")
+
+    @property
+    def names_source(self) -> bool:
+        """Whether the language translated from has to be said."""
+        directions = [task.rpartition(":")[2] for task in self.data.tasks.split(",")]
+        return self.pairs and not all("-" in direction for direction in directions)
+
+    @property
+    def mixers(self) -> set[str]:
+        """What mixes positions, in an encoder too where there is one."""
+        return {kind for stack in STACKS for kind in self.stack(stack)}
+
+    def stack(self, name: str) -> list[str]:
+        """What mixes positions in every layer of the encoder or the decoder."""
+        if name == STACKS[0] and not self.translates:
+            return []
+        said = (self.options.mixers, "", "", name, self.options.layers)
+        return [mixing.kind for mixing in mixings(*said)]
+
+    @property
+    def draws_logits(self) -> bool:
+        """Whether attention heads are drawn."""
+        return not self.prior.deterministic and chains_of(self.options.latent) != ()
+
+    @property
+    def draws_heads(self) -> bool:
+        """Whether heads are drawn, of attention or of n-grams."""
+        return self.draws_logits or self.options.ngram_noise > 0
+
+    @property
+    def draws_choice(self) -> bool:
+        """Whether it is drawn which heads speak."""
+        return self.options.select not in ("none", "static")
+
+    @property
+    def gates(self) -> bool:
+        """Whether heads have gates."""
+        return bool(self.options.gates != "none")
+
+    @property
+    def pays_for_heads(self) -> bool:
+        """Whether drawn heads have a KL that is not 0 by construction."""
+        return self.draws_heads and self.guide is not GUIDES["tied"]
+
+    @property
+    def pays(self) -> bool:
+        """Whether anything has a KL that is not 0 by construction."""
+        return self.pays_for_heads or self.draws_choice or self.gates
+
+
+@dataclass(frozen=True)
+class Need:
+    """Options that act only where something else is said too.
+
+    Attributes:
+        options: Their names.
+        what: What they need, as a command line says it.
+        met: Whether a plan has it.
+    """
+
+    options: tuple[str, ...]
+    what: str
+    met: Callable[[Plan], bool]
+
+    def refusal(self, names: list[str]) -> str:
+        """Says that some of the options act on nothing, and what they need."""
+        acts, need = ("acts", "it needs") if len(names) == 1 else ("act", "they need")
+        shown = ", ".join(f"--{name}" for name in names)
+        return f"{shown} {acts} on nothing here: {need} {self.what}"
+
+
+TEXT = "a corpus of the hub or a folder"
+PAIRS = f"pairs of texts ({TEXT})"
+RUNNING = (
+    f"running text for a language model (--data pydoc, {', '.join(PROSE)}, or a folder with --task "
+    "language-model)"
+)
+LAW = "--select selection, subset or group"
+NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
+OWN = "a guide other than tied and heads that are drawn"
+KL = f"a KL that is not 0 by construction ({OWN}; {LAW}; or --gates)"
+NGRAM = "--mixers with ngram layers"
+
+NEEDS = (
+    # The corpus
+    Need(
+        ("language",),
+        "--data grammar, for translation without --tasks",
+        lambda p: p.data.data == "grammar" and p.translates and not p.data.tasks,
+    ),
+    Need(
+        ("sentences",),
+        "--data grammar without --task_sizes",
+        lambda p: p.data.data == "grammar" and not p.data.task_sizes,
+    ),
+    Need(("held_out",), "--data grammar", lambda p: p.data.data == "grammar"),
+    Need(
+        ("source",),
+        f"{PAIRS}, and no --tasks that all name both languages",
+        lambda p: p.names_source,
+    ),
+    Need(
+        ("target", "max_source"),
+        f"{PAIRS} without --tasks",
+        lambda p: p.pairs and not p.data.tasks,
+    ),
+    Need(
+        ("references",),
+        "pairs of texts in a folder, without --tasks",
+        lambda p: p.pairs and not p.data.from_hub and not p.data.tasks,
+    ),
+    Need(("joint", "tokenised", "max_length", "max_ratio"), PAIRS, lambda p: p.pairs),
+    Need(("lowercase",), TEXT, lambda p: not p.data.made),
+    Need(
+        ("max_line",),
+        "text other than the grammar's, read line by line (without --block)",
+        lambda p: p.data.data != "grammar" and not p.data.block,
+    ),
+    Need(
+        ("train_name", "valid_name", "test_name"),
+        "--data FOLDER",
+        lambda p: not (p.data.made or p.data.from_hub),
+    ),
+    Need(("types",), f"{PAIRS}, or a language model's --unit subword", lambda p: p.subwords),
+    Need(("unit", "block"), RUNNING, lambda p: p.data.running),
+    Need(
+        ("minimum",),
+        f"{RUNNING} with --unit word",
+        lambda p: p.data.running and p.data.unit == "word",
+    ),
+    Need(("context",), f"--block, for {RUNNING}", lambda p: p.data.running and p.data.block > 0),
+    Need(
+        ("first",),
+        "--data other than grammar, without --task_sizes",
+        lambda p: p.data.data != "grammar" and not p.data.task_sizes,
+    ),
+    Need(("cache",), "--data other than grammar", lambda p: p.data.data != "grammar"),
+    Need(
+        ("hub_path",),
+        f"--data to name what it holds: {', '.join([*HUB, *PROSE])}, or a name of your own for "
+        "rows with a column translation (text for a language model)",
+        lambda p: not p.data.made,
+    ),
+    Need(("hub_config",), "--data of the hub, or --hub_path", lambda p: p.data.from_hub),
+    Need(TASK_OPTIONS[1:], "--tasks", lambda p: bool(p.data.tasks)),
+    # The network
+    Need(("final_norm",), "--norm pre", lambda p: p.options.norm == "pre"),
+    Need(("cutoffs",), "a language model", lambda p: not p.translates),
+    Need(
+        ("adaptive_factor", "adaptive_dropout"),
+        "--cutoffs, of a language model",
+        lambda p: not p.translates and bool(p.options.cutoffs),
+    ),
+    Need(
+        ("attention_dropout",),
+        "a layer that attends",
+        lambda p: p.translates or p.mixers != {"ngram"},
+    ),
+    Need(
+        ("windows",),
+        "--mixers with local or ngram layers",
+        lambda p: bool(p.mixers & {"local", "ngram"}),
+    ),
+    Need(
+        ("ngram_heads", "ngram_width", "ngram_slices", "ngram_noise"),
+        NGRAM,
+        lambda p: "ngram" in p.mixers,
+    ),
+    Need(("ngram_context",), f"{NGRAM} in an encoder", lambda p: "ngram" in p.stack(STACKS[0])),
+    # Training
+    Need(("momentum",), "--optimiser nag", lambda p: p.options.optimiser == "nag"),
+    Need(("period", "least_rate"), "--decay cosine", lambda p: p.options.decay == "cosine"),
+    Need(
+        ("period_growth", "shrink"),
+        "--decay cosine with --period",
+        lambda p: p.options.decay == "cosine" and p.options.period > 0,
+    ),
+    Need(
+        ("kl", "kl_warmup_steps", "max_kl_weight"),
+        KL,
+        lambda p: p.pays,
+    ),
+    Need(
+        ("min_kl_weight",),
+        f"--kl_warmup_steps, and {KL}",
+        lambda p: p.pays and p.options.kl_warmup_steps > 0,
+    ),
+    Need(
+        ("free_bits",),
+        f"{OWN}, and --select_gradient straight-through",
+        lambda p: p.pays_for_heads and p.options.select_gradient == "straight-through",
+    ),
+    Need(("noise_warmup_steps",), NOISE, lambda p: p.draws_heads),
+    Need(
+        ("latent",),
+        "a prior with noise, or --ngram_noise",
+        lambda p: not p.prior.deterministic or p.options.ngram_noise > 0,
+    ),
+    Need(("select_gradient",), LAW, lambda p: p.draws_choice),
+    Need(
+        ("temperature", "least_temperature"),
+        f"{LAW}, with --select_gradient straight-through",
+        lambda p: p.draws_choice and p.options.select_gradient == "straight-through",
+    ),
+    Need(("patience",), "a training without --gates", lambda p: not p.gates),
+    Need(
+        ("disagreement_weight", "disagreement_chains", "disagreement_diagonal"),
+        "--disagreement",
+        lambda p: p.options.disagreement != "none",
+    ),
+    # What speaks
+    Need(("candidates",), LAW, lambda p: p.draws_choice),
+    Need(("select_chains",), f"{LAW}, or static", lambda p: p.options.select != "none"),
+    Need(
+        ("families",),
+        "--select static and --tasks",
+        lambda p: p.options.select == "static" and bool(p.data.tasks),
+    ),
+    Need(
+        ("gate_open", "gate_start", "gate_temperature", "gate_penalty", "gate_heads"),
+        "--gates all, or some chains",
+        lambda p: p.gates,
+    ),
+    Need(
+        ("gate_rate",),
+        "--gates and --gate_heads",
+        lambda p: p.gates and p.options.gate_heads > 0,
+    ),
+    # Decoding
+    Need(
+        ("beam", "min_tokens", "max_tokens", "no_repeat", "paper_bleu", "rouge"),
+        "translation",
+        lambda p: p.translates,
+    ),
+    Need(
+        ("length_penalty",),
+        "translation with --beam 2 or more",
+        lambda p: p.translates and p.options.beam > 1,
+    ),
+    Need(
+        ("draws",),
+        f"translation with {NOISE}; {LAW}; or --gates",
+        lambda p: p.translates and (p.draws_heads or p.draws_choice or p.gates),
+    ),
+)
+"""Every option that acts on nothing unless something else is there."""
+
+ALWAYS = (
+    *("config", "preset", "recipe", "guide", "prior"),
+    *("data", "task", "tasks"),
+    *("width", "feed_forward", "heads", "layers", "norm", "share", "mixers"),
+    *("dropout", "activation_dropout"),
+    *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
+    *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
+    *("keep", "average", "label_smoothing", "disagreement"),
+    *("select", "gates", "adapters", "start", "train"),
+    *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust"),
+    *("recipes", "seeds", "head_numbers"),
+)
+"""Options that act on every run, or refuse themselves what they cannot be together with."""
+
+
+def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:
+    """The options that differ from their default and act on nothing, with what each needs.
+
+    Args:
+        options: All options.
+        plain: Their defaults.
+    """
+    plan = Plan.read(options)
+    idle = [need for need in NEEDS if not need.met(plan)]
+    return {name: need for need in idle for name in need.options if options[name] != plain[name]}
+
+
+def refusals(idle: Mapping[str, Need]) -> list[str]:
+    """One line for each need that is not met."""
+    needs = dict.fromkeys(idle.values())
+    return [need.refusal([name for name in need.options if name in idle]) for need in needs]

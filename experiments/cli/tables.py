@@ -1,0 +1,254 @@
+"""Tables of results as aligned text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from latentheads.names import CHAINS, chain_of, latent_of, layer_of
+
+__all__ = [
+    "aligned",
+    "figure",
+    "markdown",
+    "result_table",
+    "site_table",
+    "task_table",
+]
+
+Row = tuple[str, ...]
+
+
+def aligned(rows: list[Row]) -> str:
+    """Aligns columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Rows as a Markdown table, their titles first; so many columns to the left."""
+    titles, *others = ["| " + " | ".join(row) + " |" for row in rows]
+    sides = "|" + "---|" * left + "---:|" * (len(rows[0]) - left)
+    return "\n".join([titles, sides, *others]) + "\n"
+
+
+def result_table(results: dict[str, Any]) -> str:
+    """The one table a run prints, in nats a target token unless a row says otherwise.
+
+    A figure that is not known, as the truth of a text with an unknown word, leaves its cell empty.
+    """
+    valid, test = results["valid"], results["test"]
+    k = test.get("iwae_k") or valid.get("iwae_k") or "K"
+    rows: list[Row] = [("nats per target token", "valid", "test")]
+    rows += [
+        _row("bound (ELBO)", valid, test, "elbo"),
+        _row("  log-likelihood term", valid, test, "log_likelihood"),
+        _row("  KL, all sites", valid, test, "kl"),
+        *_kl_rows(results["kl_by_site"], results.get("gates") is not None),
+        _row(f"bound (IWAE_{k})", valid, test, "iwae"),
+    ]
+    rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
+    rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
+    rows.append(
+        _row(f"effective draws of {k}", valid, test, "effective_sample_size", "{:.1f}".format)
+    )
+    if _known("pareto_k", valid, test):
+        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
+    if valid.get("pareto_unknown") or test.get("pareto_unknown"):
+        label = "  with no k to be had: weights tie"
+        rows.append(_row(label, valid, test, "pareto_unknown", _share))
+    if "bleu" in test:
+        rows += _translation_rows(results)
+    rows += _perplexity_rows(results.get("perplexity", []))
+    if results["head_divergence"] is not None:
+        apart = f"{results['head_divergence']:.2f}"
+        rows.append(("head divergence (JSD, plug-in, nats)", apart, ""))
+        chains = results["head_divergence_by_chain"].items()
+        rows += [(f"    {chain}", f"{value:.2f}", "") for chain, value in chains]
+    rows += _gate_rows(results.get("gates"))
+    rows.append(_row("target tokens", valid, test, "tokens", "{:,}".format))
+    rows.append(("parameters", "", f"{results['parameters']:,}"))
+    rows.append(
+        _row("training, target tokens/s", {}, results, "tokens_per_second", "{:,.0f}".format)
+    )
+    return aligned(rows)
+
+
+def _known(name: str, *parts: dict[str, Any]) -> bool:
+    """Whether one of the parts has a figure."""
+    return any(part.get(name) is not None for part in parts)
+
+
+def _truth_rows(valid: dict[str, Any], test: dict[str, Any], of: str) -> list[Row]:
+    """The exact log p and what the bound, of the same sentences, lies below it."""
+    if not _known("truth", valid, test):
+        return []
+    parts = (valid, test)
+    gaps = map(_gap, parts)
+    if all(part.get("truth_sentences") == part.get("sentences") for part in parts):
+        rows: list[Row] = [("  truth less bound", *gaps)]
+    else:
+        counts = map(_known_sentences, parts)
+        rows = [
+            ("  sentences that it is known of", *counts),
+            ("  truth less bound, of these sentences", *gaps),
+        ]
+    return [_row(f"true log p({of})", valid, test, "truth"), *rows]
+
+
+def _gap(part: dict[str, Any]) -> str:
+    truth, elbo = part.get("truth"), part.get("truth_elbo", part.get("elbo"))
+    return "" if truth is None or elbo is None else f"{truth - elbo:.4f}"
+
+
+def _known_sentences(part: dict[str, Any]) -> str:
+    known, every = part.get("truth_sentences"), part.get("sentences")
+    return "" if known is None or every is None else f"{known:,} of {every:,}"
+
+
+PERPLEXITIES = {
+    "plug_in": "perplexity of the plug-in network",
+    "elbo": "perplexity from the bound",
+    "iwae": "perplexity from IWAE_{k}",
+}
+
+
+def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
+    """A row for each kind of perplexity and way to cut the text; by words where these differ."""
+    rows: list[Row] = []
+    for valid, test in zip(found[::2], found[1::2], strict=True):
+        rows.append((f"  by {valid['mode']}", "", ""))
+        for name, title in PERPLEXITIES.items():
+            title = title.format(k=test["iwae_k"])
+            for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
+                label = f"{title}, by {unit}" if unit == "word" else title
+                cells = (figure(part[unit][name], "{:.2f}".format) for part in (valid, test))
+                rows.append((f"    {label}", *cells))
+    return rows
+
+
+def _translation_rows(results: dict[str, Any]) -> list[Row]:
+    """BLEU, chrF and how they were made."""
+    test, decoding = results["test"], results["decoding"]
+    heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
+    search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
+    rows: list[Row] = [
+        (f"BLEU ({heads}, {search})", "", figure(test["bleu"], "{:.2f}".format)),
+        ("  " + test["bleu_signature"], "", ""),
+        (f"chrF ({heads}, {search})", "", figure(test["chrf"], "{:.2f}".format)),
+    ]
+    if test["paper_bleu"] is not None:
+        rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))
+        rows.append(("  " + test["paper_signature"], "", ""))
+    if "rouge1" in test:
+        for name, title in (("rouge1", "ROUGE-1"), ("rouge2", "ROUGE-2"), ("rouge_l", "ROUGE-L")):
+            rows.append((title, "", f"{test[name]:.2f}"))
+            rows.append(("  of the first sentence", "", f"{test[f'lead_{name}']:.2f}"))
+        rows.append(("  " + test["signature"], "", ""))
+    rows.append(("translation, sentences/s", "", f"{test['sentences_per_second']:,.0f}"))
+    return rows
+
+
+def _decimals(value: float) -> str:
+    """Four decimals, or two digits of what would not show in them."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 5e-5 else f"{value:.1e}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def figure(value: float | None, form: Callable[[Any], str] = _decimals) -> str:
+    """A figure in the form that is asked for; nothing where it is missing."""
+    return "" if value is None else form(value)
+
+
+def _row(
+    label: str,
+    valid: dict[str, Any],
+    test: dict[str, Any],
+    key: str,
+    form: Callable[[Any], str] = _decimals,
+) -> Row:
+    """A figure of both parts."""
+    return label, figure(valid.get(key), form), figure(test.get(key), form)
+
+
+def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
+    """KL of each chain, and of what else is drawn in it, with its layers in one cell.
+
+    Nothing is said of a chain where the KL of a block is missing.
+    """
+    parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
+    names = {"logits": "", "selection": " gates" if gated else " selection"}
+    for site, kl in kl_by_site.items():
+        chain, latent = chain_of(site), latent_of(site)
+        place = CHAINS.index(chain), chain + names.get(latent, f" {latent}")
+        parts[place].append((layer_of(site), kl))
+    rows: list[Row] = []
+    for (_, name), found in sorted(parts.items()):
+        known = [kl for _, kl in sorted(found) if kl is not None]
+        if len(known) == len(found):
+            layers = " + ".join(map(_decimals, known))
+            rows.append((f"    {name} = {layers}", "", _decimals(sum(known))))
+    return rows
+
+
+def _gate_rows(gates: dict[str, Any] | None) -> list[Row]:
+    """How many gates are open, whether so many were wanted, and what an open one costs."""
+    if gates is None:
+        return []
+    rows: list[Row] = [
+        (f"gates open at test time, of {gates['gated']}", "", str(gates["open"])),
+        ("  open on average, under the gates' noise", "", f"{gates['expected']:.1f}"),
+        ("  lambda, nats a target token for an open gate", "", figure(gates["lambda"])),
+    ]
+    if gates["wanted"] is not None:
+        missed = abs(gates["open"] - gates["wanted"])
+        label = f"  wanted by --gate_heads{f', missed by {missed}' if missed else ''}"
+        rows.append((label, "", str(gates["wanted"])))
+    return rows
+
+
+def site_table(results: dict[str, Any]) -> str:
+    """The KL of every site and how it was computed."""
+    rows: list[Row] = [("site", "KL nats/token", "how")]
+    how = results["kl_how"]
+    for site, kl in results["kl_by_site"].items():
+        rows.append((site, figure(kl, "{:.3e}".format), how[site]))
+    return aligned(rows)
+
+
+TASK_COLUMNS = {
+    "sentences": "sentences",
+    "elbo": "bound (ELBO)",
+    "truth": "true log p(y | x)",
+    "plug_in": "plug-in (no bound)",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "paper_bleu": "papers' BLEU",
+}
+
+
+def task_table(results: dict[str, Any]) -> str:
+    """The test part by tasks, and the average that counts each task alike; empty without tasks."""
+    tasks = results.get("tasks", {})
+    every = [*tasks.items(), ("average", results.get("average", {}))]
+    known = {name for _, figures in every for name, value in figures.items() if value is not None}
+    shown = {name: title for name, title in TASK_COLUMNS.items() if name in known}
+    rows = [(name, *(_task_cell(figures, key) for key in shown)) for name, figures in every]
+    return aligned([("test part by task", *shown.values()), *rows]) if tasks else ""
+
+
+def _task_cell(figures: dict[str, Any], name: str) -> str:
+    value = figures.get(name)
+    if value is None:
+        return ""
+    if name == "sentences":
+        return f"{value:,}"
+    return _decimals(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"

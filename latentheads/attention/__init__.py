@@ -1,0 +1,1 @@
+"""Attention, cut where heads become random: scores, drawn logits, read-out; and n-grams."""

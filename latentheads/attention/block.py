@@ -1,0 +1,252 @@
+"""Blocks: heads side by side that one projection reads out. What attention and n-grams share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from latentheads.distributions import HeadContext
+from latentheads.families import Family, Gaussian, HeadScale, Plain, check_law
+from latentheads.names import Block
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = [
+    "BlockCache",
+    "HeadBlock",
+    "Watch",
+    "gather_chosen",
+    "last_of",
+    "reorder",
+    "unwatched",
+]
+
+Watch = Callable[..., None]
+"""What somebody does with the heads of a pass; the last argument says which of them speak."""
+
+
+@dataclass
+class BlockCache:
+    """What a block keeps while decoding token by token: nothing, unless a subclass does."""
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
+
+
+class HeadBlock(nn.Module, ABC):
+    """Heads side by side: they are drawn, or chosen, and one projection reads them out.
+
+    Attributes:
+        block: Its address.
+        prior: The law of what is drawn of its heads; None: nothing is.
+        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
+            no candidates but its heads.
+        latent: What is drawn of its heads: the last part of the site's name.
+        attends: Whether its heads have attention weights, and hand their logits up a chain.
+        watchers: Called with the heads of every pass, and with which of them speak.
+    """
+
+    prior: Family | None
+    latent: str
+    attends: bool = False
+
+    def __init__(self, block: Block, selector: Selector | None) -> None:
+        super().__init__()
+        self.block = block
+        self.selector = selector
+        self.watchers: list[Watch] = []
+
+    @property
+    @abstractmethod
+    def projection(self) -> nn.Linear:
+        """What reads the heads out."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Width of what a head says."""
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the heads that are read out: all that there are, unless some were removed."""
+        return list(range(self.block.heads))
+
+    @property
+    def speakers(self) -> int:
+        """Heads that are read out."""
+        return len(self.places)
+
+    @property
+    def site(self) -> str:
+        """Name of the sample site of its heads."""
+        return self.block.site(self.latent)
+
+    def make_posterior(self) -> Family:
+        """A family for guides that have none of their own for such heads; it starts at the prior.
+
+        They are independent given what they compute, and every head has its scale.
+        """
+        return Gaussian(Plain(), self._learned_scale())
+
+    def _learned_scale(self) -> HeadScale:
+        """A scale for every head that starts at the prior's."""
+        start = self.prior.scale.value if isinstance(self.prior, Gaussian) else 1.0
+        return HeadScale(self.block.heads, start, learned=True)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether those of its heads that speak may be computed alone."""
+        return False
+
+    def choose(
+        self,
+        task: Int[Tensor, " sentence"] | None,
+        common: bool,
+        drawn: Tensor | None = None,
+        draws: int = 1,
+    ) -> Choice:
+        """Draws which candidates fill the places, of every task, and takes the sentences' own.
+
+        Stands in the plate of the tasks, before any sentence is looked at.
+
+        Args:
+            task: The task of every sentence; None: all have the first.
+            common: Whether all sentences have one task.
+            drawn: What was drawn before; None draws it.
+            draws: Draws that the sentences stand for, one behind the other.
+        """
+        selector, chain = self.selector, self.block.chain
+        assert selector is not None
+        value = drawn
+        if value is None:
+            value = selector.draw(self.block.site("selection"), chain, self.projection.weight)
+        rows, tasks = value.shape[-2], selector.tasks(chain)
+        if rows == tasks:
+            draws = 1  # one draw for all, such as the likeliest selection
+        elif rows != draws * tasks:
+            raise ValueError(
+                f"site {self.block.site('selection')!r}: {rows} rows for {tasks} tasks and "
+                f"{draws} draws: a batch says how many draws its sentences stand for"
+            )
+        choice = selector.choose(value, task, common, draws)
+        own_places = choice.index is None and choice.common
+        if self.training or not own_places or value.requires_grad or not self.sparse:
+            return choice
+        return choice.of_active()
+
+    def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Removes all other heads for good; a block without heads has no site.
+
+        Args:
+            computed: Places of the heads that are still computed; fewer only where the
+                prior does not mix heads.
+            active: Those of them that are read out.
+        """
+        if self.prior is not None and len(computed) < self.block.heads:
+            self.prior.prune(computed)
+        if not computed:
+            self.prior = None
+        self._prune_weights(computed, active)
+        self.block = replace(self.block, heads=len(computed))
+
+    @abstractmethod
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Removes the weights of all other heads."""
+
+    def _draw(self, context: HeadContext) -> Tensor:
+        """Draws the heads, or takes them as they were computed."""
+        if self.prior is None:
+            return context.scores
+        law = self.prior(context)
+        check_law(self.site, law, context.scores.shape)
+        value: Tensor = pyro.sample(self.site, law)
+        if context.states is not None:
+            context.states.forget()
+        return value
+
+    def _tell_watchers(self, *heads: Any) -> None:
+        """Tells whoever watches."""
+        for watch in self.watchers:
+            watch(*heads)
+
+    def _find_active(
+        self,
+        heads: Shaped[Tensor, "*batch computed query any"],
+        choice: Choice | None,
+    ) -> Bool[Tensor, "*out head"]:
+        """True at heads that are heard: those chosen, or with an open gate, and read out.
+
+        Args:
+            heads: Something about every query of the heads that were computed.
+            choice: The heads in the places.
+        """
+        heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
+        if choice is not None:
+            heard = heard & (choice.weight != 0)
+        if choice is not None and choice.silent and choice.index is not None:
+            nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
+            heard = nobody.index_copy(-1, choice.index, heard)
+        read = self.projection.weight.unflatten(-1, (self.speakers, -1))
+        return heard & read.any(0).any(-1)
+
+
+@contextmanager
+def unwatched(model: nn.Module) -> Iterator[None]:
+    """Hides a pass from whoever watches the blocks of a model."""
+    watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
+    for block in watching:
+        block.watchers = []
+    try:
+        yield
+    finally:
+        for block, watchers in watching.items():
+            block.watchers = watchers
+
+
+def gather_chosen(
+    heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
+) -> Float[Tensor, "*out place position dim"]:
+    """Of all candidates, takes those of every sentence; as they are where all share theirs."""
+    if choice is None or choice.index is None or choice.common:
+        return heads
+    index = choice.index[..., None, None]
+    missing = index.ndim - heads.ndim
+    return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
+
+
+def last_of(
+    held: Float[Tensor, "*batch position dim"], number: int | None
+) -> Float[Tensor, "*batch kept dim"]:
+    """The last positions, so many or fewer; None for all."""
+    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
+
+
+def reorder(
+    held: Shaped[Tensor, "sentence ..."],
+    sentences: Int[Tensor, " kept"] | None,
+    hypotheses: Int[Tensor, "kept hypothesis"] | None,
+) -> Shaped[Tensor, "kept ..."]:
+    """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
+    if hypotheses is None:
+        return held if sentences is None else held.index_select(0, sentences)
+    if sentences is None:
+        sentences = torch.arange(len(hypotheses), device=hypotheses.device)
+    rows = sentences[:, None] * held.shape[1] + hypotheses
+    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)

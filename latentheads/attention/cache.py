@@ -1,0 +1,57 @@
+"""What attention keeps while decoding token by token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from latentheads.attention.block import BlockCache, last_of, reorder
+
+__all__ = ["AttentionCache"]
+
+
+@dataclass
+class AttentionCache(BlockCache):
+    """What attention keeps while decoding token by token: keys and values.
+
+    Attributes:
+        keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
+            hypotheses: all of a sentence read one memory.
+        values: The same.
+        of_memory: Whether keys and values are those of a memory.
+        last: So many last positions are kept; None: all.
+    """
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    of_memory: bool = False
+    last: int | None = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends the keys and values of new positions and returns them with all that was kept."""
+        if self.keys is not None and self.values is not None:
+            keys = torch.cat([self.keys, keys], -2)
+            values = torch.cat([self.values, values], -2)
+        self.keys, self.values = (last_of(held, self.last) for held in (keys, values))
+        return keys, values
+
+    def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keeps the keys and values of a memory, laid out to be read many times."""
+        self.keys, self.values, self.of_memory = keys.contiguous(), values.contiguous(), True
+        return self.keys, self.values
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
+        if self.keys is None or self.values is None:
+            return
+        own = None if self.of_memory else hypotheses
+        self.keys, self.values = (
+            reorder(held, sentences, own) for held in (self.keys, self.values)
+        )

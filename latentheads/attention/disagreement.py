@@ -1,0 +1,169 @@
+r"""Priors that make heads differ: how little the heads of a block agree (Li et al. 2018).
+
+https://arxiv.org/abs/1810.10183
+
+For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the agreement is
+
+.. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
+
+with x the unit vector of the head's values (``subspace``), of its output (``output``), or its
+attention weights as they are (``position``); n-gram heads have outputs alone. The sum is over the
+heads that speak in a sentence, not over those that are not chosen or behind a closed gate.
+
+The model is multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a
+term to train with, absent in evaluation, so that every reported bound stays one on the tokens
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.attention.block import HeadBlock, Watch
+from latentheads.layers.numeric import full_precision
+from latentheads.mask import Mask
+from latentheads.names import CHAINS
+
+__all__ = ["KINDS", "Disagreement", "agreement"]
+
+KINDS = ("subspace", "position", "output")
+"""What heads may be compared by."""
+
+
+def agreement(
+    x: Float[Tensor, "*batch head token dim"],
+    diagonal: bool = True,
+    active: Bool[Tensor, "*batch head"] | None = None,
+) -> Float[Tensor, "*batch token"]:
+    """The mean product of the heads' vectors at every token; 0 where nobody is compared.
+
+    Args:
+        x: A vector a head and token.
+        diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors that
+            adds a constant; for attention weights it punishes a head for being sharp.
+        active: The heads that are compared; all when not given.
+    """
+    if active is None:
+        active = x.new_ones(x.shape[-3], dtype=torch.bool)
+    x = x * active[..., None, None]
+    heads = active.sum(-1, keepdim=True)
+    products = x.sum(-3).square().sum(-1)
+    if diagonal:
+        return products / heads.square().clamp_min(1)
+    alone = x.square().sum(-1).sum(-2)
+    return (products - alone) / (heads * (heads - 1)).clamp_min(1)
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The term of a model that rewards heads for differing.
+
+    Attributes:
+        kinds: What heads are compared by; several kinds add up.
+        weight: lambda, in nats a target token and block.
+        chains: Of the blocks of these chains; None for all.
+        diagonal: As in :func:`agreement`.
+    """
+
+    kinds: tuple[str, ...]
+    weight: float = 1.0
+    chains: tuple[str, ...] | None = None
+    diagonal: bool = True
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {kind!r}")
+        for chain in self.chains or ():
+            if chain not in CHAINS:
+                raise ValueError(f"chains must be of {', '.join(CHAINS)}; got {chain!r}")
+        if not self.kinds:
+            raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
+
+    def of_block(
+        self,
+        logits: Float[Tensor, "*batch head query key"],
+        values: Tensor,
+        mask: Mask,
+        active: Bool[Tensor, "*batch head"] | None = None,
+    ) -> Float[Tensor, "*batch"]:
+        """The agreement of a block's heads, summed over kinds, its mean over tokens.
+
+        Padding, rows without a choice and heads that are silent do not count.
+        """
+        weights = torch.softmax(logits + mask.bias, -1)
+        queries, keys = mask.latent.amax(-1), mask.latent.amax(-2)
+        total = logits.new_zeros(())
+        for kind in self.kinds:
+            if kind == "subspace":
+                total = total + _mean_counted(self._compare_unit(values, active), keys)
+            elif kind == "output":
+                heads = torch.matmul(weights.to(values.dtype), values)
+                total = total + _mean_counted(self._compare_unit(heads, active), queries)
+            else:
+                total = total + _mean_counted(agreement(weights, self.diagonal, active), queries)
+        return total
+
+    def of_outputs(
+        self,
+        heads: Float[Tensor, "*batch head query dim"],
+        queries: Bool[Tensor, "*mask query"],
+        active: Bool[Tensor, "*batch head"] | None = None,
+    ) -> Float[Tensor, "*batch"]:
+        """The agreement of the outputs of a block that has no weights, its mean over queries."""
+        return _mean_counted(self._compare_unit(heads, active), queries.to(heads.dtype))
+
+    def _compare_unit(
+        self,
+        x: Float[Tensor, "*batch head token dim"],
+        active: Bool[Tensor, "*batch head"] | None,
+    ) -> Float[Tensor, "*batch token"]:
+        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, active)
+
+    @contextmanager
+    def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+        """Collects the agreement of every block that runs meanwhile, by its name."""
+        found: dict[str, Tensor] = {}
+        watching = [(block, self._make_listener(block, found)) for block in self.blocks(model)]
+        for block, watch in watching:
+            block.watchers.append(watch)
+        try:
+            yield found
+        finally:
+            for block, watch in watching:
+                block.watchers.remove(watch)
+
+    def _make_listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
+        """What keeps the agreement of every pass of a block."""
+        agree = self.of_block if block.attends else self.of_outputs
+
+        def listen(*heads: Any) -> None:
+            found[block.block.name] = agree(*heads)
+
+        return listen
+
+    def blocks(self, model: nn.Module) -> list[HeadBlock]:
+        """The blocks whose heads are compared: those with two heads or more, and what it takes."""
+        return [
+            module
+            for module in model.modules()
+            if isinstance(module, HeadBlock)
+            and module.speakers > 1
+            and (self.chains is None or module.block.chain in self.chains)
+            and (module.attends or "output" in self.kinds)
+        ]
+
+
+def _mean_counted(
+    each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
+) -> Float[Tensor, "*batch"]:
+    """The mean over the tokens that count, 0 where none does."""
+    return (each * counted).sum(-1) / counted.sum(-1).clamp_min(1)

@@ -1,0 +1,137 @@
+"""A block of attention, cut where its heads become random: scores, drawn logits, read-out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.attention.block import HeadBlock
+from latentheads.attention.cache import AttentionCache
+from latentheads.attention.projections import MultiHeadAttention
+from latentheads.distributions import BlockStates, HeadContext
+from latentheads.families import Family, Plain, Point
+from latentheads.mask import Mask
+from latentheads.names import Block
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = [
+    "LatentAttention",
+]
+
+
+class LatentAttention(HeadBlock):
+    """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
+
+    Whoever watches is given the logits, values and mask of every pass, and which heads speak.
+
+    Args:
+        block: Its address.
+        width: Model width.
+        prior: The law of its logits; None makes the block deterministic, without a site.
+        dropout: Dropout of the attention weights.
+        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
+            no candidates but its heads.
+    """
+
+    latent = "logits"
+    attends = True
+
+    def __init__(
+        self,
+        block: Block,
+        width: int,
+        prior: Family | None,
+        dropout: float = 0.0,
+        selector: Selector | None = None,
+    ) -> None:
+        super().__init__(block, selector)
+        size = width // selector.heads if selector else None
+        candidates = selector.candidates_of(block.chain) if selector else None
+        self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
+        self.prior = prior
+
+    @property
+    def projection(self) -> nn.Linear:
+        """The output projection."""
+        return self.attention.out
+
+    @property
+    def size(self) -> int:
+        """Width of a head."""
+        return self.attention.size
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the heads that are read out among those whose logits are computed."""
+        active = self.attention.active
+        return list(range(self.attention.heads)) if active is None else active.tolist()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its logits are its scores, which no other block looks at."""
+        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Plain)
+        return self.prior is None or point
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch query dim"],
+        memory: Float[Tensor, "*memory key dim"] | None,
+        mask: Mask,
+        below: Float[Tensor, "*below head query key"] | None = None,
+        cache: AttentionCache | None = None,
+        choice: Choice | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends, and also returns the logits for the block above.
+
+        Args:
+            query: What asks.
+            memory: What is read; None for self-attention.
+            mask: Validity of the pairs.
+            below: The logits drawn one block further down the chain.
+            cache: Keys and values of earlier positions; a memory is projected once.
+            choice: The heads in its places.
+
+        Returns:
+            What the heads say, and their logits; of a block without heads the bias and None.
+        """
+        if not self.attention.heads:
+            return self.attention.out.bias.expand(query.shape), None
+        q, k, v = self._project_all(query, memory, cache, choice)
+        below = None if choice is not None and choice.silent else below
+        keys = memory if memory is not None else query if cache is None else None
+        states = BlockStates(query, keys)
+        context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
+        logits = self._draw(context)
+        active = self.attention.of_active(logits)
+        if self.watchers:
+            every, over = mask.over_keys(active)
+            seen = (self.attention.placed(each, choice) for each in (every, v))
+            self._tell_watchers(*seen, over, self._find_active(every, choice))
+        update = self.attention.read_out(active, v, mask, choice)
+        return update, self.attention.placed(logits, choice)
+
+    def cache(self) -> AttentionCache:
+        """An empty cache for decoding token by token."""
+        return AttentionCache()
+
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        self.attention.prune(computed, active)
+
+    def _project_all(
+        self,
+        query: Tensor,
+        memory: Tensor | None,
+        cache: AttentionCache | None,
+        choice: Choice | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if cache is None:
+            return self.attention.project(query, memory, choice)
+        if memory is None:
+            q, k, v = self.attention.project(query, None, choice)
+            return q, *cache.extend(k, v)
+        q = self.attention.project_query(query, choice)
+        if cache.keys is None or cache.values is None:
+            return q, *cache.hold(*self.attention.project_memory(memory, choice))
+        return q, cache.keys, cache.values

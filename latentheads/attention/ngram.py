@@ -1,0 +1,244 @@
+"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn.
+
+Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head, Sun
+and Iyyer 2021, https://arxiv.org/abs/2104.03474.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.attention.band import Band
+from latentheads.attention.block import (
+    BlockCache,
+    HeadBlock,
+    gather_chosen,
+    last_of,
+    reorder,
+)
+from latentheads.distributions import BlockStates, HeadContext
+from latentheads.families import Affine, Family, Gaussian
+from latentheads.layers.numeric import dropout, full_precision
+from latentheads.mask import Reach
+from latentheads.names import Block
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = ["NGram", "NGramCache"]
+
+
+@dataclass
+class NGramCache(BlockCache):
+    """What an n-gram block keeps while decoding: its last n - 1 inputs.
+
+    Attributes:
+        last: n - 1.
+        inputs: ``sentence *hypothesis position dim``, so many or fewer.
+    """
+
+    last: int
+    inputs: Tensor | None = None
+
+    def extend(self, x: Tensor) -> Tensor:
+        """Appends new inputs and returns them with all that was kept."""
+        if self.inputs is not None:
+            x = torch.cat([self.inputs, x], -2)
+        self.inputs = last_of(x, self.last)
+        return x
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
+        if self.inputs is not None:
+            self.inputs = reorder(self.inputs, sentences, hypotheses)
+
+
+class NGram(HeadBlock):
+    r"""The multi-head neural n-gram of Loem et al. 2022, eq. 3 and 4, its heads random if asked.
+
+    .. math:: m_{tk} = \mathrm{ReLU}([x_{t-n+1}; \dots; x_t] W_k + b_k), \quad
+        h_{tk} \sim N(m_{tk}, s_k^2 I), \quad z_t = [h_{t1}; \dots; h_{tK}] W + b
+
+    An encoder concatenates :math:`x_{t-n+1}, \dots, x_{t+n-1}` and, with a context, the maximum
+    over the whole sentence. Positions beyond the ends, and padding, are zero. There are no logits:
+    a chain passes by. What is drawn, at ``<block>.outputs``, are the outputs of the heads; without
+    a prior :math:`h_{tk} = m_{tk}`, as in the paper.
+
+    As the equations stand, K heads of width w compute what one head of width K w does (the n-gram
+    of Sun and Iyyer 2021 with as many hidden units); they differ where the reading of the paper is
+    that head k sees only the k-th of K slices of each input (``slices``).
+
+    Whoever watches is given the heads of every pass, the queries at which they are drawn, and which
+    heads speak.
+
+    Args:
+        block: Its address, and the number of heads K.
+        width: Model width d.
+        head_width: Width of a head; 0: so that there are about :math:`4 d^2` weights, as in
+            attention.
+        band: The window.
+        slices: Whether a head reads its own slice of every input; of candidates, c reads slice
+            c mod K.
+        context: Whether the maximum over the sentence is concatenated.
+        dropout: Of the heads.
+        prior: The law of the outputs of its heads; None makes the block deterministic.
+        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
+            no candidates but its heads.
+    """
+
+    latent = "outputs"
+
+    def __init__(
+        self,
+        block: Block,
+        width: int,
+        head_width: int,
+        band: Band,
+        slices: bool = False,
+        context: bool = False,
+        dropout: float = 0.0,
+        prior: Family | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        super().__init__(block, selector)
+        heads = selector.heads if selector else block.heads
+        candidates = selector.candidates_of(block.chain) if selector else heads
+        inputs, read = band.width + context, width // heads if slices else width
+        head_width = head_width or max(1, round(4 * width**2 / heads / (inputs * read + width)))
+        self.band, self.dropout = band, dropout
+        self.slices = heads if slices else 0
+        self.reading = [place % heads for place in range(candidates)]
+        self.weight = nn.Parameter(torch.empty(candidates, head_width, band.width * read))
+        self.context = nn.Parameter(torch.empty(candidates, head_width, read)) if context else None
+        self.bias = nn.Parameter(torch.zeros(candidates, head_width))
+        self.out = nn.Linear(block.heads * head_width, width)
+        self.prior = prior
+        fans = inputs * read + head_width * (1 if slices else heads)
+        for weight in (self.weight, self.context):
+            if weight is not None:
+                nn.init.uniform_(weight, -math.sqrt(6 / fans), math.sqrt(6 / fans))
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def make_posterior(self) -> Family:
+        """Every coordinate is moved on its own, and every head has its scale."""
+        return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
+
+    @property
+    def projection(self) -> nn.Linear:
+        """The output projection."""
+        return self.out
+
+    @property
+    def size(self) -> int:
+        """Width of a head."""
+        return self.weight.shape[1]
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch query dim"],
+        reach: Reach,
+        cache: NGramCache | None = None,
+        choice: Choice | None = None,
+    ) -> Float[Tensor, "*out query dim"]:
+        """Reads the window around every position; without heads, says the bias."""
+        if not self.block.heads:
+            return self.out.bias.expand(x.shape)
+        heads = gather_chosen(self._compute_heads(x, reach, cache, choice), choice)
+        if self.prior is not None:
+            states = BlockStates(x, x if cache is None else None)
+            scores, mask = full_precision(heads), reach.outputs(self.size)
+            known = HeadContext(scores, None, mask, self.block, None, states)
+            heads = self._draw(known).to(heads.dtype)
+        if self.watchers:
+            self._tell_watchers(heads, reach.drawn, self._find_active(heads, choice))
+        if choice is not None:
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
+        joined = heads.transpose(-2, -3).flatten(-2)
+        return self.out(dropout(joined, self.dropout, self.training))
+
+    def _compute_heads(
+        self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
+    ) -> Float[Tensor, "*batch head query hidden"]:
+        """What the heads say before anything is drawn: of all candidates, or of the chosen."""
+        shared = choice is not None and choice.common
+        index = choice.index if shared and choice is not None else None
+        if reach.valid is not None:
+            x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
+        known = x if cache is None else cache.extend(x)
+        windows = self.band.windows(known, x.shape[-2])
+        hidden = self._read_windows(windows, index, self.weight, self.bias)
+        if self.context is not None:
+            hidden = hidden + self._read_windows(self._read_sentence(x, reach), index, self.context)
+        return F.relu(hidden)
+
+    def _read_windows(
+        self,
+        x: Float[Tensor, "*batch query offset dim"],
+        index: Int[Tensor, " place"] | None,
+        weight: Float[Tensor, "candidate hidden input"],
+        bias: Float[Tensor, "candidate hidden"] | None = None,
+    ) -> Float[Tensor, "*batch head query hidden"]:
+        """One product for all heads and all positions of the window."""
+        if index is not None:
+            weight = weight.index_select(0, index)
+            bias = None if bias is None else bias.index_select(0, index)
+        if not self.slices:
+            every = None if bias is None else bias.flatten()
+            hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
+            return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
+        hidden = torch.matmul(self._take_slices(x, index), weight.mT)
+        return hidden if bias is None else hidden + bias.unsqueeze(-2)
+
+    def _take_slices(
+        self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " place"] | None
+    ) -> Float[Tensor, "*batch head query input"]:
+        """The slice of the window that every head reads."""
+        slices = x.unflatten(-1, (self.slices, -1)).movedim(-2, -4).flatten(-2)
+        if index is None and self.reading == list(range(self.slices)):
+            return slices
+        reading = torch.tensor(self.reading, device=x.device)
+        return slices.index_select(-3, reading if index is None else reading[index])
+
+    def _read_sentence(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
+        """The maximum over all positions but padding."""
+        if reach.valid is not None:
+            x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
+        return x.amax(-2, keepdim=True).unsqueeze(-2)
+
+    def mix(
+        self,
+        x: Float[Tensor, "*batch query dim"],
+        reach: Reach,
+        below: Tensor | None,
+        cache: NGramCache | None = None,
+        choice: Choice | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Reads the windows; the logits below go on to the next block that attends."""
+        return self(x, reach, cache, choice), below
+
+    def cache(self) -> NGramCache:
+        """Keeps the last n - 1 inputs."""
+        return NGramCache(self.band.before)
+
+    @torch.no_grad()
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Removes the weights of all other heads: those that speak are those that are computed."""
+        places = list(active)
+        columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, places]
+        self.out.weight = nn.Parameter(columns.flatten(-2))
+        self.out.in_features = len(places) * self.size
+        self.weight = nn.Parameter(self.weight[places])
+        self.bias = nn.Parameter(self.bias[places])
+        if self.context is not None:
+            self.context = nn.Parameter(self.context[places])
+        self.reading = [self.reading[place] for place in places]

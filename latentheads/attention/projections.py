@@ -1,0 +1,203 @@
+"""The deterministic parts of multi-head attention: projections, scores, read-out.
+
+Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.attention.band import Band
+from latentheads.attention.block import gather_chosen
+from latentheads.layers.numeric import dropout, full_precision, weighted_sum
+from latentheads.mask import Mask
+from latentheads.selection.selector import Choice
+
+__all__ = ["MultiHeadAttention"]
+
+
+class MultiHeadAttention(nn.Module):
+    """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.
+
+    Attributes:
+        band: The pairs that scores and weights are of; None at first: all.
+
+    Args:
+        width: Model width d.
+        heads: Number of heads H; it must divide the width.
+        dropout: Dropout of the attention weights.
+        size: Width of a head; width / H when not given.
+        candidates: Heads with weights of their own, of which H are chosen; H when not given.
+    """
+
+    active: Tensor | None
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        size: int | None = None,
+        candidates: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.band: Band | None = None
+        if size is None and (heads < 1 or width % heads):
+            raise ValueError(f"heads must divide the width {width}, got {heads}")
+        self.heads = heads
+        self.size = width // heads if size is None else size
+        self.candidates = heads if candidates is None else candidates
+        self.dropout = dropout
+        inner = self.candidates * self.size
+        self.in_weight = nn.Parameter(torch.empty(3 * inner, width))
+        self.in_bias = nn.Parameter(torch.zeros(3 * inner))
+        self.out = nn.Linear(heads * self.size, width)
+        nn.init.xavier_uniform_(self.in_weight)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+        self.register_buffer("active", None)
+
+    @property
+    def speakers(self) -> int:
+        """Heads that are read out: all whose logits are computed, unless some were removed."""
+        return self.heads if self.active is None else len(self.active)
+
+    @torch.no_grad()
+    def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Removes the weights of all other heads for good.
+
+        Args:
+            computed: Places of the heads whose queries and keys stay: something reads their logits.
+            active: Those of them whose values and outputs stay too.
+        """
+        spoke = list(range(self.heads)) if self.active is None else self.active.tolist()
+        rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
+        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(spoke)])
+        read = [spoke.index(head) for head in active]
+        rows = torch.cat([q[computed], k[computed], v[read]]).flatten()
+        columns = (v[read] - 2 * self.heads * self.size).flatten()
+        self.in_weight = nn.Parameter(self.in_weight[rows])
+        self.in_bias = nn.Parameter(self.in_bias[rows])
+        self.out.weight = nn.Parameter(self.out.weight[:, columns])
+        self.out.in_features = len(columns)
+        self.heads = self.candidates = len(computed)
+        places = rows.new_tensor([list(computed).index(head) for head in active])
+        self.active = None if len(places) == self.heads else places
+
+    def project(
+        self,
+        query: Float[Tensor, "*batch query dim"],
+        memory: Tensor | None,
+        choice: Choice | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Projects to queries, keys and values, each ``batch head position dim``.
+
+        Without a memory the queries attend to themselves, and one product gives all three.
+        """
+        if memory is not None:
+            return self.project_query(query, choice), *self.project_memory(memory, choice)
+        weight, bias = self._choose_weights(choice)
+        q, k, v = F.linear(query, weight, bias).split(self._split_rows(len(bias)), -1)
+        return (
+            self._split_heads(q, choice),
+            self._split_heads(k, choice),
+            self._split_heads(v, choice),
+        )
+
+    def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
+        """Projects queries alone."""
+        weight, bias = self._choose_weights(choice)
+        end = self._split_rows(len(bias))[0]
+        return self._split_heads(F.linear(query, weight[:end], bias[:end]), choice)
+
+    def project_memory(self, memory: Tensor, choice: Choice | None = None) -> tuple[Tensor, Tensor]:
+        """Projects keys and values alone."""
+        weight, bias = self._choose_weights(choice)
+        start, *parts = self._split_rows(len(bias))
+        k, v = F.linear(memory, weight[start:], bias[start:]).split(parts, -1)
+        return self._split_heads(k, choice), self._split_heads(v, choice)
+
+    def _split_rows(self, rows: int) -> list[int]:
+        """Rows of queries, of keys and of values."""
+        values = rows // 3 if self.active is None else len(self.active) * self.size
+        return [(rows - values) // 2, (rows - values) // 2, values]
+
+    def _choose_weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of queries, keys and values: of the chosen heads where all share."""
+        if choice is None or choice.index is None or not choice.common:
+            return self.in_weight, self.in_bias
+        parts = (3, self.candidates, self.size)
+        weight = self.in_weight.unflatten(0, parts).index_select(1, choice.index)
+        bias = self.in_bias.unflatten(0, parts).index_select(1, choice.index)
+        return weight.flatten(0, 2), bias.flatten()
+
+    def _split_heads(self, x: Tensor, choice: Choice | None) -> Tensor:
+        """Tells the heads apart; of candidates, takes the sentence's own."""
+        heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
+        return gather_chosen(heads, choice)
+
+    def scores(
+        self,
+        q: Float[Tensor, "*batch head query dim"],
+        k: Float[Tensor, "*keys head position dim"],
+    ) -> Float[Tensor, "*out head query key"]:
+        """``Q K^T / sqrt(d_head)``, in float32 or wider."""
+        q = q * q.shape[-1] ** -0.5
+        if self.band is not None:
+            return full_precision(self.band.products(q, k))
+        return full_precision(torch.matmul(q, k.transpose(-1, -2)))
+
+    def of_active(self, x: Tensor, dim: int = -3) -> Tensor:
+        """Of something about every head, what is about those that are read out."""
+        return x if self.active is None else x.index_select(dim, self.active)
+
+    def read_out(
+        self,
+        logits: Float[Tensor, "*batch head query key"],
+        v: Float[Tensor, "*values head position dim"],
+        mask: Mask,
+        choice: Choice | None = None,
+    ) -> Float[Tensor, "*out query width"]:
+        """Softmax over the readable keys, weighted sum of values, choice, output projection.
+
+        Args:
+            logits: Of the heads that are read out.
+            v: Their values.
+            mask: Validity of the pairs.
+            choice: The heads in the places.
+        """
+        weights = torch.softmax(logits + mask.bias, -1)
+        heads = self.sum_values(weights, v)
+        if choice is not None:
+            heads = self._weigh_chosen(heads, choice)
+        return self.out(heads.transpose(-2, -3).flatten(-2))
+
+    def sum_values(
+        self,
+        weights: Float[Tensor, "*batch head query key"],
+        v: Float[Tensor, "*values head position dim"],
+    ) -> Float[Tensor, "*out head query dim"]:
+        """The values weighted, after dropout of the weights."""
+        if self.band is not None:
+            return self.band.sums(dropout(weights, self.dropout, self.training).to(v.dtype), v)
+        return weighted_sum(weights, v, self.dropout, self.training)
+
+    def _weigh_chosen(self, heads: Tensor, choice: Choice) -> Tensor:
+        """Weighs the chosen heads; all others, where they have places, say nothing."""
+        # a draw that fills all places weighs each by exactly one: to multiply would cost a pass
+        # over the heads for nothing, unless the gradient of a relaxation goes through the weight
+        if choice.index is None or choice.silent or choice.weight.requires_grad:
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
+        return self.placed(heads, choice)
+
+    def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:
+        """Gives every head its place where only those who speak were computed."""
+        if choice is None or not choice.silent or choice.index is None:
+            return heads
+        silence = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
+        return silence.index_copy(-3, choice.index, heads)

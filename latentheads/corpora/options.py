@@ -1,0 +1,256 @@
+"""Makes the corpus that its options name: of the library's own text, of the hub, of a folder."""
+
+from __future__ import annotations
+
+import os
+import pydoc_data.topics
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from latentheads.corpora import pydoc
+from latentheads.corpora.cache import cached
+from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.corpus import Corpus, draw_pairs, draw_text
+from latentheads.corpora.data import MADE, TASK_OPTIONS, Data
+from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
+from latentheads.corpora.limited import Side, limited
+from latentheads.corpora.mixed import draw_tasks, parallel_tasks
+from latentheads.corpora.parallel import parallel
+from latentheads.corpora.prose import prose
+from latentheads.corpora.tasks import Task
+from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
+
+__all__ = ["CHARACTERS", "TASK_OPTIONS", "Data", "make_corpus"]
+
+CHARACTERS = 32
+"""Characters of a word for each token that a line may have, more than text has. A line with such a
+word is left out before subwords are learned: every merge reads the whole of a word."""
+
+
+def make_corpus(
+    data: Data, tell: Callable[[str], object] | None = None, keep: bool = True
+) -> Corpus:
+    """Makes the corpus that the options name, which it remembers.
+
+    Args:
+        data: The options.
+        tell: Called with a line about what was left out of training, and with one about held-out
+            sentences that stand in training too, where there are any.
+        keep: Whether it may be put into the cache; nothing is written where a run folder says.
+
+    Raises:
+        ValueError: Its text is missing or broken; one line that names file and place.
+    """
+    corpus = replace(_make_corpus(data, tell, keep), data=data)
+    if tell is not None and any(corpus.overlap):
+        tell(
+            f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {corpus.valid.unit} of valid and "
+            f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
+        )
+    return corpus
+
+
+def _make_corpus(data: Data, tell: Callable[[str], object] | None, keep: bool) -> Corpus:
+    if data.mixture is not None and data.data == "grammar":
+        sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
+        corpus = draw_tasks(data.mixture, sizes, data.held_out)
+        return replace(corpus, name=data.name)
+    if data.data == "grammar" and data.task == "language-model":
+        return draw_text(data.sentences, data.held_out)
+    if data.data == "grammar":
+        return draw_pairs(data.sentences, data.held_out, data.language)
+    if not (data.made or data.from_hub or os.path.isdir(data.folder)):
+        known = ", ".join([*MADE, *HUB, *PROSE])
+        raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
+    if not (data.running or data.from_hub):
+        _refuse_running_text(data)
+    if not data.cache:
+        return _read_corpus(data, tell)
+    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: _read_corpus(data, tell), keep)
+    return kept if data.mixture is None else kept.mixed(data.mixture)
+
+
+def _refuse_running_text(data: Data) -> None:
+    """Says how a folder of running text is read, where pairs were looked for and are not there."""
+    names = [path.name.removesuffix(".gz") for path in data.folder.iterdir()]
+    kinds = {name.rpartition(".")[2] for name in names}
+    if "txt" in kinds and not data.tasks and not kinds & {data.source, data.target}:
+        raise ValueError(
+            f"{data.folder} has no text in {data.source} or {data.target}, but running text in "
+            ".txt: for a language model take task language-model"
+        )
+
+
+def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    """Reads a corpus, with no line that is too long for a batch."""
+    make = _prose if data.running else _tasks if data.tasks else _parallel
+    corpus = make(data, tell)
+    if data.block or not data.max_line:
+        return corpus
+    return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
+
+
+def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str:
+    """Says where a sentence of a part stands: a line of a file, or a row of the hub."""
+    task = Task(data.source, data.target)
+    if data.mixture is not None:
+        own = getattr(corpus, part).task
+        task = data.mixture.tasks[own[place]]
+        place -= int(np.searchsorted(own, own[place]))
+    if part == "train" and not data.running:
+        place = _place_read(data, task, place)
+    if data.from_hub or data.made:
+        return f"row {place + 1} of {part} of {data.data}"
+    ending = "txt" if data.running else getattr(task, side)
+    if side == "target" and part != "train":
+        ending = data.references or ending
+    return f"{find(_place(data, task), part, ending, _stem(data, part))}, line {place + 1}"
+
+
+def _place_read(data: Data, task: Task, place: int) -> int:
+    """The place, among all training pairs that were read, of one that was kept."""
+    read, fault = enumerate(_pairs(data, "train", task)), _cleaning(data).fault
+    kept = (number for number, pair in read if fault(*_learned(data, pair)) is None)
+    return next(islice(kept, place, None))
+
+
+def _learned(data: Data, pair: Pair) -> Pair:
+    """What is learned from a pair: of several references the first."""
+    return (pair[0], pair[1].split("\t")[0]) if data.several else pair
+
+
+def _cleaning(data: Data) -> Cleaning:
+    return Cleaning(data.max_length, data.max_ratio, CHARACTERS * data.max_line)
+
+
+def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    train, valid, test = (partial(_lines, data, part) for part in PARTS)
+    return prose(
+        data.name,
+        train,
+        valid,
+        test,
+        data.block,
+        data.unit,
+        data.types,
+        data.minimum,
+        data.lowercase,
+        tell=tell,
+    )
+
+
+def _lines(data: Data, part: str) -> Iterator[str]:
+    """The lines of a part of a running text."""
+    first = (data.first or None) if part == "train" else None
+    if data.data == "pydoc":
+        return islice(map(" ".join, getattr(pydoc.split(), part)), first)
+    if data.from_hub:
+        lines = load_lines(data.data, part, data.hub_path or None, data.hub_config or None)
+    else:
+        lines = lines_of(find(data.folder, part, "txt", _stem(data, part)))
+    return islice(lines, first)
+
+
+def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    train, valid, test = (_pairs(data, part) for part in PARTS)
+    return parallel(
+        data.name,
+        islice(train, data.first or None),
+        valid,
+        test,
+        data.types,
+        data.joint,
+        data.lowercase,
+        data.tokenised,
+        _cleaning(data),
+        tell=tell,
+        max_source=data.max_source,
+        several=data.several,
+    )
+
+
+def _tasks(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    mixture = data.mixture
+    assert mixture is not None
+
+    def read(part: str, task: Task) -> Iterator[Pair]:
+        sizes = data.task_sizes or [data.first] * len(mixture.tasks)
+        first = sizes[mixture.tasks.index(task)] if part == "train" else 0
+        return islice(_pairs(data, part, task), first or None)
+
+    return parallel_tasks(
+        data.name,
+        mixture,
+        read,
+        data.types,
+        data.joint,
+        data.lowercase,
+        data.tokenised,
+        _cleaning(data),
+        tell,
+    )
+
+
+def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:
+    task = task or Task(data.source, data.target)
+    if data.from_hub:
+        path, config = data.hub_path or None, data.hub_config or None
+        return load_pairs(data.data, part, task.source, task.target, path, config)
+    stem = _stem(data, part)
+    right = task.target if part == "train" else data.references or task.target
+    return iter(read_pairs(_place(data, task), part, task.source, right, stem))
+
+
+def _place(data: Data, task: Task) -> Path:
+    """The folder of a task's files; a direction may have its own."""
+    place = data.folder / task.domain
+    own = (place / f"{task.source}-{task.target}", place / f"{task.target}-{task.source}")
+    return next((folder for folder in own if data.tasks and folder.is_dir()), place)
+
+
+def _stem(data: Data, part: str) -> str | None:
+    return getattr(data, f"{part}_name") or None
+
+
+def _key(data: Data) -> str:
+    """Everything that the corpus depends on: the options, and when its files were written.
+
+    The context is of the evaluation alone, and how tasks are mixed is of training.
+    """
+    found = [(str(file.resolve()), file.stat()) for file in _files(data)]
+    stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
+    options = asdict(replace(data, context=0))
+    for name in TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS:
+        del options[name]
+    return repr((options, stamps))
+
+
+def _files(data: Data) -> list[Path]:
+    """The local files that it is read from, on which a kept one therefore depends."""
+    if data.made:
+        return [Path(pydoc_data.topics.__file__)]
+    if not data.from_hub:
+        found = [
+            find(folder, part, side, _stem(data, part))
+            for part in PARTS
+            for folder, sides in _sides(data)
+            for side in sides
+        ]
+        held_out = [part for part in PARTS if part != "train" and data.references]
+        more = (find(data.folder, part, data.references, _stem(data, part)) for part in held_out)
+        return [*found, *more]
+    place = Path(data.hub_path or os.devnull)
+    return sorted(file for file in (place, *place.rglob("*")) if file.is_file())
+
+
+def _sides(data: Data) -> list[tuple[Path, tuple[str, ...]]]:
+    """The folders of its files, with what their names end in."""
+    if data.running:
+        return [(data.folder, ("txt",))]
+    tasks = (Task(data.source, data.target),) if data.mixture is None else data.mixture.tasks
+    return [(_place(data, task), (task.source, task.target)) for task in tasks]

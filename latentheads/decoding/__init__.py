@@ -1,0 +1,1 @@
+"""Decoding: beam search, sampling, and a text from end to end."""

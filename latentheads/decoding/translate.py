@@ -1,0 +1,126 @@
+"""How text is translated: options, and a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from latentheads.batch import Batch
+from latentheads.checks import check_least
+from latentheads.corpora import Part, Vocabulary
+from latentheads.corpora.batches import collate, groups
+from latentheads.decoding.beam_search import beam_search
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import evaluating
+from latentheads.model import Decoder
+
+__all__ = ["TOKENS", "Decoding", "Lose", "translate", "translate_part"]
+
+TOKENS = 2048
+"""Of a batch that is decoded."""
+
+Lose = Callable[[int, str], object]
+"""Takes note of a text that is lost, by its place, and why."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the test part is translated.
+
+    Attributes:
+        beam: Hypotheses kept of a sentence; 1 takes the likeliest token each time.
+        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
+        draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
+            location, as the papers do. Selections and gates are drawn too, else the likeliest.
+        paper_bleu: Score by the papers' protocol too: tokenised, compounds split, without case on
+            iwslt14, multi30k and text that --lowercase says to lower-case.
+        rouge: Score by ROUGE too, beside the first sentence of every source.
+        min_tokens: Fewest tokens of a translation, its end counted.
+        max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's.
+        no_repeat: No n-gram of so many tokens comes twice in a translation; 0: any may.
+    """
+
+    beam: int = 1
+    length_penalty: float = 1.0
+    draws: int = 0
+    paper_bleu: bool = False
+    rouge: bool = False
+    min_tokens: int = 1
+    max_tokens: int = 0
+    no_repeat: int = 0
+
+    def __post_init__(self) -> None:
+        check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
+        check_least(vars(self), length_penalty=0, draws=0)
+        if 0 < self.max_tokens < self.min_tokens:
+            raise ValueError(
+                f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"
+            )
+
+
+def translate(
+    model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
+) -> list[str]:
+    """Translates a batch into lines of text, with the heads that the guide selects or draws."""
+    with evaluating(model), WithSelection(guide, decoding.draws):
+        found = beam_search(
+            model,
+            batch.to(model.device),
+            decoding.beam,
+            decoding.length_penalty,
+            decoding.draws,
+            decoding.max_tokens or None,
+            decoding.min_tokens,
+            decoding.no_repeat,
+        )
+    lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
+    return [line.replace("\n", " ") for line in lines]
+
+
+def translate_part(
+    model: Decoder,
+    guide: Any,
+    target: Vocabulary,
+    part: Part,
+    decoding: Decoding,
+    lose: Lose | None = None,
+) -> list[str]:
+    """Translates every sentence of a part, in their order.
+
+    A batch for which there is too little memory is cut in two.
+
+    Args:
+        model: The model.
+        guide: Selects or draws the heads.
+        target: Vocabulary of the translations.
+        part: The sentences; targets are not looked at.
+        decoding: How to search.
+        lose: Called where there is too little memory for a single sentence, which then stays empty;
+            None ends the work.
+
+    Raises:
+        UnfinishedError: There is too little memory for a single sentence.
+    """
+    found = [""] * len(part)
+    waiting = groups(part, TOKENS)[::-1]
+    while waiting:
+        places = waiting.pop()
+        try:
+            lines = translate(model, guide, target, collate(part, places), decoding)
+        except (MemoryError, RuntimeError) as reason:
+            if not lacks_memory(reason):
+                raise
+            why = in_a_line(reason)  # the error itself would hold on to what was computed
+        else:
+            for place, line in zip(places.tolist(), lines, strict=True):
+                found[place] = line
+            continue
+        if len(places) > 1:
+            waiting += [places[len(places) // 2 :], places[: len(places) // 2]]
+        elif lose is None:
+            raise UnfinishedError(f"sentence {places[0] + 1}: {why}")
+        else:
+            lose(int(places[0]), why)
+    return found

@@ -1,0 +1,186 @@
+"""Locations: where a block's heads are centred, given what the block knows.
+
+The cascade is that of Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45 (their
+code: https://github.com/LZhengisme/CODA), the running sum that of RealFormer (He, Ravula, Kanagal
+and Ainslie 2021, https://arxiv.org/abs/2012.11747).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.distributions import (
+    HeadContext,
+)
+from latentheads.families.fusion import Fusion
+from latentheads.names import Block
+
+__all__ = [
+    "Affine",
+    "Cascade",
+    "Dependence",
+    "Location",
+    "OwnMLP",
+    "Plain",
+    "ReleasedCascade",
+    "RunningSum",
+]
+
+
+class Dependence(NamedTuple):
+    """What the law of one head may depend on, beside its own scores.
+
+    Attributes:
+        mixes: On other heads, in its block or below.
+        climbs: On the logits below.
+    """
+
+    mixes: bool = True
+    climbs: bool = True
+
+
+class Location(nn.Module, ABC):
+    """The rule for the mean of a block's logits: the scores ``c`` plus a shift.
+
+    Attributes:
+        dependence: What the mean of one head depends on.
+    """
+
+    dependence = Dependence()
+
+    def prune(self, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads; asked only of a location that does not mix them."""
+
+    @abstractmethod
+    def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
+        """Computes what is added to the scores; None for nothing."""
+
+    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """The shift, and its squares summed over the heads of every pair where that is cheap."""
+        return self.shift(context), None
+
+    def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
+        """Computes the mean."""
+        shift = self.shift(context)
+        return context.scores if shift is None else context.scores + shift
+
+
+class Plain(Location):
+    """``mu = c``: what the network computes without noise."""
+
+    dependence = Dependence(mixes=False, climbs=False)
+
+    def shift(self, context: HeadContext) -> None:
+        """Adds nothing."""
+        return None
+
+
+class RunningSum(Location):
+    """``mu = c + below``: RealFormer's residual."""
+
+    dependence = Dependence(mixes=False)
+
+    def shift(self, context: HeadContext) -> Tensor | None:
+        """Adds the logits below, where there are any."""
+        return context.below
+
+
+class Cascade(Location):
+    """``mu = c + sigma(below)``, eq. 4 of the paper.
+
+    Args:
+        block: The block; the first of a chain has nothing below and no parameters.
+        hidden: Hidden units of the fusion for each head, the paper's alpha.
+        link: Whether sigma has the residual link of App. A, ``sigma(z) = z + MLP(z)``.
+        zero: Start the fusion at zero.
+    """
+
+    def __init__(
+        self, block: Block, hidden: int = 4, link: bool = True, zero: bool = False
+    ) -> None:
+        super().__init__()
+        self.link = link
+        self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
+
+    def shift(self, context: HeadContext) -> Tensor | None:
+        """Adds the fused logits below, where there are any."""
+        return self.measured(context)[0]
+
+    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """Adds the fused logits below, and knows their squares."""
+        if self.fusion is None or context.below is None:
+            return None, None
+        return self.fusion.measured(context.below, self.link)
+
+
+class ReleasedCascade(Location):
+    """``mu = c + below + sigma(c + below)``: what the authors' code computes.
+
+    Args:
+        block: The block. The released code also gives the first block of a chain a fusion that is
+            never used; here it has none.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
+
+    def shift(self, context: HeadContext) -> Tensor | None:
+        """Adds the logits below and the fused sum."""
+        if self.fusion is None or context.below is None:
+            return None
+        return context.below + self.fusion(context.scores + context.below)
+
+
+class OwnMLP(Location):
+    """``mu = c + MLP(c)`` over the heads of a pair; starts at the scores.
+
+    Args:
+        heads: Number of heads H.
+        hidden: Hidden units for each head.
+    """
+
+    dependence = Dependence(climbs=False)
+
+    def __init__(self, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.fusion = Fusion(heads, hidden, zero=True)
+
+    def shift(self, context: HeadContext) -> Tensor:
+        """Corrects the scores."""
+        return self.fusion(context.scores)
+
+    def measured(self, context: HeadContext) -> tuple[Tensor, Tensor]:
+        """Corrects the scores, and knows the squares of the correction."""
+        return self.fusion.measured(context.scores)
+
+
+class Affine(Location):
+    r""":math:`\mu = c + a \odot c + b`: what n-gram heads say, each coordinate moved; starts at c.
+
+    Args:
+        heads: Number of heads H.
+        size: Width of what a head says.
+    """
+
+    dependence = Dependence(mixes=False, climbs=False)
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(heads, 1, size))
+        self.bias = nn.Parameter(torch.zeros(heads, 1, size))
+
+    def shift(self, context: HeadContext) -> Tensor:
+        """Stretches and shifts every coordinate."""
+        return context.scores * self.gain + self.bias
+
+    @torch.no_grad()
+    def prune(self, heads: Sequence[int]) -> None:
+        """Forgets the numbers of other heads."""
+        self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))

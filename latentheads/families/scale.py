@@ -1,0 +1,64 @@
+"""Scales: how far a block's heads spread around their location."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["CholeskyFactor", "HeadScale"]
+
+
+class HeadScale(nn.Module):
+    """The standard deviation of a block's logits: a constant, or one learned number a head.
+
+    Attributes:
+        noise_factor: A factor that training may let grow from 0 to 1; 1 for every reported figure.
+
+    Args:
+        heads: Number of heads H.
+        value: The constant, or where learning starts.
+        learned: Whether to learn it.
+    """
+
+    def __init__(self, heads: int, value: float = 1.0, learned: bool = False) -> None:
+        super().__init__()
+        if not 0 < value < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {value}")
+        self.value = value
+        self.noise_factor = 1.0
+        self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None
+
+    def forward(self) -> float | Tensor:
+        """Returns a number, or a tensor ``head 1 1``."""
+        return self.noise_factor * (self.value if self.log is None else self.log.exp())
+
+    @torch.no_grad()
+    def prune(self, heads: Sequence[int]) -> None:
+        """Forgets the numbers of other heads."""
+        if self.log is not None:
+            self.log = nn.Parameter(self.log[list(heads)])
+
+
+class CholeskyFactor(nn.Module):
+    """A lower triangular matrix over heads with a positive diagonal.
+
+    Args:
+        heads: Number of heads H.
+        scale: The diagonal, where learning starts.
+        learned_scale: Whether to learn the diagonal too.
+    """
+
+    def __init__(self, heads: int, scale: float = 1.0, learned_scale: bool = True) -> None:
+        super().__init__()
+        self.below_diagonal = nn.Parameter(torch.zeros(heads, heads))
+        self.scale = HeadScale(heads, scale, learned_scale)
+
+    def forward(self) -> Float[Tensor, "head head"]:
+        """Assembles the matrix."""
+        strict = self.scale.noise_factor * self.below_diagonal.tril(-1)
+        diagonal = torch.as_tensor(self.scale(), device=strict.device, dtype=strict.dtype)
+        return strict + diagonal.reshape(-1).expand(strict.shape[0]).diag()

@@ -1,0 +1,258 @@
+"""The seam: a guide reads the model in the model's own pass."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.messenger import Messenger
+from torch import Tensor, nn
+
+from latentheads.attention.block import HeadBlock
+from latentheads.batch import Batch
+from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
+from latentheads.effects import register_parameters
+from latentheads.families import Dependence, Family, check_law
+from latentheads.model import HeadModel
+from latentheads.names import Block
+from latentheads.options import WithOptions
+from latentheads.selection.distribution import Selection
+from latentheads.selection.posterior import SelectionFamily
+
+__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options"]
+
+
+def check_options(hidden: int, scale: float) -> None:
+    """Refuses options out of range, whether or not a block of the model uses them.
+
+    Args:
+        hidden: Hidden units a head.
+        scale: Where the posterior's standard deviation starts.
+    """
+    if hidden < 1:
+        raise ValueError(f"guide.hidden must be at least 1, got {hidden}")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"guide.scale must be positive and finite, got {scale}")
+
+
+class ModelGuide(WithOptions, GuideMessenger, nn.Module):
+    """A guide that asks for no pass of its own: the model runs once and is answered at each site.
+
+    At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
+    prior, conditioned on all that was drawn before. Pairs that carry no latent, which no density
+    counts, are drawn from the prior whatever it answers. Unlike Pyro's ``AutoMessenger`` this is a
+    plain module: its parameters are told to ``SVI`` in each pass and never stand in the global
+    parameter store.
+
+    Where the model's blocks select their heads, every guide has a posterior of the selection too.
+
+    Attributes:
+        selections: The posterior of each block's selection.
+        reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
+            go of as soon as their KL is known; values are always there.
+        passes: Passes of the network that one bound costs.
+        tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
+
+    Args:
+        model: The model to read.
+    """
+
+    no_options = ("model",)
+    trace: Any
+    reads_trace = False
+    passes = 1
+    tied_prior: str | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes it ready for modules, so that a subclass may set some before this constructor."""
+        self = super().__new__(cls, *args, **kwargs)
+        nn.Module.__init__(self)
+        return self
+
+    def __init__(self, model: HeadModel) -> None:
+        made = self._modules, self._parameters, self._buffers
+        GuideMessenger.__init__(self, model)  # runs the constructor of Module, which empties them
+        self._modules, self._parameters, self._buffers = made
+        self.selections = nn.ModuleDict()
+        self._selecting: dict[str, str] = {}
+        for module in model.selecting:
+            block, like = module.block, module.projection.weight
+            assert module.selector is not None
+            family = module.selector.posterior(block.chain, like)
+            if family is not None:
+                self.selections[block.key] = family
+                self._selecting[block.site("selection")] = block.key
+
+    @abstractmethod
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers at a latent site: a distribution, or the prior itself to leave it as it is."""
+
+    def prepare(self) -> None:
+        """Runs before the pass; does nothing unless overridden."""
+
+    def dependence(self, block: Block) -> Dependence:
+        """What the posterior of one head of a block depends on: anything, if nobody says."""
+        return Dependence()
+
+    def prune(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads of a block, which the model no longer draws."""
+
+    def settle(self, block: Block) -> None:
+        """Forgets the selection of a block, which the model no longer draws."""
+        del self.selections[block.key]
+        del self._selecting[block.site("selection")]
+
+    def _pyro_sample(self, msg: Any) -> None:
+        selection = self._selecting.get(msg["name"])
+        if selection is not None and not msg["is_observed"]:
+            msg["infer"]["prior"] = msg["fn"]
+            msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
+            return
+        super()._pyro_sample(msg)
+        prior, posterior = msg["infer"].get("prior"), msg["fn"]
+        heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
+        # pairs that no density counts may be read by the block above: drawn from another law than
+        # the prior they would move the likelihood, and nothing would pay for it
+        if heads and posterior is not prior:
+            posterior.restrict(prior)
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        prior = msg["infer"].get("prior")
+        if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
+            msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
+        super()._pyro_post_sample(msg)
+
+    @property
+    def model(self) -> HeadModel:
+        """The model that is read; not a submodule."""
+        return cast(tuple[HeadModel], self._model)[0]
+
+    @property
+    def batch(self) -> Batch:
+        """The batch of this pass, the target included."""
+        args, kwargs = self.args_kwargs
+        return cast(Batch, args[0] if args else kwargs["batch"])
+
+    @property
+    def selection_families(self) -> list[SelectionFamily]:
+        """The posterior of the selection of every block that selects."""
+        return [cast(SelectionFamily, family) for family in self.selections.values()]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Runs the model once, every latent drawn from its posterior; returns all values."""
+        self.args_kwargs = args, kwargs
+        try:
+            self.prepare()
+            with self:
+                register_parameters("guide", self)
+                self.model(*args, **kwargs)
+        finally:
+            del self.args_kwargs
+        sites = self.trace.nodes.items()
+        return {name: site["value"] for name, site in sites if site["type"] == "sample"}
+
+
+class Guide(ModelGuide):
+    """A posterior over the heads of a model: one family a block.
+
+    A subclass says which family stands at a block::
+
+        class Sharper(Guide):
+            def family(self, block):
+                return Gaussian(Plain(), HeadScale(block.heads, learned=True))
+
+    What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
+    :meth:`posterior`, which is told the block, the batch and the states that the block reads, or
+    :meth:`prepare`. A site of anything else, a latent of the user's own, keeps its prior. Options,
+    and modules that all blocks share, are set before ``super().__init__``, which asks for the
+    families.
+
+    Args:
+        model: A model that lists its latent ``blocks``.
+    """
+
+    def __init__(self, model: HeadModel) -> None:
+        super().__init__(model)
+        self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
+        self._blocks = {block.site(): block for block in model.blocks}
+        for module in model.drawn_outputs:
+            self.families[module.block.key] = self.outputs(module)
+            self._blocks[module.site] = module.block
+
+    @abstractmethod
+    def family(self, block: Block) -> Family:
+        """Makes the posterior family of a block."""
+
+    def outputs(self, module: HeadBlock) -> Family:
+        """Makes the posterior family of heads without attention weights, such as n-grams.
+
+        The block knows one that starts at the prior.
+        """
+        return module.make_posterior()
+
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
+        """Builds the posterior of a block's logits from what the block knows.
+
+        It is asked for the outputs of n-gram heads too, where they are drawn.
+
+        Args:
+            block: The block; its family stands at ``self.families[block.key]``.
+            context: The batch, scores, logits below, mask, and the states of queries and keys, as
+                the model sees them along this sample.
+        """
+        return self.families[block.key](context)
+
+    def dependence(self, block: Block) -> Dependence:
+        """That of the block's family."""
+        return cast(Family, self.families[block.key]).dependence
+
+    def prune(self, block: Block, heads: Sequence[int]) -> None:
+        """Forgets what belongs to other heads, and a block without heads."""
+        if heads:
+            cast(Family, self.families[block.key]).prune(heads)
+        else:
+            del self.families[block.key]
+            self._blocks = {site: b for site, b in self._blocks.items() if b.key != block.key}
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Answers with the family of the block, and with the prior elsewhere."""
+        block = self._blocks.get(name)
+        if block is None:
+            return prior
+        if isinstance(prior, DeltaHeads):
+            raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
+        law = self.posterior(block, replace(prior.context, batch=self.batch))
+        check_law(name, law, prior.shape())
+        return law
+
+
+class WithSelection(Messenger):
+    """Sets every selection of heads to the likeliest of its posterior: the same at every step.
+
+    Args:
+        guide: The guide; one without a selection changes nothing.
+        draws: Draw so many from the posterior instead, each for its part of a batch that holds
+            the same sentences so many times; 0: the likeliest.
+    """
+
+    def __init__(self, guide: ModelGuide | None, draws: int = 0) -> None:
+        super().__init__()
+        self.families = nn.ModuleDict() if guide is None else guide.selections
+        self.draws = draws
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
+            block = msg["name"].removesuffix(".selection").replace(".", "_")
+            if block in self.families:
+                msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
+                msg["infer"].pop("unselected", None)
+
+    def _value_of(self, law: Selection, shape: torch.Size) -> Tensor:
+        if not self.draws:
+            return law.mode.expand(shape)
+        return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)

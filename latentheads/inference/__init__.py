@@ -1,0 +1,1 @@
+"""Inference: the bound, the objective, and the report on a whole part."""

@@ -1,0 +1,282 @@
+r"""The bound and its terms: one log-likelihood and one KL a site, each said how it was computed.
+
+For a model p and a guide q over the latents z of a sentence pair (x, y),
+
+.. math:: \mathcal L = \mathbb E_q[\log p(y \mid z, x)] - \sum_{\text{sites}} \mathbb E_q[
+          \mathrm{KL}(q(z_l \mid \cdot) \,\|\, p(z_l \mid \cdot))] \le \log p(y \mid x),
+
+both conditionals read on the same sampled lower blocks. Everything here is summed over heads, pairs
+and tokens and kept a sentence; a figure is divided by its tokens once, at the end.
+
+Importance weights of K draws give the tighter bound of Burda, Grosse and Salakhutdinov 2016,
+https://arxiv.org/abs/1509.00519; the shape of their tail is that of Vehtari et al.,
+https://arxiv.org/abs/1507.02646.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from jaxtyping import Float
+from pyro import poutine
+from pyro.poutine import Trace
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.util import prune_subsample_sites
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from latentheads.distributions import DeltaHeads, HeadVariable
+from latentheads.effects import FromPrior
+from latentheads.names import SENTENCES, TARGET
+
+__all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
+
+
+ZERO = torch.zeros((), dtype=torch.float64)
+
+TAIL_DRAWS = 25
+"""So many draws it takes to fit the tail of their weights."""
+
+
+def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
+    """Runs model and guide and returns their traces, latents shared.
+
+    A guide that reads the model (a ``GuideMessenger``) takes one pass of it; any other Pyro guide
+    runs first and the model is replayed after it, but for the pairs that carry no latent.
+    """
+    reader = poutine.unwrap(guide)
+    if isinstance(reader, GuideMessenger):
+        guide(*args, **kwargs)
+        return reader.get_traces()
+    guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+    replayed = poutine.replay(model, trace=guide_trace)
+    with FromPrior():
+        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+
+
+def closed_form(q: Any, p: Any) -> Tensor | None:
+    """The KL from q to p a sentence, or None where no closed form is registered."""
+    try:
+        return kl_divergence(q, p)
+    except NotImplementedError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one batch's bound under one draw of the latents, in nats a sentence.
+
+    Attributes:
+        log_likelihood: ``log p(y | z, x)``.
+        kl: The KL of every latent site of a sentence, in the order of the network.
+        how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0),
+            ``analytic`` or ``sampled``.
+        log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
+        tokens: Target tokens of every sentence.
+        shared_kl: The KL of every latent that all sentences share, one number a task where there
+            are tasks: counted once for all sentences there are.
+        shared_log_ratios: The log-ratio of each of those.
+    """
+
+    log_likelihood: Float[Tensor, batch]
+    kl: dict[str, Float[Tensor, batch]]
+    how: dict[str, str]
+    log_ratio: Float[Tensor, batch]
+    tokens: Float[Tensor, batch]
+    shared_kl: dict[str, Float[Tensor, "*task"]]
+    shared_log_ratios: dict[str, Float[Tensor, "*task"]]
+
+    @property
+    def total_kl(self) -> Float[Tensor, batch]:
+        """The sum over a sentence's sites."""
+        return sum(self.kl.values(), torch.zeros_like(self.log_likelihood))
+
+    @property
+    def elbo(self) -> Float[Tensor, batch]:
+        """The bound of every sentence, given what all sentences share."""
+        return self.log_likelihood - self.total_kl
+
+    @property
+    def log_weight(self) -> Float[Tensor, batch]:
+        """``log p(y, z | x) - log q(z)`` of this draw, given what all sentences share."""
+        return self.log_likelihood + self.log_ratio
+
+    @property
+    def bound(self) -> Float[Tensor, ""]:
+        """The bound on log p of all these sentences together."""
+        return self.elbo.sum() - sum((kl.sum() for kl in self.shared_kl.values()), start=ZERO)
+
+    @property
+    def shared_log_ratio(self) -> Float[Tensor, ""]:
+        """The log-ratio of all that sentences share."""
+        return sum((ratio.sum() for ratio in self.shared_log_ratios.values()), start=ZERO)
+
+
+@torch.no_grad()
+def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
+    """Computes the terms of the bound for one draw.
+
+    The bound is true only with dropout off: put model and guide in evaluation mode first.
+
+    Raises:
+        ValueError: There is no true bound to compute: the guide reads another model, dropout is
+            on, the likelihood is smoothed, a head is observed, a site has a point or a relaxed
+            posterior, or a posterior counts pairs that carry no latent.
+    """
+    reader = poutine.unwrap(guide)
+    if isinstance(reader, GuideMessenger) and reader.model is not model:
+        raise ValueError("this guide reads another model: make a guide of this one")
+    if _drops_out(model):
+        raise ValueError("dropout makes no bound: call model.eval() first")
+    model_trace, guide_trace = traces(model, guide, *args, **kwargs)
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and site["is_observed"] and name != TARGET:
+            raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
+    target = model_trace.nodes[TARGET]
+    if getattr(target["fn"], "smoothing", 0.0):
+        raise ValueError("a smoothed likelihood has no bound: call model.eval() first")
+    log_likelihood = target["fn"].log_prob(target["value"]).double()
+    log_ratio = torch.zeros_like(log_likelihood)
+    kl: dict[str, Tensor] = {}
+    shared: dict[str, Tensor] = {}
+    shared_ratios: dict[str, Tensor] = {}
+    how: dict[str, str] = {}
+    for name, site in guide_trace.nodes.items():
+        if site["type"] != "sample":
+            continue
+        q, p, value = site["fn"], model_trace.nodes[name]["fn"], site["value"]
+        common = SENTENCES not in {frame.name for frame in site["cond_indep_stack"]}
+        _check(name, q, p, value, None if common else log_likelihood)
+        ratio = _log_ratio(q, p, value)
+        found, how[name] = _kl(q, p, ratio)
+        if common:
+            shared[name], shared_ratios[name] = found, ratio
+        else:
+            kl[name], log_ratio = found, log_ratio + ratio
+    tokens = target["fn"].valid.sum(-1).double()
+    return Terms(log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios)
+
+
+def _drops_out(model: Any) -> bool:
+    """Whether a module in training mode drops something."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    return any(
+        module.training and getattr(module, "p" if isinstance(module, nn.Dropout) else "dropout", 0)
+        for module in modules
+    )
+
+
+def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
+    """Refuses a posterior under which the sum of terms would bound nothing."""
+    if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
+        raise ValueError(
+            f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
+        )
+    if q.support.is_discrete != p.support.is_discrete:
+        raise ValueError(f"site {name!r}: a relaxed posterior under a discrete prior has no bound")
+    if log_likelihood is None:
+        return
+    if q.batch_shape != log_likelihood.shape:
+        raise ValueError(
+            f"site {name!r} must have one latent a sentence, "
+            f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
+        )
+    if isinstance(p, HeadVariable):
+        _check_pairs(name, q, p, value)
+
+
+def _check_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
+    """Refuses a posterior that counts other pairs than those that carry a latent."""
+    latent = p.context.mask.latent
+    if isinstance(q, HeadVariable):
+        same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
+    else:
+        same = torch.equal(q.log_prob(value), q.log_prob(value + (latent == 0).unsqueeze(-3)))
+    if not same:
+        raise ValueError(
+            f"site {name!r}: the posterior must count the pairs that carry a latent and no other; "
+            "build it from the prior's context, or mask it"
+        )
+
+
+def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:
+    if q is p:
+        return torch.zeros(q.batch_shape, dtype=torch.float64, device=value.device)
+    return p.log_prob(value).double() - q.log_prob(value).double()
+
+
+def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
+    if q is p:
+        return torch.zeros_like(log_ratio), "tied"
+    exact = closed_form(q, p)
+    return (-log_ratio, "sampled") if exact is None else (exact.double(), "analytic")
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """Log importance weights of K draws a sentence, and what they say.
+
+    Where sentences share a latent they are weighed together: one column for all of them.
+
+    Attributes:
+        log_weights: ``log p(y, z_k | x) - log q(z_k)``.
+    """
+
+    log_weights: Float[Tensor, "sample batch"]
+
+    @property
+    def bound(self) -> Float[Tensor, batch]:
+        r"""IWAE_K of every sentence, :math:`\log \frac1K \sum_k w_k`, at most log p(y | x)."""
+        return self.log_weights.logsumexp(0) - math.log(self.log_weights.shape[0])
+
+    @property
+    def effective_sample_size(self) -> Float[Tensor, batch]:
+        r""":math:`(\sum w)^2 / \sum w^2`, between 1 and K."""
+        return torch.exp(2 * self.log_weights.logsumexp(0) - (2 * self.log_weights).logsumexp(0))
+
+    @property
+    def pareto_k(self) -> Float[Tensor, batch]:
+        """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
+
+        NaN where it is not known: for fewer than 25 draws, or where weights tie with the one that
+        cuts the tail off, as those of a few discrete choices do. -inf where the largest weights are
+        equal: there is no tail.
+        """
+        if self.log_weights.shape[0] < TAIL_DRAWS:
+            return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)
+        columns = self.log_weights.cpu().numpy().T
+        return self.log_weights.new_tensor([_tail_shape(column) for column in columns])
+
+
+def _tail_shape(log_weights: np.ndarray) -> float:
+    """Pareto k-hat of one sentence's weights; ArviZ takes log-likelihoods, which weigh inversely.
+
+    Where weights tie with the cut-off ArviZ divides by zero and answers with a number all the same.
+    """
+    from arviz_stats.base import array_stats  # takes long to load
+
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            return float(array_stats.psislw(-log_weights)[1])
+    except FloatingPointError:
+        return math.nan
+    except ValueError as reason:
+        if "tail" in str(reason):
+            return -math.inf
+        raise
+
+
+def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
+    """Draws K samples, one pass each, and keeps the log-weight of each sentence."""
+    draws = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
+    weights = torch.stack([draw.log_weight for draw in draws])
+    if draws[0].shared_kl:
+        shared = torch.stack([draw.shared_log_ratio for draw in draws])
+        weights = (weights.sum(-1) + shared)[:, None]
+    return Importance(weights)

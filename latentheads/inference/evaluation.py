@@ -1,0 +1,280 @@
+"""Evaluation: the true bound and everything printed beside it.
+
+Dropout off, label smoothing off, every KL with weight 1, noise on; summed over a part of the corpus
+in float64 and divided by its target tokens once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.attention.block import HeadBlock
+from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.corpora import batches as in_batches
+from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
+from latentheads.families import Point
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
+from latentheads.model import HeadModel
+
+__all__ = ["TOKENS", "Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+
+TOKENS = 4096
+"""Tokens of a batch that is only evaluated."""
+
+
+@dataclass
+class Report:
+    """The bound of a part of a corpus and its company, in nats a target token.
+
+    Attributes:
+        elbo: The bound, a mean over the draws.
+        log_likelihood: Its first term, E log p(y | z, x).
+        kl: Its second term, the sum over sites.
+        iwae: The tighter bound IWAE_K.
+        iwae_k: K.
+        plug_in: Exact log-likelihood of the deterministic network: another model, no bound.
+        tokens: Target tokens.
+        effective_sample_size: Of the K importance weights, mean over sentences.
+        pareto_k: Share of sentences whose weights have a tail too heavy to trust (k > 0.7); None
+            for fewer than 25 draws.
+        pareto_unknown: Share of sentences whose weights tie so that their tail is not known: they
+            are neither trusted nor among those above.
+        kl_by_site: The KL of every site.
+        how: How each site's KL was computed: tied (exactly 0), analytic or sampled.
+        truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
+        truth_elbo: The bound on these sentences alone, to be compared with it.
+        truth_sentences: How many they are.
+        sentences: All sentences, or blocks of a running text.
+    """
+
+    elbo: float
+    log_likelihood: float
+    kl: float
+    iwae: float
+    iwae_k: int
+    plug_in: float
+    tokens: int
+    effective_sample_size: float
+    pareto_k: float | None
+    pareto_unknown: float | None
+    kl_by_site: dict[str, float] = field(default_factory=dict)
+    how: dict[str, str] = field(default_factory=dict)
+    truth: float | None = None
+    truth_elbo: float | None = None
+    truth_sentences: int = 0
+    sentences: int = 0
+
+    def perplexities(self, tokens: int | None = None) -> dict[str, float]:
+        """Perplexity from the bound, from IWAE_K and from the plug-in network, each by its name.
+
+        Args:
+            tokens: Units of the text to divide by, such as its words; its tokens when not given.
+        """
+        share = self.tokens / (tokens or self.tokens)
+        names = ("elbo", "iwae", "plug_in")
+        return {name: math.exp(min(-share * getattr(self, name), 700.0)) for name in names}
+
+    def figures(self) -> dict[str, Any]:
+        """Everything but the sites, ready for JSON."""
+        return {k: v for k, v in asdict(self).items() if k not in ("kl_by_site", "how")}
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Puts modules in evaluation mode, gradients off, and back again."""
+    with evaluation_mode(*modules), torch.no_grad():
+        yield
+
+
+@contextmanager
+def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws from a seed of its own and leaves the surrounding stream of noise untouched."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def plug_in_log_likelihood(
+    model: HeadModel, batch: Batch, guide: ModelGuide | None = None
+) -> Tensor:
+    """Log-likelihood of every sentence under the plug-in network.
+
+    Args:
+        model: The model.
+        batch: The sentences.
+        guide: Whose likeliest selection of heads is used, where the model selects.
+    """
+    with PlugIn(), WithSelection(guide):
+        law = model.likelihood(model.states(batch), batch)
+    return law.log_prob(batch.scored).double()
+
+
+def evaluate(
+    model: HeadModel,
+    guide: ModelGuide,
+    batches: Part | Iterable[Batch],
+    samples: int = 1,
+    seed: int = 0,
+    truth: Sequence[float] | None = None,
+) -> Report:
+    """Computes the true bound, IWAE_K and the plug-in likelihood.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        batches: A part of a corpus, or batches, each sentence once.
+        samples: Draws K of the latents for every sentence; a network without noise is run once.
+        seed: Of the noise; the same seed gives the same noise for the same batches.
+        truth: Exact log p(y | x) of every sentence of the part in nats, by its place; NaN where it
+            is not known. A part says its own.
+    """
+    if isinstance(batches, Part):
+        truth = batches.truth if truth is None else truth
+        batches = in_batches(batches, TOKENS)
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    device = next(model.parameters()).device
+    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+    how: dict[str, str] = {}
+    tails: list[Tensor] = []
+    held = [SharedDraws() for _ in range(samples)]
+    joint = torch.zeros(samples, dtype=torch.float64)
+    draws: list[Terms] = []
+    tasks = _Tasks()
+    exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
+    with evaluating(model, guide), fixed_noise(seed, device):
+        for batch in batches:
+            here = batch.to(device)
+            once = _drawn(model, guide, here, held[0])
+            further = [] if _fixed(model, once) else held[1:]
+            draws = [once, *(_drawn(model, guide, here, keep) for keep in further)]
+            log_weights = torch.stack([draw.log_weight for draw in draws])
+            weights = Importance(log_weights.expand(samples, -1))
+            how.update(draws[0].how)
+            tasks.note(batch)
+            tails.append(weights.pareto_k.cpu())
+            joint += log_weights.sum(-1).cpu()
+            for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
+                sums[name] = sums[name] + value.cpu()
+            if exact is not None:
+                for name, value in _known(draws, exact[batch.sentences]):
+                    sums[name] = sums[name] + value
+    if draws and draws[0].shared_kl:
+        tails = [_share(draws, tasks, joint, sums)]
+    shared = draws[0].shared_kl if draws else ()
+    return _report(sums, how, torch.cat(tails), samples, shared)
+
+
+def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
+    with held:
+        return terms(model, guide, batch)
+
+
+class _Tasks:
+    """The tasks that sentences have had, by what tells them apart."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
+
+    def note(self, batch: Batch) -> None:
+        """Adds those of a batch."""
+        for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
+            self.seen[side].update([0] if task is None else task.tolist())
+
+    def total(self, site: str, values: Tensor) -> Tensor:
+        """The sum over the tasks that occur: only they are part of what the sentences know of."""
+        own = self.seen.get(site.split(".")[0])
+        for_all = not site.endswith(".selection") or values.shape[0] == 1
+        if for_all or own is None:
+            return values.sum().cpu()
+        return values.cpu()[sorted(own)].sum()
+
+
+def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Tensor]) -> Tensor:
+    """Adds what belongs to no sentence but to all, once; they are then weighed together."""
+    for site in draws[0].shared_kl:
+        each = [tasks.total(site, draw.shared_kl[site]) for draw in draws]
+        sums[f"kl {site}"] = torch.stack(each).mean(0)
+    parts = [[tasks.total(*item) for item in draw.shared_log_ratios.items()] for draw in draws]
+    ratios = torch.stack([torch.stack(each).sum() for each in parts])
+    together = Importance((joint + ratios)[:, None])
+    sums["iwae"] = together.bound.sum()
+    sums["effective_sample_size"] = together.effective_sample_size.sum() * sums["sentences"]
+    return together.pareto_k
+
+
+def _fixed(model: nn.Module, draw: Terms) -> bool:
+    """Whether nothing is drawn but logits without noise, by the model as by the guide."""
+    blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
+    points = {block.site for block in blocks if isinstance(block.prior, Point)}
+    noise = any(not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
+    return bool(blocks) and not (noise or draw.shared_kl) and points.issuperset(draw.kl)
+
+
+def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Everything that adds up over sentences."""
+    yield "sentences", torch.tensor(float(len(plug_in)), dtype=torch.float64)
+    yield "tokens", draws[0].tokens.sum()
+    yield "log_likelihood", torch.stack([draw.log_likelihood for draw in draws]).mean(0).sum()
+    yield "iwae", weights.bound.sum()
+    yield "effective_sample_size", weights.effective_sample_size.sum()
+    yield "plug_in", plug_in.sum()
+    for site in draws[0].kl:
+        yield f"kl {site}", torch.stack([draw.kl[site] for draw in draws]).mean(0).sum()
+
+
+def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What adds up over the sentences whose exact log p(y | x) is known."""
+    known = ~truth.isnan()
+    bounds = torch.stack([draw.elbo for draw in draws]).mean(0)
+    yield "known sentences", known.double().sum()
+    yield "known tokens", draws[0].tokens.cpu()[known].sum()
+    yield "known truth", truth[known].sum()
+    yield "known bound", bounds.cpu()[known].sum()
+
+
+def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
+    """The exact log p(y | x) a token, beside the bound on the same sentences."""
+    number = int(sums["known sentences"])
+    if not number:
+        return {}
+    bound = sums["known bound"] - sum(float(sums[f"kl {site}"]) for site in shared)
+    truth, elbo = (float(nats / sums["known tokens"]) for nats in (sums["known truth"], bound))
+    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number}
+
+
+def _report(
+    sums: dict[str, Tensor], how: dict[str, str], tails: Tensor, samples: int, shared: Iterable[str]
+) -> Report:
+    tokens = sums["tokens"]
+    kl_by_site = {site: float(sums[f"kl {site}"] / tokens) for site in how}
+    kl = sum(kl_by_site.values())
+    log_likelihood = float(sums["log_likelihood"] / tokens)
+    heavy, unknown = (float(found.double().mean()) for found in (tails > 0.7, tails.isnan()))
+    return Report(
+        elbo=log_likelihood - kl,
+        log_likelihood=log_likelihood,
+        kl=kl,
+        iwae=float(sums["iwae"] / tokens),
+        iwae_k=samples,
+        plug_in=float(sums["plug_in"] / tokens),
+        tokens=int(tokens),
+        effective_sample_size=float(sums["effective_sample_size"] / sums["sentences"]),
+        pareto_k=None if samples < TAIL_DRAWS else heavy,
+        pareto_unknown=None if samples < TAIL_DRAWS else unknown,
+        kl_by_site=kl_by_site,
+        how=how,
+        sentences=int(sums["sentences"]),
+        **_truth(sums, shared),
+    )

@@ -1,0 +1,224 @@
+"""The training objective: Pyro's Trace_ELBO for reparameterised guides, without host syncs.
+
+Free bits are those of Kingma et al. 2016, https://arxiv.org/abs/1606.04934.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import Trace_ELBO
+from pyro.infer.util import is_validation_enabled
+from pyro.poutine import Trace
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from latentheads.distributions import HeadVariable
+from latentheads.effects import FromPrior
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import closed_form, traces
+from latentheads.names import SENTENCES, TARGET
+
+__all__ = ["Head_ELBO", "scored"]
+
+KL = "kl"
+"""Where a site keeps the KL that was computed when it was drawn."""
+
+
+class Head_ELBO(Trace_ELBO):
+    """``Trace_ELBO`` whose every latent site is reparameterised.
+
+    With its defaults the gradients are those of ``Trace_ELBO``, bit for bit. It spares two things:
+    nothing is copied to the host, and a site whose posterior is its prior is not scored at all,
+    since its log-ratio is exactly 0.
+
+    A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
+    bound; :func:`latentheads.terms` computes the bound. For these and for closed forms, the
+    KL of a block under a guide that reads the model is computed as soon as its logits are drawn,
+    and what it was computed from is let go: a deep network holds one block's distributions at a
+    time. With Pyro's validation on every site is kept for its checks.
+
+    Args:
+        kl_weight: Factor of every KL term; may be changed between steps.
+        free_bits: The KL of each site of a sentence is not pushed below this many nats per target
+            token; what all sentences share is let alone.
+        analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
+        **options: Those of ``Trace_ELBO``, such as ``num_particles``.
+    """
+
+    def __init__(
+        self,
+        kl_weight: float = 1.0,
+        free_bits: float = 0.0,
+        analytic: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.kl_weight = kl_weight
+        self.free_bits = free_bits
+        self.analytic = analytic
+
+    def _get_trace(
+        self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Trace, Trace]:
+        if is_validation_enabled():
+            with FromPrior():
+                return super()._get_trace(model, guide, args, kwargs)
+        reader = poutine.unwrap(guide)
+        looks_back = isinstance(reader, ModelGuide) and reader.reads_trace
+        if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
+            return traces(model, guide, *args, **kwargs)
+        with _EagerKL(self._kl):
+            return traces(model, guide, *args, **kwargs)
+
+    @property
+    def _sampled(self) -> bool:
+        """Whether the loss is that of ``Trace_ELBO``."""
+        return not self.analytic and self.kl_weight == 1.0 and not self.free_bits
+
+    def _differentiable_loss_particle(
+        self, model_trace: Trace, guide_trace: Trace
+    ) -> tuple[Tensor, Tensor]:
+        latents = [
+            name
+            for name, site in guide_trace.nodes.items()
+            if site["type"] == "sample" and not self.tied(model_trace, site)
+        ]
+        score = self._plain if self._sampled else self._weighted
+        elbo = score(model_trace, guide_trace, latents)
+        return -elbo.detach(), -elbo
+
+    def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
+        """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
+        terms = [
+            scored(site)
+            for name, site in model_trace.nodes.items()
+            if site["type"] == "sample" and (site["is_observed"] or name in latents)
+        ]
+        entropies = [scored(guide_trace.nodes[name]) for name in latents]
+        elbo = torch.stack([term.sum() for term in terms]).sum()
+        return elbo - sum(term.sum() for term in entropies)
+
+    def _weighted(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
+        """Log-likelihood less the weighted, floored KL of each site."""
+        observed = (
+            scored(site).sum()
+            for site in model_trace.nodes.values()
+            if site["type"] == "sample" and site["is_observed"]
+        )
+        elbo = torch.stack(list(observed)).sum()
+        floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
+        for name in latents:
+            site = guide_trace.nodes[name]
+            kl = self.kl(model_trace, site).sum()
+            frames = {frame.name for frame in site["cond_indep_stack"]}
+            if floor is not None and SENTENCES in frames:
+                kl = torch.maximum(kl, floor)
+            elbo = elbo - self.kl_weight * kl
+        return elbo
+
+    def tied(self, model_trace: Trace, site: dict[str, Any]) -> bool:
+        """Whether the log-ratio of a site of the guide is 0 with no gradient."""
+        return _skipped(model_trace.nodes[site["name"]], site)
+
+    def kl(self, model_trace: Trace, site: dict[str, Any]) -> Tensor:
+        """The scaled KL of a site of the guide, one value a sentence."""
+        known: Tensor | None = site.get(KL)
+        return self._kl(model_trace.nodes[site["name"]]["fn"], site) if known is None else known
+
+    def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
+        kl = closed_form(site["fn"], prior) if self.analytic else None
+        if kl is None:
+            log_prior = scale_and_mask(prior.log_prob(site["value"]), site["scale"], site["mask"])
+            return scored(site) - log_prior
+        scaled: Tensor = scale_and_mask(kl, site["scale"], site["mask"])
+        return scaled
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The negative objective, as a number."""
+        return self.differentiable_loss(model, guide, *args, **kwargs).item()
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """The negative objective, as a tensor to take gradients of."""
+        particles = [
+            self._differentiable_loss_particle(*pair)[1]
+            for pair in self._get_traces(model, guide, args, kwargs)
+        ]
+        return torch.stack(particles).sum() / self.num_particles
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Takes the gradients and returns the loss as a tensor: nothing is copied to the host."""
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        if loss.requires_grad:
+            loss.backward(retain_graph=self.retain_graph)
+        return loss.detach()
+
+
+class _EagerKL(Messenger):
+    """Computes the KL of a block's logits when they are drawn and lets go of its distributions.
+
+    Args:
+        kl: Computes it from the prior and the site of the posterior.
+    """
+
+    def __init__(self, kl: Callable[[Any, dict[str, Any]], Tensor]) -> None:
+        super().__init__()
+        self.kl = kl
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        prior = msg["infer"].get("prior")
+        if not (isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)):
+            return
+        prior = prior.expand(msg["fn"].batch_shape)
+        if msg["fn"] is not prior:
+            msg[KL] = self.kl(prior, msg)
+        msg["fn"] = msg["infer"]["prior"] = _Dropped(msg["name"])
+
+
+class _Dropped:
+    """Stands where a site's distributions were; says so to whoever asks."""
+
+    batch_shape = torch.Size()
+
+    def __init__(self, site: str) -> None:
+        self.site = site
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"site {self.site!r}: its distributions were let go once its KL was known; set "
+            "reads_trace = True in a guide that looks back at them"
+        )
+
+
+def scored(site: dict[str, Any]) -> Tensor:
+    """The scaled log-density of a site, one value a sentence."""
+    if "log_prob" not in site:
+        log_prob = site["fn"].log_prob(site["value"])
+        site["log_prob"] = scale_and_mask(log_prob, site["scale"], site["mask"])
+    if not (site["is_observed"] or site["fn"].has_rsample) and site["log_prob"].requires_grad:
+        raise ValueError(
+            f"site {site['name']!r} is learned but not reparameterised: "
+            "train it with pyro.infer.Trace_ELBO, which takes score-function gradients"
+        )
+    return site["log_prob"]
+
+
+def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
+    """Whether a site's log-ratio is 0 with no gradient: its posterior is its prior."""
+    if KL in posterior or site["fn"] is not posterior["fn"]:
+        return False
+    if not (isinstance(site["fn"], _Dropped) or site["fn"].has_rsample):
+        scored(site)
+    return True
+
+
+def _scaled_tokens(model_trace: Trace) -> Tensor:
+    """Target tokens of all particles, scaled as their likelihood is."""
+    site = model_trace.nodes[TARGET]
+    tokens = site["fn"].valid.sum(-1).expand(site["fn"].batch_shape)
+    return tokens.sum() * site["scale"]

@@ -1,0 +1,202 @@
+r"""Gradients of a selection of heads without a relaxation: alternatives weighed against each other.
+
+The objective of a batch is, for every sentence s, that of a selection z, :math:`f_s(z)`, less the
+KL of the selection, which is exact and needs no draw. Given the network's other noise the tasks
+choose apart, and so each sentence knows the probability :math:`q_s(z)` of its own tasks' choices.
+
+Measuring each draw against the mean of the others is due to Mnih and Rezende 2016,
+https://arxiv.org/abs/1602.06725, and Kool, van Hoof and Welling 2019,
+https://openreview.net/forum?id=r1lgTGL5DE.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import product
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.effects import SharedDraws
+from latentheads.inference.bound import closed_form
+from latentheads.inference.objective import Head_ELBO, scored
+from latentheads.names import SENTENCES
+from latentheads.selection.distribution import Countable
+
+__all__ = ["MOST", "Enumerated_ELBO", "ScoreFunction_ELBO"]
+
+MOST = 64
+"""Choices of all blocks together that are gone through at every update."""
+
+
+class Alternatives(Head_ELBO):
+    """An objective that runs the network once for each of several selections; abstract.
+
+    All passes of a batch share their other noise, dropout and heads: what tells them apart is the
+    selection. The weights get the gradient of the mean over selections.
+
+    Args:
+        **options: Those of :class:`~latentheads.objective.Head_ELBO`, without free bits, which act
+            on sums over sentences.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.free_bits:
+            raise ValueError("free_bits needs select_gradient straight-through")
+
+    @abstractmethod
+    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+        """Selections to compare: what each site draws."""
+
+    @abstractmethod
+    def _mean(
+        self,
+        objective: Float[Tensor, "alternative sentence"],
+        log_q: Float[Tensor, "alternative sentence"],
+    ) -> Float[Tensor, ""]:
+        """The mean of the objective over selections, with its gradients."""
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """The negative objective, as a tensor to take gradients of."""
+        batch = cast(Batch, (*args, *kwargs.values())[0])
+        particles = [self._particle(model, guide, batch) for _ in range(self.num_particles)]
+        return torch.stack(particles).sum() / self.num_particles
+
+    def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
+        """That of one draw of everything else."""
+        laws, kl = {}, torch.zeros((), device=batch.target.device)
+        for module in model.selecting:
+            if module.block.key not in guide.selections:
+                continue  # its heads are given, not drawn
+            site = module.block.site("selection")
+            laws[site] = guide.selections[module.block.key]()
+            if not isinstance(laws[site], Countable):
+                raise ValueError(f"site {site!r}: gates are learned by Head_ELBO(analytic=True)")
+            prior = module.selector.prior(module.block.chain, laws[site].logits)
+            kl = kl + cast(Tensor, closed_form(laws[site], prior)).sum()
+        alternatives = self._alternatives(laws)
+        with _same_noise(batch.target.device) as again:
+            objective = torch.stack(
+                [self._sentences(model, guide, batch, chosen) for chosen in again(alternatives)]
+            )
+        log_q = torch.stack([_log_q(laws, chosen, batch) for chosen in alternatives])
+        return self.kl_weight * kl - self._mean(objective, log_q)
+
+    def _sentences(
+        self, model: Any, guide: Any, batch: Batch, chosen: Mapping[str, Tensor]
+    ) -> Float[Tensor, " sentence"]:
+        """Scaled log-likelihood of every sentence less the weighted KL of its own latents."""
+        with SharedDraws(chosen):
+            model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
+        sites = model_trace.nodes.values()
+        observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]
+        found = torch.stack([o.expand(len(batch)) for o in observed]).sum(0)
+        for site in guide_trace.nodes.values():
+            own = site["type"] == "sample" and SENTENCES in {
+                frame.name for frame in site["cond_indep_stack"]
+            }
+            if own and not self.tied(model_trace, site):
+                found = found - self.kl_weight * self.kl(model_trace, site)
+        return found
+
+
+def _log_q(
+    laws: Mapping[str, Countable], chosen: Mapping[str, Tensor], batch: Batch
+) -> Float[Tensor, " sentence"]:
+    """Log-probability of what the tasks of every sentence chose."""
+    found = torch.zeros((), device=batch.target.device)
+    for site, law in laws.items():
+        task = batch.task_of(site)
+        by_task = law.log_prob(chosen[site])
+        found = found + (by_task[0] if task is None else by_task[task])
+    return found.expand(len(batch))
+
+
+@contextmanager
+def _same_noise(device: torch.device) -> Iterator[Any]:
+    """Lets every item of a list be worked on with the same noise."""
+    cuda = device.type == "cuda"
+    states = torch.get_rng_state(), torch.cuda.get_rng_state(device) if cuda else None
+
+    def again(items: list[Any]) -> Iterator[Any]:
+        for item in items:
+            torch.set_rng_state(states[0])
+            if states[1] is not None:
+                torch.cuda.set_rng_state(states[1], device)
+            yield item
+
+    yield again
+
+
+class Enumerated_ELBO(Alternatives):
+    r"""The exact mean over all selections, where they are few.
+
+    .. math:: \sum_s \sum_z q_s(z) f_s(z) - \mathrm{KL}.
+    """
+
+    @staticmethod
+    def check(laws: Iterable[Countable]) -> None:
+        """Refuses more choices than are gone through.
+
+        Raises:
+            ValueError: It says how many there are.
+        """
+        number = math.prod(law.number for law in laws)
+        if number > MOST:
+            raise ValueError(
+                f"select_gradient enumerate goes through all choices of all blocks together: at "
+                f"most {MOST}, not {number}; score takes any number"
+            )
+
+    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+        self.check(laws.values())
+        supports = (law.enumerate_support() for law in laws.values())
+        return [dict(zip(laws, choice, strict=True)) for choice in product(*supports)]
+
+    def _mean(
+        self,
+        objective: Float[Tensor, "alternative sentence"],
+        log_q: Float[Tensor, "alternative sentence"],
+    ) -> Float[Tensor, ""]:
+        return (log_q.exp() * objective).sum()
+
+
+class ScoreFunction_ELBO(Alternatives):
+    r"""The score-function estimator over K draws, each measured against the mean of the others.
+
+    .. math:: \frac1K \sum_k \sum_s f_s(z_k) + \log q_s(z_k)
+              \Bigl[f_s(z_k) - \tfrac1{K-1}\sum_{j \ne k} f_s(z_j)\Bigr] - \mathrm{KL},
+
+    no gradient through the bracket: unbiased, and a sentence weighs on its own tasks alone.
+
+    Args:
+        draws: K.
+        **options: Those of :class:`Alternatives`.
+    """
+
+    def __init__(self, draws: int = 2, **options: Any) -> None:
+        super().__init__(**options)
+        if draws < 2:
+            raise ValueError(f"draws must be at least 2, got {draws}")
+        self.draws = draws
+
+    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+        with torch.no_grad():
+            return [{site: law.sample() for site, law in laws.items()} for _ in range(self.draws)]
+
+    def _mean(
+        self,
+        objective: Float[Tensor, "alternative sentence"],
+        log_q: Float[Tensor, "alternative sentence"],
+    ) -> Float[Tensor, ""]:
+        reward = objective.detach()
+        others = (reward.sum(0) - reward) / (self.draws - 1)
+        credit = (log_q - log_q.detach()) * (reward - others)
+        return (objective + credit).sum() / self.draws

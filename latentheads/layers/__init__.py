@@ -1,0 +1,1 @@
+"""Layers of a network that hold no heads: numbers, tables, output."""

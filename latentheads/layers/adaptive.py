@@ -1,0 +1,151 @@
+r"""Adaptive input and softmax: frequent words in a wide band, rare ones in narrower bands.
+
+Grave et al. 2017, https://arxiv.org/abs/1609.04309; Baevski and Auli 2019,
+https://arxiv.org/abs/1809.10853.
+
+With bands :math:`B_0, B_1, \dots` of types ordered by frequency, the law of a token stays exact:
+
+.. math:: p(y \mid s) = \begin{cases} p_0(y \mid s) & y \in B_0 \\
+          p_0(\text{band } i \mid s)\, p_i(y \mid s) & y \in B_i \end{cases}
+
+where :math:`p_0` is a softmax over the types of :math:`B_0` and one class a further band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.batch import PAD
+from latentheads.layers.numeric import dropout, full_precision
+from latentheads.layers.output import Output, linear_log_prob
+
+__all__ = ["AdaptiveOutput", "AdaptiveTable"]
+
+
+class AdaptiveTable(nn.Module):
+    """Embeddings of a width that falls by a factor from band to band, each projected to one width.
+
+    Args:
+        vocabulary: Number of types, special tokens included.
+        width: Model width d.
+        cutoffs: Where a new band begins; the first types are the most frequent.
+        factor: By how much a band is narrower than the one before.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, cutoffs: Sequence[int], factor: int = 4
+    ) -> None:
+        super().__init__()
+        ends = [0, *cutoffs, vocabulary]
+        if any(low >= high for low, high in pairwise(ends)):
+            raise ValueError(
+                f"cutoffs must rise between 0 and the {vocabulary:,} types, got {list(cutoffs)}"
+            )
+        if factor < 1 or width < factor ** len(cutoffs):
+            raise ValueError(
+                f"factor must be at least 1 and its power {len(cutoffs)} within the width "
+                f"{width}, got {factor}"
+            )
+        self.ends = ends
+        self.embedding_dim = width
+        widths = [width // factor**band for band in range(len(ends) - 1)]
+        self.bands = nn.ModuleList(
+            nn.Embedding(high - low, narrow, padding_idx=PAD if low == 0 else None)
+            for (low, high), narrow in zip(pairwise(ends), widths, strict=True)
+        )
+        self.projections = nn.ModuleList(nn.Linear(n, width, bias=False) for n in widths)
+        self._start()
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        for band in range(len(self.bands)):
+            nn.init.normal_(self.rows(band), std=self.rows(band).shape[1] ** -0.5)
+            nn.init.xavier_uniform_(self.projection(band))
+        self.rows(0)[PAD].zero_()
+
+    def rows(self, band: int) -> Float[Tensor, "type narrow"]:
+        """The embeddings of a band's types."""
+        return cast(nn.Embedding, self.bands[band]).weight
+
+    def projection(self, band: int) -> Float[Tensor, "dim narrow"]:
+        """The matrix that widens a band's embeddings."""
+        return cast(nn.Linear, self.projections[band]).weight
+
+    def forward(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
+        """Embeds tokens."""
+        flat = tokens.flatten()
+        found = self.projection(0).new_zeros(len(flat), self.embedding_dim)
+        for place, (low, high) in enumerate(pairwise(self.ends)):
+            (rows,) = ((flat >= low) & (flat < high)).nonzero(as_tuple=True)
+            x = self.projections[place](self.bands[place](flat[rows] - low))
+            found = found.index_add(0, rows, x.to(found.dtype))
+        return found.view(*tokens.shape, self.embedding_dim)
+
+
+class AdaptiveOutput(Output):
+    """Softmax over the first band and one class a further band, and a softmax within each band.
+
+    Bands and projections are those of the input; only the classes are its own.
+
+    Args:
+        table: The input's embeddings.
+        rate: Dropout of the states projected to a further band.
+    """
+
+    def __init__(self, table: AdaptiveTable, rate: float = 0.0) -> None:
+        super().__init__()
+        self.table = table
+        self.rate = rate
+        classes = len(table.bands) - 1
+        self.classes = nn.Linear(table.embedding_dim, classes, bias=False) if classes else None
+
+    def _head(self) -> Tensor:
+        """The rows of the first softmax."""
+        first = self.table.rows(0)
+        return first if self.classes is None else torch.cat([first, self.classes.weight])
+
+    def _narrow(self, states: Tensor, band: int) -> Tensor:
+        """States as a further band reads them: the input's projection, backwards."""
+        x = F.linear(states, self.table.projection(band).T)
+        return dropout(x, self.rate, self.training)
+
+    def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
+        """The log-probability of every type."""
+        size = self.table.ends[1]
+        head = full_precision(F.linear(states, self._head())).log_softmax(-1)
+        parts = [head[..., :size]]
+        for band in range(1, len(self.table.bands)):
+            inner = F.linear(self._narrow(states, band), self.table.rows(band))
+            into = head[..., size + band - 1].unsqueeze(-1)
+            parts.append(into + full_precision(inner).log_softmax(-1))
+        return torch.cat(parts, -1)
+
+    def log_prob(
+        self,
+        states: Float[Tensor, "*batch dim"],
+        tokens: Int[Tensor, "*batch"],
+        smoothing: float = 0.0,
+    ) -> Float[Tensor, "*batch"]:
+        """Log-probability of each token; only the bands that occur are computed."""
+        if smoothing:
+            raise ValueError("label_smoothing needs a full softmax: use 0 with an adaptive one")
+        x, y = states.flatten(0, -2), tokens.flatten()
+        size = self.table.ends[1]
+        first = y
+        for band in range(1, len(self.table.bands)):
+            first = torch.where(y >= self.table.ends[band], size + band - 1, first)
+        found = linear_log_prob(x, self._head(), first)
+        for band, (low, high) in enumerate(pairwise(self.table.ends)):
+            (rows,) = ((y >= low) & (y < high)).nonzero(as_tuple=True)
+            if band and len(rows):
+                narrow = self._narrow(x[rows], band)
+                inner = linear_log_prob(narrow, self.table.rows(band), y[rows] - low)
+                found = found.index_add(0, rows, inner.to(found.dtype))
+        return found.view(tokens.shape)

@@ -1,0 +1,1 @@
+"""Metrics: what a translation or a summary is worth."""

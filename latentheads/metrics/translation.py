@@ -1,0 +1,264 @@
+"""How good translations are: BLEU and chrF with their signatures, paired tests between systems.
+
+Two figures both called BLEU are kept apart by name:
+
+* ``bleu`` is sacreBLEU's on raw text (``tok:13a``), comparable between papers; of a corpus whose
+  lines are its tokens, ``tok:none``;
+* ``paper_bleu`` is what the papers on IWSLT14 and WMT14 print, on request only: of tokens whose
+  compounds are split on both sides as in fairseq's ``compound_split_bleu.sh``. Case counts on WMT14
+  and not on IWSLT14, whose text the papers lower-case. It is never comparable with the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import estimate_ci
+
+from latentheads.metrics.protocol import Protocol
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "Protocol",
+    "Scores",
+    "paired_bootstrap",
+    "score",
+    "split_compounds",
+]
+
+FEWEST_RESAMPLES = 40
+COMPOUND = re.compile(rb"(\S)-(\S)")
+
+
+def split_compounds(line: str) -> str:
+    """Cuts words at their hyphens, exactly as fairseq's Perl does: byte by byte, left to right.
+
+    ``well-known`` becomes ``well ##AT##-##AT## known``. A cut uses up the byte on each side of its
+    hyphen, hence ``a-b-c`` becomes ``a ##AT##-##AT## b-c``.
+    """
+    return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
+
+
+class PaperBLEU(BLEU):
+    """BLEU on tokens with compounds split.
+
+    Args:
+        tokenised: Whether the lines are tokenised already; 13a does it otherwise.
+        lowercase: Whether case counts for nothing.
+    """
+
+    def __init__(self, tokenised: bool, lowercase: bool) -> None:
+        super().__init__(lowercase=lowercase, tokenize=_tokenizer(tokenised), force=True)
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return split_compounds(super()._preprocess_segment(sent))
+
+    def get_signature(self) -> Any:
+        """Says what was done to the text."""
+        signature = super().get_signature()
+        signature.update("compound", "split")
+        return signature
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good the translations of one system are, 0 to 100.
+
+    Attributes:
+        bleu: sacreBLEU.
+        bleu_signature: How it was computed.
+        chrf: chrF2.
+        chrf_signature: How it was computed.
+        paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
+        paper_signature: How it was computed.
+    """
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    paper_bleu: float | None = None
+    paper_signature: str | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A score of one system and what resampling the sentences says about it.
+
+    Attributes:
+        score: Of the whole corpus.
+        mean: Over the resamples.
+        half_width: Of the 95 % interval around ``mean``.
+        p: Of no difference to the baseline, both sides; None for the baseline itself.
+        signature: How the score was computed, with the number of resamples and their seed.
+    """
+
+    score: float
+    mean: float
+    half_width: float
+    p: float | None
+    signature: str
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.mean + self.half_width
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One system beside the baseline.
+
+    Attributes:
+        bleu: sacreBLEU.
+        chrf: chrF2.
+        paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
+    """
+
+    bleu: Estimate
+    chrf: Estimate
+    paper_bleu: Estimate | None = None
+
+
+def score(
+    translations: Sequence[str],
+    references: Sequence[str],
+    tokenised: bool = False,
+    protocol: Protocol | None = None,
+    lowercase: bool = False,
+) -> Scores:
+    """Scores the translations of one system.
+
+    Args:
+        translations: One sentence each.
+        references: The translation of each sentence that counts as right.
+        tokenised: Whether the lines are tokenised already, words with spaces between.
+        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
+        lowercase: Whether case counts for nothing; the signatures say so.
+    """
+    _check_lines(translations, references)
+    found: dict[str, tuple[float, str]] = {}
+    for name, metric in _metrics(tokenised, protocol, lowercase).items():
+        value = metric.corpus_score(list(translations), [list(references)]).score
+        found[name] = float(value), str(metric.get_signature())
+    return Scores(*found["bleu"], *found["chrf"], *found.get("paper_bleu", ()))
+
+
+def paired_bootstrap(
+    baseline: Sequence[str],
+    others: Sequence[Sequence[str]],
+    references: Sequence[str],
+    tokenised: bool = False,
+    protocol: Protocol | None = None,
+    resamples: int = 1000,
+    seed: int = 12345,
+    lowercase: bool = False,
+) -> list[Comparison]:
+    """Compares systems with a baseline on resampled sentences, the same ones for all systems.
+
+    Args:
+        baseline: Translations of the system that the others are compared with.
+        others: Translations of each other system.
+        references: The translation of each sentence that counts as right.
+        tokenised: Whether the lines are tokenised already, words with spaces between.
+        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
+        resamples: How often the corpus is resampled; the least p is 1 / (resamples + 1).
+        seed: Of the resamples.
+        lowercase: Whether case counts for nothing.
+
+    Returns:
+        The baseline, then the others in their order.
+    """
+    if resamples < FEWEST_RESAMPLES:
+        raise ValueError(f"resamples must be at least {FEWEST_RESAMPLES}, got {resamples}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    systems = [baseline, *others]
+    for lines in systems:
+        _check_lines(lines, references)
+    columns = {
+        name: _estimates(metric, systems, references, resamples, seed)
+        for name, metric in _metrics(tokenised, protocol, lowercase).items()
+    }
+    return [Comparison(*row) for row in zip(*columns.values(), strict=True)]
+
+
+def _tokenizer(tokenised: bool) -> str:
+    return "none" if tokenised else "13a"
+
+
+def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dict[str, Any]:
+    if protocol not in (None, *get_args(Protocol)):
+        known = ", ".join(get_args(Protocol))
+        raise ValueError(f"unknown protocol {protocol!r}: choose from {known}, or None")
+    bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
+    metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+    if protocol is None:
+        return metrics
+    return {**metrics, "paper_bleu": PaperBLEU(tokenised, lowercase or protocol == "iwslt14")}
+
+
+def _check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
+    if not references:
+        raise ValueError("there are no references: one line or more is needed")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
+    if len(translations) != len(references):
+        raise ValueError(
+            f"{len(translations)} translations of {len(references)} references: "
+            "one line each is needed"
+        )
+
+
+def _estimates(
+    metric: Any,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    resamples: int,
+    seed: int,
+) -> list[Estimate]:
+    r"""One score of all systems, the first of them the baseline.
+
+    With the difference d to the baseline on all sentences and d_b on resample b, the test counts
+
+    .. math:: p = \frac{1 + \#\{b : |d_b - \bar d| \ge |d|\}}{B + 1}
+
+    which looks at both sides. sacreBLEU's own paired bootstrap takes ``|d_b|`` before the mean is
+    subtracted, so that its p is about half as large.
+    """
+    rng = np.random.default_rng(seed)
+    places = rng.choice(len(references), (resamples, len(references)))
+    every = [_resampled(metric, lines, references, places) for lines in systems]
+    signature = f"{metric.get_signature().format()}|bs:{resamples}|seed:{seed}|p:two-sided"
+    (first, baseline), *_ = every
+    estimates = []
+    for score, resampled in every:
+        differences = resampled - baseline
+        away = np.abs(differences - differences.mean()) >= abs(score - first)
+        p = (1 + int(away.sum())) / (resamples + 1)
+        mean, half = estimate_ci(resampled)
+        estimates.append(Estimate(score, float(mean), float(half), p, signature))
+    estimates[0] = replace(estimates[0], p=None)
+    return estimates
+
+
+def _resampled(
+    metric: Any, lines: Sequence[str], references: Sequence[str], places: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """The score of all sentences, and that of every resample."""
+    each = metric._extract_corpus_statistics(list(lines), [list(references)])
+    counts = np.array(each, dtype=np.float64)
+    scores = (metric._compute_score_from_stats(counts[some].sum(0)).score for some in places)
+    return float(metric._aggregate_and_compute(each).score), np.array(list(scores))

@@ -1,0 +1,275 @@
+"""What every model is: a network whose heads are drawn, and a likelihood; and one that decodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyro
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from latentheads.attention.block import BlockCache, HeadBlock
+from latentheads.attention.disagreement import Disagreement
+from latentheads.batch import PAD, Batch, SentenceTasks
+from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.effects import register_parameters
+from latentheads.layers.output import Output
+from latentheads.mask import Reach
+from latentheads.names import SENTENCES, TARGET, Block
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
+
+
+class HeadModel(nn.Module, ABC):
+    """p(y, heads | x): run under Pyro it draws every head and observes the target.
+
+    Attributes:
+        output: The layer that turns the states into tokens; a subclass makes it.
+        disagreement: A term that rewards heads for differing while training; None at first.
+
+    Args:
+        chains: The chains of blocks this network has.
+        latent: Those whose heads are drawn; None for all.
+        label_smoothing: Of the likelihood while training; evaluation is always exact.
+        selector: How blocks select their heads among candidates; None: all heads speak.
+    """
+
+    output: Output
+
+    def __init__(
+        self,
+        chains: Collection[str],
+        latent: Collection[str] | None = None,
+        label_smoothing: float = 0.0,
+        selector: Selector | None = None,
+    ) -> None:
+        super().__init__()
+        self.selector = selector
+        self.pressure = selector.pressure if isinstance(selector, Gating) else None
+        self.latent = tuple(chains if latent is None else latent)
+        unknown = set(self.latent) - set(chains)
+        if unknown:
+            raise ValueError(f"unknown chain {min(unknown)!r}: choose from {', '.join(chains)}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
+        self.label_smoothing = label_smoothing
+        self.disagreement: Disagreement | None = None
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks whose logits are drawn, in the order in which they are."""
+        return [module.block for module in self.drawn_blocks if module.attends]
+
+    @property
+    def drawn_outputs(self) -> list[HeadBlock]:
+        """Those of them without attention weights, such as n-grams."""
+        return [module for module in self.drawn_blocks if not module.attends]
+
+    @property
+    def drawn_blocks(self) -> list[HeadBlock]:
+        """All blocks of which something is drawn, whatever it is."""
+        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
+        return [module for module in modules if module.prior is not None]
+
+    @property
+    def selecting(self) -> list[HeadBlock]:
+        """The blocks that select their heads among candidates."""
+        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
+        return [module for module in modules if module.selector is not None]
+
+    def choose(self, batch: Batch, drawn: Mapping[str, Tensor] | None = None) -> dict[str, Choice]:
+        """Draws which heads speak for every task, once for all sentences there are.
+
+        Args:
+            batch: The sentences.
+            drawn: What was drawn at each site; it is then not drawn again.
+        """
+        if drawn is not None:
+            return self._choose_drawn(batch, drawn)
+        found: dict[str, Choice] = {}
+        for side in ("encoder", "decoder"):
+            blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
+            if blocks and self.selector is not None:
+                with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
+                    found |= {m.block.name: self._choose_heads(m, batch) for m in blocks}
+        return found
+
+    def _choose_drawn(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
+        return {
+            module.block.name: self._choose_heads(
+                module, batch, drawn.get(module.block.site("selection"))
+            )
+            for module in self.selecting
+        }
+
+    def _choose_heads(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
+        task = batch.task_of(module.block.chain)
+        return module.choose(task, batch.one_task, drawn, batch.draws)
+
+    @abstractmethod
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
+        """Runs the network up to the states that predict each target token.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+
+    def predict(
+        self, states: Float[Tensor, "*batch target dim"]
+    ) -> Float[Tensor, "*batch target vocab"]:
+        """Scores the vocabulary."""
+        return self.output(states)
+
+    def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
+        """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
+        states, valid = states[..., batch.context :, :], batch.scored != PAD
+        if self.training and self.label_smoothing:
+            return SmoothedTokens(states, valid, self.output, self.label_smoothing)
+        return Tokens(states, valid, self.output)
+
+    def forward(self, batch: Batch, observe: bool = True) -> Any:
+        """Draws every head, then the target.
+
+        Args:
+            batch: The sentences.
+            observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
+        """
+        register_parameters("model", self)
+        choices = self.choose(batch)
+        with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
+            law = self.likelihood(self._states_that_differ(batch, choices), batch)
+            return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
+
+    def _states_that_differ(
+        self, batch: Batch, choices: Mapping[str, Choice]
+    ) -> Float[Tensor, "*batch target dim"]:
+        """Runs the network; while training, with a factor a block for how its heads differ."""
+        given: tuple[Any, ...] = (batch, choices) if choices else (batch,)
+        term = self.disagreement
+        if term is None or not self.training:
+            return self.states(*given)
+        with term.heard(self) as found:
+            states = self.states(*given)
+        tokens = (batch.scored != PAD).sum(-1)
+        for block, value in found.items():
+            pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)
+        return states
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters."""
+        return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+
+@runtime_checkable
+class _Cached(Protocol):
+    """What keeps something of earlier positions."""
+
+    block: Block
+
+    def cache(self) -> BlockCache: ...
+
+
+@dataclass
+class DecodingState:
+    """What a decoder keeps between two tokens: a cache of every block, and a position.
+
+    A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
+    drawn once, at the beginning.
+    """
+
+    caches: dict[str, BlockCache] = field(default_factory=dict)
+    position: int = 0
+    choices: dict[str, Choice] = field(default_factory=dict)
+    task: SentenceTasks | None = None
+
+    def cache(self, block: _Cached) -> Any:
+        """The cache of a block, empty at first."""
+        return self.caches.setdefault(block.block.name, block.cache())
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences of the batch, and the hypotheses of each.
+
+        Only self-attention keeps anything for each hypothesis, so nothing else is copied for them.
+
+        Args:
+            sentences: The sentences to keep; None for all as they are.
+            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
+                all as they are.
+        """
+        for cache in self.caches.values():
+            cache.select(sentences, hypotheses)
+        if sentences is not None:
+            self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
+            self.task = None if self.task is None else self.task.select(sentences)
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """What a search asks of a model: to begin, and to go on token by token."""
+
+    @property
+    def density_dtype(self) -> torch.dtype:
+        """The type of log-probabilities."""
+
+    def begin(self, batch: Batch) -> Any:
+        """Prepares to decode a batch; what it gives is handed to every step."""
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        """Feeds further tokens and scores the vocabulary after each."""
+
+
+class Decoder(HeadModel):
+    """A model with a causal stack over the target."""
+
+    @abstractmethod
+    def begin(self, batch: Batch) -> DecodingState:
+        """Prepares to decode a batch token by token, before its first target token."""
+
+    @abstractmethod
+    def step(
+        self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
+        """Feeds further target tokens and scores the vocabulary after each.
+
+        Args:
+            tokens: The next tokens of every sentence, or of each of its hypotheses.
+            state: What :meth:`begin` prepared.
+        """
+
+    def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Reach:
+        """Causal validity of the queries from a position on; padding follows every real token.
+
+        Args:
+            drawn: The queries whose heads are drawn.
+            start: Position of the first.
+        """
+        return Reach(drawn, None, start, self.density_dtype)
+
+    def step_reach(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Reach:
+        """The reach of new tokens from a position on, one for all sentences and hypotheses."""
+        one = tokens.new_ones((1,) * (tokens.ndim - 1) + tokens.shape[-1:], dtype=torch.bool)
+        return self.reach(one, start)
+
+    @property
+    def density_dtype(self) -> torch.dtype:
+        """float32, or float64 for a model in float64."""
+        return torch.promote_types(self.dtype, torch.float32)

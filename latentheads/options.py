@@ -1,0 +1,31 @@
+"""What an object was made with, noted as it is made: a run folder says it in these words."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, ClassVar
+
+__all__ = ["WithOptions"]
+
+
+class WithOptions:
+    """Notes the arguments of its constructor, so that no subclass has to.
+
+    Attributes:
+        options: The arguments that were given, by name.
+        no_options: Arguments that are no options.
+    """
+
+    options: dict[str, Any]
+    no_options: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Notes the options; a call that does not fit is refused by the constructor itself."""
+        self = super().__new__(cls)
+        try:
+            given = signature(cls).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            given = {}
+        options = {name: value for name, value in given.items() if name not in cls.no_options}
+        self.__dict__["options"] = options  # before a Module is ready for attributes
+        return self

@@ -1,0 +1,269 @@
+"""What the heads of several runs do, on one scale: divergence by layer, maps, roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from torch import Tensor
+
+from latentheads.names import CHAINS, Block
+from latentheads.plot.canvas import Picture, write_title
+from latentheads.reading import Role, role_map
+from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, pair_mean
+
+__all__ = ["draw_averages", "draw_maps", "draw_roles"]
+
+WIDTH = 7.5
+LAYERS = 6
+"""Layers that an axis names all, at most."""
+CELLS = 12
+"""Heads side by side in a role map of several chains, at most."""
+QUANTITIES = {
+    "confidence": "confidence\nmean largest weight",
+    "entropy": "entropy\nnats",
+    "importance": "importance\n|∂L/∂mask|, norm 1",
+    "relevance": "relevance\nshare of the block",
+    "cosine": "cosine of outputs\nmean with the others",
+}
+KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
+
+
+def _ticks(number: int) -> range:
+    return range(0, number, 1 if number <= 8 else max(4, number // 8))
+
+
+def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
+    """Draws the average divergence of every layer, a line a run: summed above, a query below."""
+    chains = _chains(head_reports)
+    figure = Picture(WIDTH, 5.2)
+    axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
+    for place, head_report in enumerate(head_reports):
+        for axis, chain in _each(axes[0], chains, head_report):
+            _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
+        for axis, chain in _each(axes[1], chains, head_report):
+            _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
+    for axis, chain in zip(axes[0], chains):
+        axis.set_title(chain, fontsize=10)
+    for axis in axes[1]:
+        axis.set_xlabel("layer")
+    labels = ("nats a sentence\n(summed over queries)", "nats a query\n(at most ln 2 = 0.693)")
+    for row, label in zip(axes, labels):
+        row[0].set_ylabel(f"average JSD of head pairs\n{label}", fontsize=9)
+        tops = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
+        row[0].set_ylim(0, 1.08 * max(tops, default=1.0))
+    handles, names = _legend(axes[0])
+    figure.legend(
+        handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
+    )
+    write_title(figure, f"How far apart the heads of each layer are\n{title}")
+    return figure
+
+
+def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
+    heights = [pair_mean(found.summed[block.site()]) for block in blocks]
+    values = [np.nan if height is None else height for height in heights]
+    layers = [block.layer for block in blocks]
+    marker = "os^Dv<>PX*"[place % 10]
+    axis.plot(layers, values, marker=marker, color=f"C{place % 10}", label=name)
+    axis.set_xticks(layers if len(layers) <= LAYERS else _ticks(len(layers)))
+    axis.grid(alpha=0.3)
+
+
+def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
+    """Every line once, whichever panels it is in."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels()):
+            found.setdefault(name, handle)
+    return list(found.values()), list(found)
+
+
+def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
+    """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
+    found = [head_report.maps for head_report in head_reports]
+    names = [name for name in QUANTITIES if any(name in maps for maps in found)]
+    lines = [
+        (chain, head_report, maps)
+        for chain in _chains(head_reports)
+        for head_report, maps in zip(head_reports, found)
+        if chain in head_report.chains
+    ]
+    heights = [
+        0.22 + max(0.5, 0.15 * len(head_report.chain(chain))) for chain, head_report, _ in lines
+    ]
+    figure = Picture(WIDTH, 1.5 + sum(heights))
+    axes = figure.subplots(len(lines), len(names), height_ratios=heights, squeeze=False)
+    for column, name in zip(axes.T, names):
+        scale = _scale([maps[name] for maps in found if name in maps])
+        image = ScalarMappable()
+        for axis, (chain, head_report, maps) in zip(column, lines):
+            if name in maps:
+                image = _map(axis, _grid(head_report.chain(chain), maps[name]), scale)
+            else:
+                axis.set_axis_off()
+        pad = 0.1 / sum(heights)
+        bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
+        bar.set_label(QUANTITIES[name], fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        column[-1].set_xlabel("head", fontsize=8)
+    _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
+    write_title(figure, f"What every head is like\n{title}")
+    return figure
+
+
+def _label_rows(axes: Any, names: Sequence[str]) -> None:
+    """Names every row, and its layers once."""
+    for row, name in zip(axes, names):
+        row[0].set_ylabel("layer", fontsize=8)
+        row[0].set_title(name, fontsize=8, loc="left", pad=3)
+        for axis in row[1:]:
+            axis.tick_params(labelleft=False)
+    for row, below in pairwise(axes):
+        for axis, next_axis in zip(row, below):
+            axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
+
+
+def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+    """Colours for all values together: from 0, or around it where some are negative."""
+    values = torch.cat([each.flatten() for blocks in maps for each in blocks.values()])
+    values = values[values.isfinite()]
+    top = max(1e-9, float(values.abs().max())) if len(values) else 1.0
+    if (values < 0).any():
+        return {"vmin": -top, "vmax": top, "cmap": "RdBu_r"}
+    return {"vmin": 0, "vmax": top, "cmap": "YlGnBu"}
+
+
+def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
+    """Layers by heads; NaN where a block has fewer heads than others."""
+    grid = np.full((len(blocks), max(block.heads for block in blocks)), np.nan)
+    for row, block in zip(grid, blocks):
+        row[: block.heads] = values[block.name].numpy()
+    return grid
+
+
+def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
+    image = axis.imshow(grid, aspect="auto", origin="lower", **scale)
+    axis.set_xticks(_ticks(grid.shape[1]))
+    axis.set_yticks(_ticks(grid.shape[0]))
+    axis.tick_params(labelsize=7)
+    return image
+
+
+def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
+    """Draws which head plays which role, a row a run, chains side by side where they fit."""
+    chains = _chains(head_reports)
+    most = max(block.heads for head_report in head_reports for block in head_report.blocks)
+    beside = len(chains) if most * len(chains) <= CELLS else 1
+    lines = [
+        (head_report, chains[start : start + beside])
+        for head_report in head_reports
+        for start in range(0, len(chains), beside)
+        if any(chain in head_report.chains for chain in chains[start : start + beside])
+    ]
+    heights = [0.4 + 0.27 * _depth(head_report, shown) for head_report, shown in lines]
+    figure = Picture(WIDTH, 1.2 + sum(heights))
+    axes = figure.subplots(len(lines), beside, height_ratios=heights, squeeze=False)
+    width = (WIDTH - 0.8) / (beside * most)
+    for row, (head_report, shown) in zip(axes, lines):
+        for axis in row:
+            axis.set_axis_off()
+        for axis, chain in _each(row, shown, head_report):
+            _roles(axis, head_report, chain, width)
+        row[0].set_ylabel("layer", fontsize=8)
+        own = row[0].get_title(loc="left")
+        row[0].set_title(f"{head_report.name}\n{own}", fontsize=9, loc="left")
+    for axis in axes[-1]:
+        axis.set_xlabel("head", fontsize=8)
+    figure.legend(
+        handles=[Patch(color=colour, label=label) for label, colour in _kinds()],
+        frameon=False,
+        loc="outside lower center",
+        ncols=3,
+        fontsize=8,
+    )
+    write_title(figure, f"Which head plays which role\n{title}")
+    return figure
+
+
+def _depth(head_report: HeadReport, chains: Sequence[str]) -> int:
+    return max(len(head_report.chain(chain)) for chain in chains)
+
+
+def _kinds() -> Iterator[tuple[str, str]]:
+    notes = ("key less query", "↓ to the dependent, ↑ to the governor", "one of the two rarest")
+    for (kind, colour), note in zip(KINDS.items(), notes):
+        yield f"{kind} ({note})", colour
+
+
+def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None:
+    blocks = head_report.chain(chain)
+    heads = max(block.heads for block in blocks)
+    axis.set_axis_on()
+    axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
+    axis.set_title(chain, fontsize=9, loc="left")
+    axis.set_xticks(range(heads) if heads <= 16 else _ticks(heads))
+    axis.set_yticks(range(len(blocks)))
+    axis.set_xticks(np.arange(heads - 1) + 0.5, minor=True)
+    axis.set_yticks(np.arange(len(blocks) - 1) + 0.5, minor=True)
+    axis.grid(which="minor", color="0.85")
+    axis.tick_params(which="minor", length=0)
+    axis.tick_params(labelsize=8)
+    found = role_map(head_report.roles)
+    for row, block in enumerate(blocks):
+        for head, roles in found.get(block.name, {}).items():
+            _cell(axis, head, row, roles, width)
+
+
+def _cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
+    """Bands for the kinds of roles that a head plays, one above the other.
+
+    Args:
+        axis: Where to draw.
+        head: The cell's column.
+        row: The cell's row.
+        roles: What the head plays.
+        width: Of the cell, in inches; letters get the size that fits.
+    """
+    kinds = [kind for kind in KINDS if any(role.role == kind for role in roles)]
+    for place, kind in enumerate(kinds):
+        height = 1 / len(kinds)
+        bottom = row + 0.5 - (place + 1) * height
+        axis.add_patch(Rectangle((head - 0.5, bottom), 1, height, color=KINDS[kind], lw=0))
+        label = _label([role for role in roles if role.role == kind], width > 0.7)
+        size = min(8.0, 16 * height, 115 * width / len(label))
+        middle = bottom + height / 2
+        axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
+
+
+def _label(roles: Sequence[Role], long: bool) -> str:
+    """The role in a few characters; of several relations the one furthest above its baseline.
+
+    Args:
+        roles: Of one kind.
+        long: Say how many more there are.
+    """
+    best = max(roles, key=lambda role: role.score - (role.baseline or 0))
+    if best.role == "positional":
+        return best.detail
+    if best.role == "rare-word":
+        return "rare"
+    relation, direction = best.detail.split(" to ")
+    more = f" +{len(roles) - 1}" if long and len(roles) > 1 else ""
+    return f"{relation}{'↓' if direction == 'dependent' else '↑'}{more}"
+
+
+def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
+    return [chain for chain in CHAINS if any(chain in each.chains for each in head_reports)]
+
+
+def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:
+    """The axes of the chains that a run has."""
+    return ((axis, chain) for axis, chain in zip(row, chains) if chain in head_report.chains)

@@ -1,0 +1,116 @@
+r"""How far apart the heads of a block are: Jensen-Shannon divergence between their weights.
+
+For heads i, j and every query t, with :math:`m = (a_{it} + a_{jt})/2`,
+
+.. math:: \mathrm{JSD} = \tfrac12 \mathrm{KL}(a_{it} \| m) + \tfrac12 \mathrm{KL}(a_{jt} \| m)
+
+The paper sums over queries and averages over sentences, so that its figures grow with length; the
+mean over queries stands beside it. Sentences in which one of the two heads is silent do not count;
+of heads that never speak together both are NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentheads.attention.latent import LatentAttention
+from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
+from latentheads.names import chain_of
+from latentheads.reading.means import Means, pairs
+from latentheads.reading.record import readings
+from latentheads.reading.sides import sides
+
+__all__ = ["Divergence", "divergence", "head_divergence"]
+
+MOST = 2**25
+"""Numbers of a tensor over head pairs, queries and keys: a long sentence is read in stretches."""
+
+
+def head_divergence(
+    weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
+) -> Float[Tensor, "*batch head head"]:
+    """JSD between all pairs of heads, summed over the real queries, in nats."""
+    of_query = weights[..., :1, :].numel() * weights.shape[-3]
+    together = max(1, MOST // max(1, of_query))
+    parts = zip(weights.split(together, -2), queries.split(together, -1), strict=True)
+    return torch.stack([_summed(*part) for part in parts]).sum(0)
+
+
+def _summed(weights: Tensor, queries: Tensor) -> Float[Tensor, "*batch head head"]:
+    """JSD of some queries."""
+    p, q = weights.unsqueeze(-3), weights.unsqueeze(-4)
+    middle = (p + q) / 2
+    entropy = -torch.special.xlogy(weights, weights).sum(-1)
+    mixed = -torch.special.xlogy(middle, middle).sum(-1)
+    pairs = mixed - (entropy.unsqueeze(-2) + entropy.unsqueeze(-3)) / 2
+    return (pairs.clamp_min(0) * queries[..., None, None, :]).sum(-1)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Pairwise divergence of the heads of every block.
+
+    Attributes:
+        summed: By block site: summed over queries, averaged over sentences, as the paper does.
+        normalised: By block site: averaged over queries.
+    """
+
+    summed: dict[str, Float[Tensor, "head head"]]
+    normalised: dict[str, Float[Tensor, "head head"]]
+
+    def average(self, chain: str | None = None) -> float | None:
+        """The paper's one number: the mean of ``summed`` over the head pairs i < j of all blocks.
+
+        Args:
+            chain: Of this chain's blocks alone.
+
+        Returns:
+            The mean over pairs that speak, or None of no pair.
+        """
+        sites = [site for site in self.summed if chain in (None, chain_of(site))]
+        found = torch.cat([torch.zeros(0), *(_upper(self.summed[site]) for site in sites)])
+        mean = float(found.nanmean())
+        return None if math.isnan(mean) else mean
+
+
+def _upper(matrix: Tensor) -> Tensor:
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1)
+    return matrix[rows, columns]
+
+
+def divergence(
+    model: HeadModel,
+    parts: Iterable[Batch],
+    guide: ModelGuide | None = None,
+    seed: int = 0,
+    latent: bool = True,
+) -> Divergence:
+    """Measures the heads of a model on every batch.
+
+    Args:
+        model: The model.
+        parts: Batches, each sentence once.
+        guide: Draws the heads from this guide; without one they stand at their prior's location,
+            as in the paper's figures. Noise of its own sets heads apart.
+        seed: Of the guide's noise.
+        latent: Only of blocks whose logits are drawn; else of all that attend.
+    """
+    modules = [module for module in model.modules() if isinstance(module, LatentAttention)]
+    chosen = {m.block.name for m in modules if m.prior is not None or not latent}
+    summed, normalised = Means(), Means()
+    for batch, heads in readings(model, parts, guide, seed):
+        for block in heads.attending:
+            if block.name in chosen:
+                found, real = heads[block.name], sides(batch, block.chain).real_queries
+                apart, both = head_divergence(found.weights, real), pairs(found.speaks)
+                summed.add(block.site(), apart, both)
+                normalised.add(block.site(), apart, both, real.sum(-1))
+    return Divergence(summed.result(), normalised.result())

@@ -1,0 +1,71 @@
+"""How sure a guide is of its heads: mean, standard deviation and band of their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
+from latentheads.reading.record import readings
+
+__all__ = ["BAND", "DrawnWeights", "drawn_weights"]
+
+BAND = (0.1, 0.9)
+"""The ends of the band that holds most draws, as shares of them."""
+
+
+@dataclass(frozen=True)
+class DrawnWeights:
+    """The attention weights of a block under several draws of its heads.
+
+    Attributes:
+        mean: Over the draws.
+        deviation: Their standard deviation; 0 where heads carry no noise.
+        low: A tenth of the draws lies below.
+        high: A tenth of the draws lies above.
+    """
+
+    mean: Float[Tensor, "batch head query key"]
+    deviation: Float[Tensor, "batch head query key"]
+    low: Float[Tensor, "batch head query key"]
+    high: Float[Tensor, "batch head query key"]
+
+
+def drawn_weights(
+    model: HeadModel, guide: ModelGuide, batch: Batch, draws: int = 64, seed: int = 0
+) -> dict[str, DrawnWeights]:
+    """Reads the heads of every block that attends, under draws from a guide.
+
+    All draws are held in memory: this is for a few sentences.
+
+    Args:
+        model: The model.
+        guide: Draws the heads.
+        batch: The sentences.
+        draws: Number of draws; at least 2.
+        seed: Of the noise.
+
+    Returns:
+        By the name of the block.
+    """
+    if draws < 2:
+        raise ValueError(f"draws must be at least 2 for a standard deviation, got {draws}")
+    every: dict[str, list[Tensor]] = {}
+    for _, heads in readings(model, [batch] * draws, guide, seed):
+        for block in heads.attending:
+            every.setdefault(block.name, []).append(heads[block.name].weights)
+    return {name: _summarise(torch.stack(found)) for name, found in every.items()}
+
+
+def _summarise(weights: Float[Tensor, "draw batch head query key"]) -> DrawnWeights:
+    """The usual estimators; in double precision heads without noise deviate by 0."""
+    deviation, mean = torch.std_mean(weights.double(), 0)
+    ends = np.quantile(weights.cpu().numpy(), BAND, axis=0)  # torch's has a limit of size
+    low, high = torch.from_numpy(ends).to(mean)
+    return DrawnWeights(mean, deviation, low, high)

@@ -1,0 +1,1 @@
+"""Runs: settings, the folder, training from end to end, and what is loaded again."""

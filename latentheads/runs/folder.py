@@ -1,0 +1,315 @@
+"""A run folder: what is in it, whether it may be used, and how it is written."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from latentheads.files import (
+    naming,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_text,
+    write_text,
+)
+from latentheads.runs.results import Results
+from latentheads.runs.settings import complete_options
+
+__all__ = ["HEADS", "Folder", "read_metrics", "read_results"]
+
+HEADS = "heads.json"
+"""What the folder of a pruned network says of the heads that stayed."""
+
+MOST_METRICS = 2**30
+"""Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
+
+FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
+"""What every report has."""
+
+
+class Folder:
+    """A run folder, written file by file, each whole or not at all.
+
+    Nothing is made or removed before :meth:`begin`.
+
+    Args:
+        path: Where.
+        configuration: The run's configuration as YAML.
+        overwrite: Whether another run there may be replaced.
+        trusted: Classes of the reader's own that the configuration may name.
+
+    Attributes:
+        before: The number of updates that the run there was to have, where this one is the same
+            with more of them; None where it is the same, or new.
+
+    Raises:
+        ValueError: The folder holds something else, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        configuration: str,
+        overwrite: bool = False,
+        trusted: str | None = None,
+    ) -> None:
+        self.path = path
+        self.trusted = trusted
+        self.before: int | None = None
+        self.configuration = configuration
+        self.overwrite = overwrite
+        self._release: Any = None
+        self.fresh = overwrite or not os.path.exists(path / "config.yaml")
+        if self.fresh:
+            self._refuse_strangers()
+        else:
+            self._refuse_another_run()
+            self._refuse_lost_weights()
+            self.metrics()
+        if self.results is None:
+            self._refuse_unwritable()
+        self._seen = self._stamps()
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to go on from."""
+        return self.path / "checkpoints" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The weights with the best metric on validation."""
+        return self.path / "checkpoints" / "best.safetensors"
+
+    @property
+    def average(self) -> Path:
+        """The average of the weights kept last."""
+        return self.path / "checkpoints" / "average.safetensors"
+
+    def at(self, step: int) -> Path:
+        """The weights kept at a step."""
+        return self.path / "checkpoints" / f"step-{step:07d}.safetensors"
+
+    @property
+    def kept(self) -> list[Path]:
+        """All weights kept at some step, oldest first."""
+        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+
+    @property
+    def results(self) -> Results | None:
+        """What a finished run wrote; None where that is missing, broken, or lacks a section.
+
+        A run that is to have more updates is not finished.
+        """
+        if self.fresh or self.before is not None:
+            return None
+        found = read_results(self.path)
+        return None if found is None or found.missing else found
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return not self.fresh and os.path.lexists(self.last)
+
+    def _refuse_strangers(self) -> None:
+        own = os.path.exists(self.path / "config.yaml")
+        for name in ("metrics.jsonl", "results.json", "checkpoints"):
+            if not own and os.path.exists(self.path / name):
+                raise ValueError(
+                    f"{self.path} is no run folder, yet holds {name}: choose another out"
+                )
+
+    def _refuse_another_run(self) -> None:
+        path = self.path / "config.yaml"
+        try:
+            said = read_text(path)
+            if said == self.configuration:
+                return
+            known = parse_yaml(said)
+        except (OSError, ValueError) as reason:
+            heart = " ".join(str(reason).split())
+            raise ValueError(f"cannot read {path}, choose another out: {heart}") from reason
+        if not isinstance(known, dict):
+            raise ValueError(f"{path} is no configuration of a run: choose another out")
+        both = (known, parse_yaml(self.configuration))
+        before, now = (_flat(complete_options(each, self.trusted)) for each in both)
+        changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+        if changed == ["steps"] and before["steps"] < now["steps"] and os.path.lexists(self.last):
+            self.before = before["steps"]
+        elif changed:
+            shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
+            more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
+            raise ValueError(
+                f"{self.path} holds a run with other options ({'; '.join([*shown, *more])}): "
+                "choose another out or overwrite=True"
+            )
+
+    def _refuse_lost_weights(self) -> None:
+        """Without a checkpoint, training would begin anew and replace weights that are whole."""
+        results = os.path.lexists(self.path / "results.json")
+        if results and self.results is None and not self.resumable:
+            raise ValueError(
+                f"{self.path} is a finished run whose results.json cannot be read, and it has no "
+                "checkpoint to make them again: choose another out or overwrite=True"
+            )
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        """What tells whether somebody else has written here."""
+        paths = (self.path / "config.yaml", self.path / "results.json", self.last)
+        return [_stamp(path) for path in paths]
+
+    def _refuse_unwritable(self) -> None:
+        """Tries it: root may write anywhere by its rights, and yet not in /proc."""
+        above = self.path
+        while not os.path.lexists(above) and above != above.parent:
+            above = above.parent
+        if not above.is_dir():
+            raise ValueError(f"cannot write the run folder {self.path}: {above} is no folder")
+        try:
+            with tempfile.TemporaryDirectory(prefix=".writable-", dir=above):
+                pass
+        except OSError as reason:
+            raise ValueError(
+                f"cannot write the run folder {self.path}: {above} is not writable"
+            ) from reason
+
+    def begin(self, keep_until: int = 0) -> None:
+        """Makes the folder, or takes it up again.
+
+        Killed at any moment it leaves a folder that it may be called for again.
+
+        Args:
+            keep_until: Metrics of later steps are dropped: they are about to be made again.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        try:
+            self._begin(keep_until)
+        except OSError as reason:
+            self.release()
+            said = reason.strerror or reason
+            raise OSError(f"cannot write the run folder {self.path}: {said}") from reason
+
+    def _begin(self, keep_until: int) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        self._refuse_changed()
+        (self.path / "results.json").unlink(missing_ok=True)
+        if keep_until == 0:
+            for old in (self.path / "checkpoints").glob("*.safetensors"):
+                old.unlink()
+            (self.path / HEADS).unlink(missing_ok=True)
+        lines = [record for record in self.metrics() if record["step"] <= keep_until]
+        self.write("config.yaml", self.configuration)
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
+        (self.path / "checkpoints").mkdir(exist_ok=True)
+
+    def _lock(self) -> None:
+        """Keeps the folder for this run; the system frees it when the process ends."""
+        self.release()
+        held = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        self._release = weakref.finalize(self, os.close, held)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(errno.EBUSY, "another process is writing it") from None
+
+    def _refuse_changed(self) -> None:
+        """Whoever holds the lock must find what it decided upon: another run may have been here."""
+        if not self.overwrite and self._stamps() != self._seen:
+            said = "another process has written it meanwhile; give the same command again"
+            raise OSError(errno.EBUSY, said)
+
+    def release(self) -> None:
+        """Lets another run use the folder."""
+        if self._release is not None:
+            self._release()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was noted at every evaluation; see :func:`read_metrics`."""
+        return read_metrics(self.path)
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a text file whole or not at all."""
+        write_text(self.path / name, text)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Adds a line to ``metrics.jsonl``, which must be there, and sees it on the disk."""
+        path = self.path / "metrics.jsonl"
+        with naming(path), path.open("r+", encoding="utf-8") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; one that a kill cut short or damage spoilt is left out.
+
+    Raises:
+        ValueError: It cannot be read at all.
+    """
+    path = folder / "metrics.jsonl"
+    try:
+        lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path} cannot be read: {reason}") from reason
+    found: list[dict[str, Any]] = []
+    for record in map(_read_record, lines):
+        if record is not None and (not found or found[-1]["step"] < record["step"]):
+            found.append(record)
+    return found
+
+
+def read_results(folder: Path) -> Results | None:
+    """What a run in a folder has reported; None where that is missing or broken."""
+    try:
+        return Results.read(read_json(folder / "results.json"))
+    except (OSError, ValueError):
+        return None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
+
+
+def _read_record(line: str) -> dict[str, Any] | None:
+    """A line of ``metrics.jsonl``; None where it is not whole."""
+    try:
+        found = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    numbers = _have_numbers(found, ("objective", "tokens_per_second"))
+    return found if numbers and _have_numbers(found.get("valid"), FIGURES) else None
+
+
+def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:
+    """Whether a mapping has a number under each name."""
+    return isinstance(found, dict) and all(
+        isinstance(found.get(name), (int, float)) for name in names
+    )
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,69 @@
+"""A report made section by section: what fails is named, and nothing else is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from latentheads.errors import in_a_line
+
+__all__ = ["Section", "complete", "finite", "lacking"]
+
+Section = Callable[[], Mapping[str, Any]]
+"""Makes figures by their names."""
+
+MISSING = "missing"
+WAITING = "not done yet"
+
+
+def complete(
+    results: dict[str, Any],
+    sections: Mapping[str, Section],
+    keep: Callable[[dict[str, Any]], object],
+) -> None:
+    """Adds the sections of a report, one after the other.
+
+    What is kept says under ``missing`` which sections it lacks and why, from the beginning on: even
+    where the system ends the program, for want of memory, what was done before is there.
+
+    Args:
+        results: What is known without them; changed in place.
+        sections: Each gives figures; where a name is there already, more of those under it.
+        keep: Writes the results; called after every section.
+    """
+    results[MISSING] = dict.fromkeys(sections, WAITING)
+    for name, section in sections.items():
+        keep(results)
+        try:
+            _add(results, finite(section()))
+            del results[MISSING][name]
+        except Exception as reason:
+            results[MISSING][name] = in_a_line(reason)
+    if not results[MISSING]:
+        del results[MISSING]
+    keep(results)
+
+
+def _add(results: dict[str, Any], found: Mapping[str, Any]) -> None:
+    for name, value in found.items():
+        known = results.get(name)
+        if isinstance(known, dict) and isinstance(value, dict):
+            value = {**known, **value}
+        results[name] = value
+
+
+def lacking(results: Mapping[str, Any]) -> str:
+    """Says in words which sections a report lacks and why; nothing of a whole one."""
+    missing = results.get(MISSING)
+    named = missing.items() if isinstance(missing, dict) else ()
+    return ", ".join(f"{name} ({why})" for name, why in named)
+
+
+def finite(value: Any) -> Any:
+    """The same as JSON has it: None for what is no number."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,188 @@
+"""A run that was trained: its model and guide, what they write, and what was found out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from latentheads.checks import check_least, check_seed
+from latentheads.corpora import Corpus, Vocabulary
+from latentheads.corpora.options import make_corpus
+from latentheads.guide import ModelGuide
+from latentheads.inference.evaluation import Report, evaluate, fixed_noise
+from latentheads.model import Decoder
+from latentheads.runs.folder import read_metrics, read_results
+from latentheads.runs.results import Results
+from latentheads.runs.settings import Settings
+from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
+
+__all__ = ["Run", "check_vocabulary", "same_vocabulary"]
+
+
+@dataclass(eq=False)
+class Run:
+    """What a run folder holds.
+
+    Attributes:
+        path: The folder.
+        settings: Everything that says what the run is.
+        target: Target vocabulary.
+        source: Source vocabulary; None for a language model.
+        model: With its weights, in evaluation mode.
+        guide: The same.
+        step: Updates that the weights have seen.
+        heads: The heads of every block that stayed, by their places in the whole network; None of a
+            run that was not pruned.
+        given: The corpus, where the reader has given it.
+    """
+
+    path: Path
+    settings: Settings
+    target: Vocabulary
+    source: Vocabulary | None
+    model: Decoder
+    guide: ModelGuide
+    step: int
+    heads: dict[str, list[int]] | None = None
+    given: Corpus | None = field(default=None, repr=False)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus, made when it is first asked for.
+
+        Raises:
+            ValueError: It was made by hand, or its text has changed since.
+        """
+        if self.given is not None:
+            return self.given
+        if self.settings.by_hand:
+            raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
+        corpus = make_corpus(self.settings.data, keep=False)
+        check_vocabulary(self, corpus)
+        return corpus
+
+    @cached_property
+    def results(self) -> Results | None:
+        """What the run reported; None where it is not finished."""
+        return read_results(self.path)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was noted at every evaluation while it trained."""
+        return read_metrics(self.path)
+
+    @property
+    def block(self) -> int:
+        """Tokens of the blocks of a running text; 0 for sentences."""
+        return self.settings.data.block
+
+    @overload
+    def translate(
+        self, sentences: Sequence[str], draws: Literal[0] = 0, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, sentences: Sequence[str], draws: int, **options: Any
+    ) -> list[list[str]]: ...
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        draws: int = 0,
+        *,
+        direction: str | None = None,
+        seed: int = 0,
+        **decoding: Any,
+    ) -> list[str] | list[list[str]]:
+        """Translates sentences.
+
+        Args:
+            sentences: Texts.
+            draws: 0: each is translated as the run's test part was. More: so many translations of
+                each, every one with heads drawn anew.
+            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
+            seed: Of the draws.
+            **decoding: Other options than the run's own, those of
+                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``.
+
+        Returns:
+            A translation of each sentence, or a list of them with draws.
+
+        Raises:
+            ValueError: An option is none, or the run is a language model.
+            UnfinishedError: A sentence is too long for the run or for the machine.
+        """
+        check_least({"draws": draws}, draws=0)
+        check_seed(seed)
+        lines, task = list(sentences), find_task(self, direction)
+        chosen = replace(self.settings.decoding, **decoding)
+        with fixed_noise(seed, self.model.device):
+            if not draws:
+                return translate_lines(self, lines, chosen, task)
+            one = replace(chosen, draws=1)
+            drawn = [translate_lines(self, lines, one, task) for _ in range(draws)]
+        return [list(each) for each in zip(*drawn, strict=True)]
+
+    @overload
+    def generate(
+        self, prompt: str = "", tokens: int = 100, draws: Literal[0] = 0, **options: Any
+    ) -> str: ...
+
+    @overload
+    def generate(self, prompt: str, tokens: int, draws: int, **options: Any) -> list[str]: ...
+
+    def generate(
+        self, prompt: str = "", tokens: int = 100, draws: int = 0, *, seed: int = 0, **sampling: Any
+    ) -> str | list[str]:
+        """Continues a text with tokens drawn one after another.
+
+        Args:
+            prompt: What the text begins with.
+            tokens: Tokens written behind it, at most.
+            draws: 0: one text, with heads at their prior's location. More: so many texts, each with
+                heads drawn from the prior too.
+            seed: Of all draws.
+            **sampling: Further options of :class:`latentheads.runs.writing.Sampling`, such as
+                ``temperature`` and ``top_k``.
+
+        Returns:
+            A text, or a list of them with draws.
+        """
+        check_least({"draws": draws}, draws=0)
+        check_seed(seed)
+        how = Sampling(length=tokens, drawn=draws > 0, **sampling)
+        with fixed_noise(seed, self.model.device):
+            texts = list(continue_text(self, how, prompt, max(1, draws)))
+        return texts if draws else texts[0]
+
+    def evaluate(
+        self, part: Literal["train", "valid", "test"] = "test", samples: int | None = None
+    ) -> Report:
+        """The bound of a part of the corpus and its company, as the run reports them.
+
+        Args:
+            part: Which.
+            samples: Draws of each sentence; the run's own number when not given.
+        """
+        number = self.settings.samples if samples is None else samples
+        text = getattr(self.corpus, part)
+        return evaluate(self.model, self.guide, text, number, self.settings.seed)
+
+
+def same_vocabulary(run: Run, corpus: Corpus) -> bool:
+    """Whether a corpus has the tokens that a run was trained on."""
+    sides = ((run.target, corpus.target), (run.source, corpus.source))
+    return all((mine and mine.to_json()) == (its and its.to_json()) for mine, its in sides)
+
+
+def check_vocabulary(run: Run, corpus: Corpus) -> None:
+    """Refuses a corpus whose text has changed since the run was trained on it."""
+    if not same_vocabulary(run, corpus):
+        raise ValueError(
+            f"{run.path} was trained with another vocabulary than its corpus gives now: "
+            "the text has changed since"
+        )

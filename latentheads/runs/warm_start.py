@@ -1,0 +1,139 @@
+"""What training starts with: the weights of a finished run, and the heads that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from latentheads.corpora import Corpus
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
+from latentheads.runs.loading import load_finished
+from latentheads.runs.run import Run, same_vocabulary
+from latentheads.runs.settings import Settings
+from latentheads.training import checkpoints
+
+__all__ = ["begin_with", "load_start"]
+
+OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
+"""Options of a network that are no part of what it computes."""
+OF_TASKS = ("tasks", "tell_apart")
+OF_SELECTION = ("select", "candidates", "select_chains", "families")
+
+
+def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
+    """Loads the run that training starts with, on the CPU; None where it starts from nothing.
+
+    Args:
+        settings: Those of the new run.
+        trusted: Classes of the reader's own that the other one may be made of.
+
+    Raises:
+        ValueError: It is no finished run, or has another network than these settings.
+    """
+    if not settings.start:
+        return None
+    begun = load_finished(settings.start, "reported", "cpu", trusted)
+    changed = dict(_changed(begun.settings, settings))
+    for name in _bound(begun):
+        if name in changed:
+            raise ValueError(f"{begun.path} has another network: {changed[name]}")
+    if begun.heads is not None:
+        _refuse_choice(begun, settings)
+    return begun
+
+
+def begin_with(
+    begun: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
+) -> None:
+    """Copies the weights of a run; what that run does not have starts anew.
+
+    Args:
+        begun: The run, as :func:`load_start` gives it.
+        settings: Those of the new one.
+        corpus: What the new one is trained on.
+        model: Its model, without the heads that the run has lost.
+        guide: Its guide.
+
+    Raises:
+        ValueError: The run has another vocabulary, or a network of another shape.
+    """
+    _refuse_vocabulary(begun, settings, corpus)
+    given = checkpoints.weights(model=begun.model, guide=begun.guide)
+    wanted = checkpoints.weights(model=model, guide=guide)
+    said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
+    why = f"{begun.path} has another network{said and f' ({said})'}"
+    for name, tensor in given.items():
+        if name.startswith("model.") and name not in wanted:
+            raise ValueError(f"{why}: {name} has no place in this one")
+        if name in wanted and wanted[name].shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"
+            raise ValueError(f"{why}: {name} has shape {shapes}")
+    with torch.no_grad():
+        for name in given.keys() & wanted.keys():
+            wanted[name].copy_(given[name])
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """The options that a network's shape depends on."""
+    kept = {name: getattr(settings.data, name) for name in OF_TASKS}
+    kept |= {name: getattr(settings.selecting, name) for name in OF_SELECTION}
+    network = asdict(settings.network)
+    return {
+        **{name: value for name, value in network.items() if name not in OF_TRAINING},
+        "prior": settings.prior_name,
+        "guide": settings.guide_name,
+        "latent": settings.latent,
+        "gates": settings.gates.gates,
+        "adapters": settings.adapters,
+        **kept,
+    }
+
+
+def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
+    """Every option that the new network differs in, and what it was and is."""
+    return _differences(_options(before), _options(now))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in before.items():
+        if value != now[name]:
+            yield name, f"{name} {_said(value)} there, {_said(now[name])} here"
+
+
+def _said(value: Any) -> str:
+    return repr(value) if value == "" else str(value)
+
+
+def _bound(begun: Run) -> list[str]:
+    """Options that must be the same, whether or not the weights would fit."""
+    settings = begun.settings
+    names = [name for name in asdict(settings.network) if name not in OF_TRAINING]
+    gated = begun.heads is None and settings.gates.gates != "none"
+    selects = settings.selecting.select != "none"
+    names += ["gates"] if gated else []
+    names += ["adapters"] if settings.adapters else []
+    names += OF_SELECTION if selects else []
+    return [*names, *(OF_TASKS if selects or settings.adapters else ())]
+
+
+def _refuse_choice(begun: Run, settings: Settings) -> None:
+    """Heads of a network that has lost some cannot be chosen among."""
+    for name, value in (("select", settings.selecting.select), ("gates", settings.gates.gates)):
+        if value != "none":
+            raise ValueError(
+                f"{begun.path} has lost heads: those left are neither selected nor gated, "
+                f"got {name} {value}"
+            )
+
+
+def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
+    if same_vocabulary(begun, corpus):
+        return
+    before, now = asdict(begun.settings.data), asdict(settings.data)
+    said = "; ".join(difference for _, difference in _differences(before, now))
+    why = said or "its text has changed since"
+    raise ValueError(f"{begun.path} has another vocabulary than this corpus: {why}")

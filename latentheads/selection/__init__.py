@@ -1,0 +1,1 @@
+"""Selection: which heads speak, for which task, by which law; gates among them."""

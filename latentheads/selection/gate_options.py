@@ -1,0 +1,119 @@
+"""Gates on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from latentheads.checks import check_least
+from latentheads.guide import ModelGuide
+from latentheads.model import HeadModel
+from latentheads.names import CHAINS, chains_of
+from latentheads.selection.hard_gates import GateController, Gating
+
+__all__ = ["Gates"]
+
+OWN_NAMES = {
+    "prior_open": "gate_open",
+    "location": "gate_start",
+    "temperature": "gate_temperature",
+    "target": "gate_heads",
+}
+"""What the options call the arguments of the classes that they make."""
+
+
+@contextmanager
+def _naming_own() -> Iterator[None]:
+    """Says of an argument out of range which option it is."""
+    try:
+        yield
+    except ValueError as reason:
+        name, _, rest = str(reason).partition(" ")
+        raise ValueError(f"{OWN_NAMES.get(name, name)} {rest}") from reason
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Gates that close heads while training, for prune.py to remove.
+
+    Attributes:
+        gates: Give every head of these chains a Hard Concrete gate, one for all sentences: none,
+            all, or some chains, comma between.
+        gate_open: Prior probability that a gate is open; the KL is counted from it.
+        gate_start: log alpha of every gate at the start; from 2.4 on a gate is open at test time.
+        gate_temperature: beta of the law of the gates.
+        gate_penalty: L0 penalty while training: lambda, in nats a target token for an open head.
+        gate_heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
+            lambda stays as it is.
+        gate_rate: By how much an update moves lambda for one head too many.
+    """
+
+    gates: str = "none"
+    gate_open: float = 0.5
+    gate_start: float = 3.0
+    gate_temperature: float = 0.33
+    gate_penalty: float = 0.0
+    gate_heads: int = 0
+    gate_rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        chains_of(self.gates)
+        check_least(vars(self), gate_penalty=0, gate_heads=0, gate_rate=0)
+
+    def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
+        """Makes the gates of a model; None where it has none."""
+        chosen = chains_of(self.gates)
+        own = tuple(chain for chain in chains if chosen is None or chain in chosen)
+        if not own:
+            return None
+        with _naming_own():
+            return Gating(
+                heads,
+                own,
+                prior_open=self.gate_open,
+                location=self.gate_start,
+                temperature=self.gate_temperature,
+            )
+
+    def closing(
+        self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
+    ) -> GateController | None:
+        """Puts a new model's gates under pressure; what moves the pressure, if it moves.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            steps: Updates of the whole training.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        model.pressure.value.fill_(self.gate_penalty * tokens)
+        if not self.gate_heads:
+            return None
+        with _naming_own():
+            return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+
+    @torch.no_grad()
+    def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
+        """What has become of the gates of a trained model; None where it has none.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        laws = [family() for family in guide.selections.values()]
+        return {
+            "gated": sum(law.mode.numel() for law in laws),
+            "open": sum(int((law.mode > 0).sum()) for law in laws),
+            "expected": sum(float(law.open.sum()) for law in laws),
+            "wanted": self.gate_heads or None,
+            "lambda": float(model.pressure.value) / tokens,
+        }

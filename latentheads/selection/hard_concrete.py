@@ -1,0 +1,144 @@
+r"""Gates of heads that close exactly: the Hard Concrete law of Louizos, Welling and Kingma (2018).
+
+https://arxiv.org/abs/1712.01312
+
+With a location :math:`\log\alpha`, a temperature :math:`\beta` and an interval
+:math:`(\gamma, \zeta)` that reaches beyond [0, 1],
+
+.. math:: s = \mathrm{sigmoid}((\mathrm{logit}\,u + \log\alpha) / \beta), \quad
+          z = \min(1, \max(0, \gamma + (\zeta - \gamma) s)), \quad u \sim U(0, 1).
+
+So z is 0 or 1 with positive probability, and has a density in between.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.kl import register_kl
+from torch.nn import functional as F
+
+from latentheads.selection.distribution import Selection
+
+__all__ = ["HIGH", "LOW", "HardConcrete"]
+
+LOW, HIGH = -0.1, 1.1
+"""The interval, as in both papers."""
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
+
+
+class HardConcrete(Selection):
+    r"""One gate a head, each on its own.
+
+    A prior and a posterior of this law share what an open gate does, their slab: the law of z given
+    z > 0 is the posterior's in both, and the prior says with which probability a gate is open. Then
+
+    .. math:: \mathrm{KL}(q \| p) = \sum_h q_h \log\frac{q_h}{\pi_h}
+              + (1 - q_h) \log\frac{1 - q_h}{1 - \pi_h}, \quad q_h = q(z_h > 0),
+
+    and densities are taken with respect to the point 0 and that slab. A prior
+    :math:`\mathrm{logit}\,\pi = -\lambda` makes this the :math:`L_0` penalty
+    :math:`\lambda \sum_h q_h`, less the entropy of open and closed.
+
+    Args:
+        logits: log alpha of every gate.
+        temperature: beta.
+    """
+
+    support = constraints.independent(constraints.unit_interval, 1)
+
+    @classmethod
+    def with_open(
+        cls, logit: Float[Tensor, "*batch candidate"], temperature: float
+    ) -> HardConcrete:
+        """The law whose gates are open with probability ``sigmoid(logit)``."""
+        return cls(logit + temperature * math.log(-LOW / HIGH), temperature)
+
+    @property
+    def open_logit(self) -> Float[Tensor, "*batch candidate"]:
+        r"""``logit P(z > 0)``, :math:`\log\alpha - \beta \log(-\gamma / \zeta)`."""
+        return self.logits - self.temperature * math.log(-LOW / HIGH)
+
+    @property
+    def open(self) -> Float[Tensor, "*batch candidate"]:
+        """``P(z > 0)``."""
+        return self.open_logit.sigmoid()
+
+    @property
+    def full(self) -> Float[Tensor, "*batch candidate"]:
+        r"""``P(z = 1)``, the sigmoid of :math:`\log\alpha - \beta\log((1-\gamma)/(\zeta-1))`."""
+        return (self.logits - self.temperature * math.log((1 - LOW) / (HIGH - 1))).sigmoid()
+
+    def above(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch candidate"]:
+        """``P(z > value)`` for values in [0, 1)."""
+        odds = ((value - LOW) / (HIGH - value)).log()
+        return (self.logits - self.temperature * odds).sigmoid()
+
+    def density(
+        self, value: Float[Tensor, "*batch candidate"]
+    ) -> Float[Tensor, "*batch candidate"]:
+        """The density of every gate inside (0, 1), where it is neither closed nor full."""
+        above = self.above(value)
+        rate = self.temperature * (1 / (value - LOW) + 1 / (HIGH - value))
+        return rate * above * (1 - above)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch candidate"]:
+        r""":math:`E z = \int_0^1 P(z > v) dv`, by quadrature."""
+        nodes = self.logits.new_tensor(0.5 * (NODES + 1))
+        weights = self.logits.new_tensor(0.5 * WEIGHTS)
+        odds = ((nodes - LOW) / (HIGH - nodes)).log()
+        return ((self.logits[..., None] - self.temperature * odds).sigmoid() * weights).sum(-1)
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch candidate"]:
+        r"""The gate at test time: without noise and temperature, exactly 0 or 1 far from 0.
+
+        .. math:: \min(1, \max(0, \gamma + (\zeta - \gamma)\,\mathrm{sigmoid}(\log\alpha)))
+        """
+        return _cut_off(self.logits.sigmoid())
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        """Draws gates; the gradient is that of the draw."""
+        logits = self.logits.expand(self._extended_shape(sample_shape))
+        tiny = torch.finfo(logits.dtype).eps
+        u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
+        noise = u.clamp(tiny, 1 - tiny).logit()
+        return _cut_off(((noise + logits) / self.temperature).sigmoid())
+
+    def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+        """Log-probability of which gates are open: the slab is the same in prior and posterior.
+
+        Raises:
+            ValueError: A gradient is asked for. Which gates are open is a step of the location, so
+                the gradient of a sampled divergence would be wrong; the closed form has the right
+                one.
+        """
+        if torch.is_grad_enabled() and self.logits.requires_grad:
+            raise ValueError(
+                "gates are learned by the closed form of their KL alone: use "
+                "Head_ELBO(analytic=True), in a training kl analytic"
+            )
+        opened = (value > 0).to(self.open_logit)
+        return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)
+
+    def _like(self, logits: Tensor) -> HardConcrete:
+        return HardConcrete(logits, self.temperature)
+
+
+def _cut_off(s: Tensor) -> Tensor:
+    stretched: Tensor = LOW + (HIGH - LOW) * s
+    return stretched.clamp(0, 1)
+
+
+@register_kl(HardConcrete, HardConcrete)
+def _kl_hard_concrete(q: HardConcrete, p: HardConcrete) -> Float[Tensor, "*batch"]:
+    """That of open and closed alone."""
+    apart = q.open * (q.open_logit - p.open_logit)
+    return (apart - F.softplus(q.open_logit) + F.softplus(p.open_logit)).sum(-1)

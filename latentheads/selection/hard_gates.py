@@ -1,0 +1,170 @@
+r"""Gates that may close heads for good: one Hard Concrete gate a head, shared by all sentences.
+
+What a head says is multiplied by its gate, as Voita et al. (2019,
+https://arxiv.org/abs/1905.09418) do. The gates are a global latent
+of the model: drawn once for all sentences, with a posterior of their own in every guide, and a KL
+that is counted once for the data set.
+
+Pressure on the gates is a training term, :math:`\Lambda \sum_h q(z_h > 0)` with
+:math:`\Lambda = \lambda N` for N target tokens: the :math:`L_0` penalty. Up to a constant it is
+what a prior of :math:`\mathrm{logit}\,\pi - \Lambda` adds to the KL, and so it is
+computed. A reported bound counts the KL from the prior :math:`\pi` itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from latentheads.selection.hard_concrete import HardConcrete
+from latentheads.selection.selector import Choice, DrawnSelector
+
+__all__ = ["GateController", "GatePenalty", "Gating"]
+
+
+class GatePenalty(nn.Module):
+    """What an open gate costs while training, in nats for the whole data set; kept with the model.
+
+    Args:
+        value: Where it starts.
+    """
+
+    value: Tensor
+
+    def __init__(self, value: float = 0.0) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.tensor(value))
+
+    def forward(self) -> float | Tensor:
+        """The pressure; none in evaluation."""
+        return self.value if self.training else 0.0
+
+
+@dataclass(frozen=True)
+class Gating(DrawnSelector):
+    """How a model's heads are gated: each has a place of its own and a gate in it, for all tasks.
+
+    Args:
+        heads: H, the heads of a block, and its candidates too.
+        chains: The chains whose heads are gated.
+        prior_open: pi, the prior probability that a gate is open.
+        location: log alpha, where every gate starts.
+        temperature: beta.
+        pressure: What an open gate costs while training.
+    """
+
+    gain: ClassVar[float] = 30.0
+
+    prior_open: float = 0.5
+    location: float = 3.0
+    temperature: float = 0.33
+    pressure: GatePenalty = field(default_factory=GatePenalty)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.prior_open < 1:
+            raise ValueError(f"prior_open must lie between 0 and 1, got {self.prior_open}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+        if not math.isfinite(self.location):
+            raise ValueError(f"location must be finite, got {self.location}")
+
+    def fitting(self, heads: int) -> Gating:
+        """The same gates for a block of so many heads, under the same pressure."""
+        return self if heads == self.heads else replace(self, heads=heads)
+
+    def candidates_of(self, chain: str) -> int:
+        """Every head has a gate."""
+        return self.heads
+
+    def tasks(self, chain: str) -> int:
+        """All tasks share the gates."""
+        return 1
+
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> HardConcrete:
+        """The law of the gates, with a temperature of its own: it needs no relaxation."""
+        return HardConcrete(logits, self.temperature)
+
+    def prior(self, chain: str, like: Tensor) -> HardConcrete:
+        """Every gate open with probability pi, less under pressure."""
+        logit = like.new_full((1, self.heads), math.log(self.prior_open / (1 - self.prior_open)))
+        return HardConcrete.with_open(logit - self.pressure(), self.temperature)
+
+    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Where a posterior starts: every gate at the location."""
+        return like.new_full((1, self.heads), self.location)
+
+    def choose(
+        self,
+        value: Float[Tensor, "*draw task candidate"],
+        task: Int[Tensor, " sentence"] | None,
+        common: bool = False,
+        draws: int = 1,
+    ) -> Choice:
+        """The gates, whatever the task."""
+        if draws == 1:
+            return super().choose(value, None, True)
+        # several draws need to know the sentences, but a draw has the row of one task alone
+        return super().choose(value, None if task is None else torch.zeros_like(task), False, draws)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Every head stands in its own place, behind its gate."""
+        return Choice(value)
+
+
+class GateController:
+    r"""Closes gates while training, until so many heads are open: a Lagrangian.
+
+    After every update the pressure grows by what there are too many of, and shrinks where there are
+    too few,
+
+    .. math:: \Lambda \leftarrow \max(0, \Lambda + r N (E[\text{open}] - H_t)),
+
+    while the wanted number :math:`H_t` falls from all heads to the target in the first half of
+    training.
+
+    Args:
+        model: A model with gates.
+        guide: Its guide.
+        target: Heads that stay open.
+        steps: Updates of the whole training.
+        rate: r, in nats a target token for one head too many.
+        tokens: N, target tokens of the data set.
+
+    Raises:
+        ValueError: The target is no number of gated heads.
+    """
+
+    def __init__(
+        self, model: Any, guide: Any, target: int, steps: int, rate: float, tokens: int
+    ) -> None:
+        self.pressure: GatePenalty = model.selector.pressure
+        self.families = list(guide.selections.values())
+        self.gated = sum(family.logits.numel() for family in self.families)
+        if not 0 <= target < self.gated:
+            raise ValueError(f"target must lie in 0 ... {self.gated - 1}, got {target}")
+        self.target, self.steps, self.rate, self.tokens = target, steps, rate, tokens
+
+    def wanted(self, step: int) -> float:
+        """Heads that are to be open after some updates."""
+        share = min(1.0, 2 * step / self.steps)
+        return self.gated + share * (self.target - self.gated)
+
+    @torch.no_grad()
+    def expected(self) -> Tensor:
+        """Heads that are open on average."""
+        return torch.stack([family().open.sum() for family in self.families]).sum()
+
+    @torch.no_grad()
+    def __call__(self, step: int) -> None:
+        """Moves the pressure after an update."""
+        excess = self.expected() - self.wanted(step)
+        self.pressure.value += self.rate * self.tokens * excess
+        self.pressure.value.clamp_(min=0)

@@ -1,0 +1,1 @@
+"""Training: options, the engine, checkpoints."""

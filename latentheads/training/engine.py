@@ -1,0 +1,472 @@
+"""The engine: steps of stochastic variational inference that can be taken up again at any step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.distributions import CholeskyHeads
+from latentheads.families import Family, HeadScale, Point
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import closed_form, traces
+from latentheads.inference.objective import Head_ELBO
+from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.model import HeadModel
+from latentheads.training.checkpoints import weights
+from latentheads.training.options import Training
+
+__all__ = ["Engine", "Progress"]
+
+MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
+"""What an optimiser keeps of every parameter."""
+
+FACTS = {
+    **{"step": int, "place": dict, "stopped": bool, "tokens": int},
+    **{"seconds": float, "processes": int, "scaler": dict},
+}
+"""What a state says besides its tensors."""
+
+GUARD_EVERY = 20
+"""Updates between two looks at whether the objective is finite, where a look stops the device."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known after a stretch of training.
+
+    Attributes:
+        step: Updates done.
+        epoch: The epoch they have come to, counted from 0.
+        objective: Training objective since the last report in nats a token: smoothed, weighted
+            and with dropout, so not a bound.
+        tokens_per_second: Target tokens trained on, a second; neither evaluation nor the writing
+            of checkpoints is counted.
+        kl_weight: The factor of the KL at this step.
+    """
+
+    step: int
+    epoch: int
+    objective: float
+    tokens_per_second: float
+    kl_weight: float
+
+
+class Engine:
+    """Trains model and guide together.
+
+    With the same seed the weights after a step are the same whether or not training was stopped,
+    killed and resumed in between: on a CPU in float32 bit for bit.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        part: What is learned from.
+        training: How to train.
+        seed: Of the data order and of the noise.
+        accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
+    """
+
+    def __init__(
+        self,
+        model: HeadModel,
+        guide: ModelGuide,
+        part: Part,
+        training: Training,
+        seed: int = 0,
+        accelerator: Any = None,
+    ) -> None:
+        self.model, self.guide = model, guide
+        self.training = training
+        self.seed = seed
+        self.accelerator = accelerator
+        self.device = next(model.parameters()).device
+        if training.precision == "fp16" and self.device.type == "cpu":
+            raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+        self.processes = 1 if accelerator is None else accelerator.num_processes
+        self.rank = 0 if accelerator is None else accelerator.process_index
+        self.stream = Stream(
+            part,
+            training.tokens,
+            seed,
+            training.accumulate,
+            self.rank,
+            self.processes,
+            pin=self.device.type == "cuda",
+        )
+        self.elbo = make_elbo(training)
+        self.objective = self.elbo(model, guide)
+        self.selections = guide.selection_families
+        if isinstance(self.elbo, Enumerated_ELBO):
+            self.elbo.check(family() for family in self.selections)
+        if training.noise_warmup_steps:
+            check_warmth(self.objective)
+        self.optimiser = make_optimiser(self.objective.parameters(), training)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
+        self.step = 0
+        self.place = Place()
+        self.stopped = False
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._tokens = 0
+        self._seconds = 0.0
+        torch.manual_seed(seed + self.rank)
+
+    def run(
+        self,
+        report: Callable[[Progress], bool | None],
+        checkpoint: Callable[[], None] | None = None,
+        tick: Callable[[int], None] | None = None,
+    ) -> None:
+        """Trains up to the last step, or until a report asks to stop.
+
+        Args:
+            report: Called with the progress every ``report_every`` updates and at the end, by the
+                first process alone; it may evaluate. True stops training.
+            checkpoint: Called by every process where :meth:`state` should be saved.
+            tick: Called with the number of updates done, after each.
+
+        Raises:
+            FloatingPointError: The objective is no longer finite; the message names the site.
+        """
+        training = self.training
+        module = self.objective
+        if self.accelerator is not None and self.processes > 1:
+            module = self.accelerator.prepare_model(self.objective)
+        started = time.perf_counter()
+        with closing(self.stream.ahead(self.place)) as updates:
+            while self.running:
+                self.model.train()
+                self.guide.train()
+                self._update(module, next(updates))
+                if tick:
+                    tick(self.step)
+                last = self.step == training.steps
+                due = last or self.step % training.report_every == 0
+                every = training.checkpoint_every
+                saves = last or (self.step % every == 0 if every else due)
+                if not (due or saves):
+                    continue
+                self._check(self._loss, [])
+                self._seconds += time.perf_counter() - started
+                if due:
+                    self.stopped = self._agreed(report, self._progress())
+                if checkpoint and (saves or self.stopped):
+                    checkpoint()
+                started = time.perf_counter()
+
+    @property
+    def running(self) -> bool:
+        """Whether training is not at its end."""
+        return self.step < self.training.steps and not self.stopped
+
+    def _update(self, module: nn.Module, update: Update) -> None:
+        """One update of the weights."""
+        step, training = self.step, self.training
+        self.elbo.kl_weight = training.kl_weight(step)
+        self._set_noise_factor(training.noise_factor(step))
+        for family in self.selections:
+            family.temperature = training.temperature_at(step)
+        if step == 0:
+            self._validate(update.shares[0][0].to(self.device))
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        last = len(update.shares) - 1
+        for place, (share, weight) in enumerate(update.shares):
+            batch = share.to(self.device)
+            scale = weight * len(batch) / batch.size
+            with ExitStack() as around:
+                if place < last and module is not self.objective:
+                    around.enter_context(self.accelerator.no_sync(module))
+                around.enter_context(pyro.validation_enabled(False))
+                with self._precision():
+                    nats = module(batch) * scale
+                self.scaler.scale(nats * (self.processes / update.tokens)).backward()
+            loss += nats.detach()
+        self._guard(loss, update)
+        for group in self.optimiser.param_groups:
+            group["lr"] = training.learning_rate * training.rate(step)
+        if training.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.objective.parameters(), training.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad(set_to_none=True)
+        self._loss += loss
+        self._tokens += update.tokens
+        self.step += 1
+        self.place = update.after
+        self._set_noise_factor(1.0)
+
+    def _validate(self, batch: Batch) -> None:
+        """Lets Pyro check every site in a pass that leaves no trace: not even in the noise."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            torch.random.fork_rng(devices),
+            torch.no_grad(),
+            pyro.validation_enabled(True),
+            self._precision(),
+        ):
+            self.elbo.differentiable_loss(self.model, self.guide, batch)
+
+    def _set_noise_factor(self, noise_factor: float) -> None:
+        if self.training.noise_warmup_steps:
+            for module in self.objective.modules():
+                if isinstance(module, HeadScale):
+                    module.noise_factor = noise_factor
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+        dtype = kind[self.training.precision]
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def _guard(self, loss: Tensor, update: Update) -> None:
+        """Stops before the weights are spoilt; on a GPU at most ``GUARD_EVERY`` updates later.
+
+        There, too, nothing that is not finite is reported or saved.
+        """
+        if self.device.type == "cpu":
+            self._check(loss, [batch for batch, _ in update.shares])
+        elif self.step % GUARD_EVERY == 0:
+            self._check(self._loss, [])
+
+    def _check(self, loss: Tensor, batches: list[Batch]) -> None:
+        if not math.isfinite(float(loss)):
+            where = broken(self.model, self.guide, batches)
+            raise FloatingPointError(f"step {self.step + 1}: {where}")
+
+    def _progress(self) -> Progress:
+        """Reads the sums since the last report and begins new ones."""
+        objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
+        self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
+        return Progress(self.step, self.place.epoch, objective, speed, self.elbo.kl_weight)
+
+    def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
+        """The first process reports; all stop if it says so."""
+        stop = torch.zeros((), device=self.device)
+        if self.rank == 0:
+            stop += bool(report(progress))
+        if self.processes > 1:
+            stop = self.accelerator.reduce(stop, "sum")
+        return bool(stop)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that training goes on from: tensors, and facts for JSON.
+
+        With several processes all of them must ask.
+        """
+        tensors = weights(model=self.model, guide=self.guide)
+        for name, values in self._moments():
+            tensors |= {f"optimiser.{name}.{key}": value for key, value in values.items()}
+        tensors["loss"] = self._summed()
+        tensors |= self._noise()
+        facts = {
+            "step": self.step,
+            "place": asdict(self.place),
+            "stopped": self.stopped,
+            "tokens": self._tokens,
+            "seconds": self._seconds,
+            "processes": self.processes,
+            "scaler": self.scaler.state_dict(),
+        }
+        return tensors, facts
+
+    def _summed(self) -> Tensor:
+        """The loss of all processes since the last report."""
+        return self._loss if self.processes == 1 else self.accelerator.reduce(self._loss, "sum")
+
+    def _named(self) -> list[str]:
+        return [name for name, _ in self.objective.named_parameters()]
+
+    def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """The optimiser's tensors by the name of their parameter."""
+        held = self.optimiser.state_dict()["state"]
+        for place, name in enumerate(self._named()):
+            if place in held:
+                yield name, {k: v for k, v in held[place].items() if isinstance(v, Tensor)}
+
+    def _noise(self) -> dict[str, Tensor]:
+        """The state of every process's random numbers, one row a process."""
+        states = {"noise.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["noise.cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.processes > 1:
+            gather = self.accelerator.gather
+            return {n: gather(s[None].to(self.device)).cpu() for n, s in states.items()}
+        return {name: state[None] for name, state in states.items()}
+
+    def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Refuses a state that this training is never in.
+
+        Args:
+            tensors: As :meth:`state` gives them.
+            facts: The same.
+
+        Raises:
+            ValueError: It names the first thing that is wrong.
+        """
+        _check_facts(facts, self.training.steps)
+        if facts["scaler"].keys() != self.scaler.state_dict().keys():
+            raise ValueError("its scaler is of another precision")
+        self._check_moments(tensors)
+        noise = tensors.get("noise.cpu")
+        if "loss" not in tensors or noise is None or len(noise) != facts["processes"]:
+            raise ValueError("it lacks the loss, or the noise of a process")
+        try:
+            for row in noise:
+                torch.Generator().set_state(
+                    row.clone()
+                )  # a view is read from the start of its storage
+        except (RuntimeError, TypeError) as reason:
+            raise ValueError(f"its noise is none: {reason}") from reason
+
+    def _check_moments(self, tensors: dict[str, Tensor]) -> None:
+        """Refuses moments that are not those of the optimiser and its parameters."""
+        shapes = {name: parameter.shape for name, parameter in self.objective.named_parameters()}
+        found: dict[str, set[str]] = defaultdict(set)
+        for name, tensor in tensors.items():
+            if name.startswith("optimiser."):
+                owner, _, kind = name.removeprefix("optimiser.").rpartition(".")
+                found[owner].add(kind)
+                if tensor.shape != (() if kind == "step" else shapes.get(owner)):
+                    raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
+        for owner, kinds in found.items():
+            if kinds != MOMENTS[self.training.optimiser]:
+                raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Goes back to a state that :meth:`check` accepts.
+
+        Model and guide must have been restored before.
+
+        With another number of processes or on another device the noise cannot go on as it was; it
+        is seeded anew.
+        """
+        state = self.optimiser.state_dict()
+        for place, name in enumerate(self._named()):
+            start = f"optimiser.{name}."
+            found = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+            if found:
+                state["state"][place] = found
+        self.optimiser.load_state_dict(state)
+        self.step, self.place = facts["step"], Place(**facts["place"])
+        self.stopped = facts["stopped"]
+        self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
+        self._tokens, self._seconds = facts["tokens"], facts["seconds"]
+        self.scaler.load_state_dict(facts["scaler"])
+        self._restore_noise(tensors, facts["processes"])
+
+    def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
+        on_gpu = self.device.type == "cuda"
+        if processes != self.processes or on_gpu != ("noise.cuda" in tensors):
+            torch.manual_seed((self.seed + self.step) * self.processes + self.rank)
+            return
+        torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
+        if on_gpu:
+            torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
+
+
+def _check_facts(facts: dict[str, Any], steps: int) -> None:
+    """Refuses facts that say something impossible."""
+    for name, kind in FACTS.items():
+        if type(facts.get(name)) is not kind:
+            raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")
+    place = facts["place"]
+    if set(place) != {"epoch", "batch"} or not all(type(each) is int for each in place.values()):
+        raise ValueError(f"place must be an epoch and a batch, got {place}")
+    numbers = {name: facts[name] for name in ("step", "tokens", "seconds", "processes")} | place
+    for name, value in numbers.items():
+        most = steps if name == "step" else 2**63 - 1
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} must lie between 0 and {most:,}, got {value:,}")
+
+
+def make_elbo(training: Training) -> Head_ELBO:
+    """Makes the objective; the weight of its KL is set anew at every update."""
+    kinds = {
+        "straight-through": Head_ELBO,
+        "score": ScoreFunction_ELBO,
+        "enumerate": Enumerated_ELBO,
+    }
+    analytic = training.kl == "analytic"
+    return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
+
+
+def check_warmth(module: nn.Module) -> None:
+    """Refuses families whose noise would not grow together with that of the others.
+
+    Raises:
+        ValueError: It names the family.
+    """
+    for family in module.modules():
+        noisy = isinstance(family, Family) and not isinstance(family, Point)
+        if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
+            raise ValueError(
+                f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
+            )
+
+
+def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    """Makes the optimiser; its learning rate is set anew at every update."""
+    rate, decay, momentum = training.learning_rate, training.weight_decay, training.momentum
+    if training.optimiser == "adam":
+        return torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
+    nesterov = momentum > 0
+    return torch.optim.SGD(
+        parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
+    )
+
+
+def broken(model: HeadModel, guide: ModelGuide, batches: list[Batch]) -> str:
+    """Says where an objective stops being finite: the first parameter or site that is not."""
+    for kind, module in (("model", model), ("guide", guide)):
+        for name, parameter in module.named_parameters():
+            if not parameter.isfinite().all():
+                return f"the {kind}'s parameter {name} is not finite"
+    for batch in batches:
+        here = batch.to(next(model.parameters()).device)
+        with torch.no_grad(), pyro.validation_enabled(False):
+            model_trace, guide_trace = traces(model, guide, here)
+            for name, site in model_trace.nodes.items():
+                if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
+                    continue
+                fault = _fault(site["fn"], guide_trace.nodes.get(name, site)["fn"], site)
+                if fault:
+                    return f"site {name}: {fault}"
+    again = ", though every site is in a second draw" if batches else ""
+    return f"the objective is not finite{again}"
+
+
+def _fault(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
+    """What is wrong with a site, if anything."""
+    value = site["value"]
+    laws = {"its": prior}
+    if posterior is not prior:
+        laws = {"the prior's": prior, "the posterior's": posterior}
+    for whose, law in laws.items():
+        scale = _scale(law)
+        if scale is not None and not (scale > 0).all():
+            return f"{whose} scale is not positive"
+    if not (site["is_observed"] or value.isfinite().all()):
+        return "a drawn value is not finite"
+    for whose, law in laws.items():
+        if not law.log_prob(value).isfinite().all():
+            return f"{whose} log-density is not finite"
+    kl = None if posterior is prior else closed_form(posterior, prior)
+    return "" if kl is None or kl.isfinite().all() else "its KL is not finite"
+
+
+def _scale(law: Any) -> Tensor | None:
+    """The standard deviations of a law, where it has any."""
+    if isinstance(law, CholeskyHeads):
+        return law.factor.diagonal()
+    scale = getattr(getattr(law, "base_dist", law), "scale", None)
+    return None if scale is None else torch.as_tensor(scale)

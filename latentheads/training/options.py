@@ -1,0 +1,155 @@
+"""How to train: everything about the steps of stochastic variational inference but the steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Training"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train.
+
+    Attributes:
+        steps: Updates.
+        tokens: Most tokens of a batch on either side, padding included, all processes together.
+        accumulate: Batches whose gradients are summed for one update.
+        optimiser: Adam, or Nesterov's accelerated gradient (nag), as the papers train their
+            language models.
+        momentum: Of nag.
+        learning_rate: At the end of the warm-up.
+        warmup_steps: Updates of linear growth of the learning rate.
+        decay: How the learning rate falls afterwards: to 0 at the last step (linear), by the
+            inverse square root of the step (inverse-sqrt), or along half a cosine in each of a
+            row of cycles (cosine).
+        period: Updates of the first cosine cycle; 0: all that follow the warm-up.
+        period_growth: By how much each cycle is longer than the one before.
+        shrink: By how much its largest and smallest rate are smaller.
+        least_rate: The learning rate at the end of the first cosine cycle.
+        weight_decay: Share of the learning rate by which Adam shrinks weights at each update.
+        clip: Largest norm of the gradient; 0 for none.
+        kl_warmup_steps: Updates over which the weight of the KL grows.
+        min_kl_weight: Where that weight starts.
+        max_kl_weight: Where it ends; other than 1 trains something else than the bound.
+        noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
+            it acts on every ``HeadScale``.
+        select_gradient: How a selection of heads is learned: straight through a relaxation,
+            cheap and biased; by the scores of two draws a batch (score), at twice the work of
+            the network; or from all choices of all blocks (enumerate), exact, where they are few.
+        temperature: Of the relaxation that gives the straight-through gradient of a selection.
+        least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
+        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
+            batch that one process computes: it acts less on smaller parts.
+        kl: Closed-form KLs where there are any (analytic), or all of them sampled.
+        precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
+        report_every: Updates between two evaluations on validation.
+        checkpoint_every: Updates between two checkpoints to resume from; 0: at every evaluation.
+        metric: What says on validation which weights are best: the bound (elbo) or the likelihood
+            of the plug-in network (plug-in, as the papers do).
+        patience: Stop after so many evaluations without a better metric; 0: never.
+        keep: Weights of the last so many evaluations kept on disk, besides the best.
+        average: Report the average of the last so many of them rather than the best; 0: the best.
+    """
+
+    steps: int = 3000
+    tokens: int = 1024
+    accumulate: int = 1
+    optimiser: Literal["adam", "nag"] = "adam"
+    momentum: float = 0.99
+    learning_rate: float = 3e-3
+    warmup_steps: int = 200
+    decay: Literal["linear", "inverse-sqrt", "cosine"] = "linear"
+    period: int = 0
+    period_growth: float = 1.0
+    shrink: float = 1.0
+    least_rate: float = 0.0
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    kl_warmup_steps: int = 0
+    min_kl_weight: float = 0.0
+    max_kl_weight: float = 1.0
+    noise_warmup_steps: int = 0
+    select_gradient: Literal["straight-through", "score", "enumerate"] = "straight-through"
+    temperature: float = 1.0
+    least_temperature: float = 0.0
+    free_bits: float = 0.0
+    kl: Literal["analytic", "sampled"] = "analytic"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    report_every: int = 250
+    checkpoint_every: int = 0
+    metric: Literal["elbo", "plug-in"] = "elbo"
+    patience: int = 0
+    keep: int = 0
+    average: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens", "accumulate", "report_every"):
+            _require(name, getattr(self, name), at_least=1)
+        for name in ("warmup_steps", "kl_warmup_steps", "min_kl_weight", "max_kl_weight"):
+            _require(name, getattr(self, name), at_least=0)
+        for name in ("weight_decay", "clip", "free_bits", "noise_warmup_steps"):
+            _require(name, getattr(self, name), at_least=0)
+        for name in ("checkpoint_every", "patience", "keep", "average", "period", "least_rate"):
+            _require(name, getattr(self, name), at_least=0)
+        _require("period_growth", self.period_growth, at_least=1)
+        for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
+            if not low:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.least_temperature <= self.temperature:
+            raise ValueError(
+                f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "
+                f"got {self.least_temperature}"
+            )
+
+    def rate(self, step: int) -> float:
+        """The factor of the learning rate at a step counted from 0."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        if self.decay == "linear":
+            return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup_steps))
+        if self.decay == "cosine":
+            return self._cosine(step - self.warmup_steps)
+        return math.sqrt(max(1, self.warmup_steps) / (step + 1))
+
+    def _cosine(self, step: int) -> float:
+        """The factor within the cycle that a step after the warm-up belongs to."""
+        length, scale = float(self.period or max(1, self.steps - self.warmup_steps)), 1.0
+        while step >= length:
+            step, scale = int(step - length), scale * self.shrink
+            length *= self.period_growth
+        low = self.least_rate / self.learning_rate
+        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
+
+    def noise_factor(self, step: int) -> float:
+        """The factor of the noise at a step counted from 0."""
+        return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
+
+    def temperature_at(self, step: int) -> float | None:
+        r"""The temperature at a step counted from 0; None where nothing is relaxed.
+
+        .. math:: \tau_0 (\tau_{\min} / \tau_0)^{\text{step} / \text{steps}}
+        """
+        if self.select_gradient != "straight-through":
+            return None
+        if not self.least_temperature:
+            return self.temperature
+        share = self.least_temperature / self.temperature
+        return self.temperature * share ** (step / self.steps)
+
+    def kl_weight(self, step: int) -> float:
+        """The factor of the KL at a step counted from 0."""
+        if step >= self.kl_warmup_steps:
+            return self.max_kl_weight
+        grown = step / self.kl_warmup_steps
+        return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
+
+
+def _require(name: str, value: float, at_least: float) -> None:
+    if not value >= at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}")

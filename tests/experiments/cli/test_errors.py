@@ -1,0 +1,138 @@
+"""One line and a status, whatever a program ends by; limits that are named."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.errors import ending, streaming
+from tests.experiments.programs import ROOT, command
+
+SHORT = "some.py: error: out of memory"
+ASKED = "bytes asked for at once"
+TORCH = "can't allocate memory: you tried to allocate 51539607552 bytes. Error code 12"
+SIZES = "Storage size calculation overflowed with sizes=[1000000000, 1000000000, 1000000000]"
+NUMPY = "Unable to allocate 745. GiB for an array with shape (100000000000,) and data type float64"
+NAN, HUGE = math.nan, 2**63
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "line"),
+    [
+        (ValueError("width must be\neven"), 2, "some.py: error: width must be even"),
+        (MemoryError(), 1, f"{SHORT}; half is left"),
+        (RuntimeError(TORCH), 1, f"{SHORT}: 51,539,607,552 {ASKED}; half is left"),
+        (MemoryError(NUMPY), 1, f"{SHORT}: 745. GiB asked for at once; half is left"),
+        (RuntimeError(SIZES), 1, f"{SHORT}; half is left"),
+        (UnfinishedError("a"), 1, "some.py: error: a; half is left"),
+        (OSError("disk full"), 1, "some.py: error: disk full; half is left"),
+        (FloatingPointError("step 3"), 1, "some.py: error: step 3; half is left"),
+        (KeyboardInterrupt(), 130, "some.py: stopped; nothing is left"),
+        (OSError("a\x1b[2J\nb é"), 1, "some.py: error: a\\x1b[2J b é; half is left"),
+    ],
+)
+def test_a_program_ends_with_one_line(
+    raised: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left, ending("some.py", "half is left", "nothing is left"):
+        raise raised
+    assert left.value.code == status
+    assert capsys.readouterr() == ("", f"{line}\n")
+
+
+def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
+    with pytest.raises(TypeError, match="own"), ending("some.py", mistakes=(ValueError,)):
+        raise TypeError("our own")
+    with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
+        raise ValueError("our own")
+    for around in (ending("some.py"), streaming("some.py")):
+        with pytest.raises(RuntimeError, match="own"), around:
+            raise RuntimeError("our own")
+
+
+def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left, streaming("some.py"):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 48.0 GiB. GPU 0 has")
+    assert left.value.code == 1
+    assert capsys.readouterr() == ("", f"{SHORT}: 48.0 GiB asked for at once\n")
+
+
+@pytest.mark.parametrize("value", [0, -1, NAN])
+def test_a_figure_out_of_range_is_named(value: float) -> None:
+    from latentheads.checks import check_least
+
+    check_least({"beam": 1, "draws": None}, beam=1, draws=0)
+    with pytest.raises(ValueError, match=f"^beam must be at least 1, got {value}$"):
+        check_least({"beam": value}, beam=1)
+
+
+@pytest.mark.parametrize("value", [HUGE, 1e30, math.inf])
+def test_what_is_too_large_is_not_called_too_small(value: float) -> None:
+    from latentheads.checks import check_least
+
+    said = re.escape(f"length_penalty must be at least 0 and less than 2^63, got {value}")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        check_least({"length_penalty": value}, length_penalty=0)
+
+
+def test_numbers_are_read_and_those_named_twice_refused() -> None:
+    from latentheads.checks import check_seed, distinct, whole_numbers
+
+    assert whole_numbers("seeds", "3, 1") == [3, 1]
+    with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
+        whole_numbers("seeds", "3,x")
+    distinct("seeds", [3, 1])
+    with pytest.raises(ValueError, match=r"^seeds must differ from each other, got 3,3$"):
+        distinct("seeds", [3, 3])
+    check_seed(HUGE - 1)
+    for seed in (-1, HUGE):
+        with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):
+            check_seed(seed)
+
+
+def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> None:
+    interrupted = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    for name in ("torch", "numpy", "pandas", "yaml"):
+        (tmp_path / f"{name}.py").write_text(interrupted)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command("run.py"), env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -2  # by SIGINT, which a shell shows as 130
+    assert (done.stdout, done.stderr) == ("", "run.py: stopped\n")
+
+
+BEGINNING = "latentheads.experiments.cli.beginning"
+PROGRAMS = [
+    path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_every_program_minds_ctrl_c_before_it_loads_anything(path: Path) -> None:
+    imports = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Import)]
+    names = [alias.name for each in imports for alias in each.names]
+    outside = [n for n in names if n.partition(".")[0] not in sys.stdlib_module_names]
+    assert outside[0] == BEGINNING
+    froms = [e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ImportFrom)]
+    late = [e for e in froms if str(e.module).partition(".")[0] not in sys.stdlib_module_names]
+    assert min(e.lineno for e in late) > imports[names.index(BEGINNING)].lineno
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_the_status_of_every_program_is_that_of_its_process(path: Path) -> None:
+    *_, main, last = ast.parse(path.read_text()).body
+    assert isinstance(main, ast.FunctionDef)
+    assert main.returns is not None
+    call = {"None": "main()", "int": "sys.exit(main())"}[ast.unparse(main.returns)]
+    assert ast.unparse(last) == f"if __name__ == '__main__':\n    {call}"

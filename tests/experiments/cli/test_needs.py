@@ -1,0 +1,305 @@
+"""Options that act only beside others: refused alone, taken together, none forgotten."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.programs import ROOT, assert_one_line, inside
+
+TIED = {"guide": "tied"}
+PLAIN = {"guide": "tied", "prior": "delta"}
+GROUP = {"select": "group"}
+SCORE = {**GROUP, "select_gradient": "score"}
+PAIRS = {"data": "corpus"}
+MADE = {"data": "grammar"}
+TASKS = {"tasks": "velu,tamir"}
+LANGUAGE_MODEL = {"task": "language-model"}
+TEXT = {"data": "corpus", "task": "language-model"}
+GATES = {"gates": "all"}
+NGRAM = {"mixers": "ngram"}
+
+EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    # the options, what they do not act beside, what they act beside
+    ({"language": "tamir"}, LANGUAGE_MODEL, MADE),
+    ({"language": "tamir"}, TASKS, MADE),
+    ({"language": "tamir"}, PAIRS, MADE),
+    ({"sentences": 9}, {**TASKS, "task_sizes": (3, 4)}, TASKS),
+    ({"sentences": 9}, PAIRS, LANGUAGE_MODEL),
+    ({"held_out": 9}, PAIRS, MADE),
+    ({"source": "fr"}, MADE, PAIRS),
+    ({"source": "fr"}, TEXT, PAIRS),
+    ({"source": "fr"}, {**PAIRS, "tasks": "en-de,x:fr-en"}, {**PAIRS, "tasks": "en-de,x:de"}),
+    ({"target": "fr", "max_source": 5}, {**PAIRS, "tasks": "fr"}, PAIRS),
+    ({"target": "fr", "max_source": 5}, MADE, PAIRS),
+    ({"references": "refs"}, {"data": "multi30k"}, PAIRS),
+    ({"references": "refs"}, {**PAIRS, "tasks": "fr"}, PAIRS),
+    ({"joint": False, "tokenised": True, "max_length": 9, "max_ratio": 2.0}, TEXT, PAIRS),
+    ({"joint": False, "tokenised": True, "max_length": 9, "max_ratio": 2.0}, MADE, PAIRS),
+    ({"lowercase": True}, MADE, TEXT),
+    ({"max_line": 9}, MADE, PAIRS),
+    ({"max_line": 9}, {**TEXT, "block": 5}, TEXT),
+    ({"train_name": "a", "valid_name": "b", "test_name": "c"}, {"data": "wmt14"}, TEXT),
+    ({"train_name": "a", "valid_name": "b", "test_name": "c"}, MADE, PAIRS),
+    ({"types": 300}, TEXT, {**TEXT, "unit": "subword"}),
+    ({"types": 300}, MADE, PAIRS),
+    ({"unit": "subword", "block": 5}, PAIRS, TEXT),
+    ({"unit": "subword", "block": 5}, {**MADE, **LANGUAGE_MODEL}, {"data": "pydoc"}),
+    ({"minimum": 2}, {**TEXT, "unit": "subword"}, TEXT),
+    ({"context": 3}, TEXT, {**TEXT, "block": 5}),
+    ({"first": 5}, MADE, PAIRS),
+    ({"first": 5}, {**PAIRS, "tasks": "fr", "task_sizes": (3,)}, {**PAIRS, "tasks": "fr"}),
+    ({"cache": "cache"}, MADE, {"data": "pydoc"}),
+    ({"hub_path": "here"}, MADE, {"data": "mine"}),
+    ({"hub_config": "some"}, PAIRS, {"data": "mine", "hub_path": "here"}),
+    (
+        {"task_sizes": (3, 4), "task_temperature": 5.0, "one_task": True, "tell_apart": "domain"},
+        {},
+        {"tasks": "news:velu,talk:tamir"},
+    ),
+    ({"final_norm": False}, {}, {"norm": "pre"}),
+    ({"cutoffs": (5, 9)}, {}, LANGUAGE_MODEL),
+    (
+        {"adaptive_factor": 2, "adaptive_dropout": 0.1},
+        LANGUAGE_MODEL,
+        {**LANGUAGE_MODEL, "cutoffs": (5, 9)},
+    ),
+    ({"attention_dropout": 0.1}, {**LANGUAGE_MODEL, **NGRAM}, NGRAM),
+    ({"windows": "3"}, {}, {"mixers": "local"}),
+    ({"windows": "3"}, {**LANGUAGE_MODEL, "mixers": "decoder=attention encoder=local"}, NGRAM),
+    (
+        {"ngram_heads": 2, "ngram_width": "3", "ngram_slices": True, "ngram_noise": 0.3},
+        {"mixers": "local"},
+        NGRAM,
+    ),
+    ({"ngram_context": True}, {"mixers": "decoder=ngram"}, NGRAM),
+    ({"ngram_context": True}, {**LANGUAGE_MODEL, **NGRAM}, NGRAM),
+    ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
+    ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
+    ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),
+    ({"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5}, TIED, {"guide": "cascaded"}),
+    ({"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5}, {"latent": "none"}, {}),
+    ({"kl_warmup_steps": 5, "max_kl_weight": 0.5}, PLAIN, {**PLAIN, **GATES}),
+    (
+        {"kl_warmup_steps": 5, "max_kl_weight": 0.5},
+        {**PLAIN, "select": "static"},
+        {**PLAIN, **GROUP},
+    ),
+    ({"min_kl_weight": 0.5}, {}, {"kl_warmup_steps": 5}),
+    ({"free_bits": 0.1}, {**TIED, **GROUP}, {}),
+    ({"free_bits": 0.1}, SCORE, GROUP),
+    ({"noise_warmup_steps": 5}, PLAIN, TIED),
+    ({"noise_warmup_steps": 5}, {"latent": "none"}, {**PLAIN, **NGRAM, "ngram_noise": 0.3}),
+    ({"latent": "none"}, PLAIN, TIED),
+    ({"latent": "decoder-self"}, PLAIN, {**PLAIN, **NGRAM, "ngram_noise": 0.3}),
+    ({"select_gradient": "score"}, {"select": "static"}, GROUP),
+    ({"temperature": 2.0, "least_temperature": 0.5}, SCORE, GROUP),
+    ({"temperature": 2.0, "least_temperature": 0.5}, {"select": "static"}, GROUP),
+    ({"patience": 3}, GATES, {}),
+    (
+        {
+            "disagreement_weight": 0.1,
+            "disagreement_chains": "decoder-self",
+            "disagreement_diagonal": False,
+        },
+        {},
+        {"disagreement": "output"},
+    ),
+    ({"candidates": 8}, {"select": "static"}, GROUP),
+    ({"select_chains": "all"}, {}, {"select": "static"}),
+    ({"families": "velu,tamir"}, {"select": "static"}, {"select": "static", **TASKS}),
+    ({"families": "velu,tamir"}, {**TASKS, **GROUP}, {"select": "static", **TASKS}),
+    (
+        {
+            "gate_open": 0.3,
+            "gate_start": 1.0,
+            "gate_temperature": 0.5,
+            "gate_penalty": 0.1,
+            "gate_heads": 3,
+        },
+        {},
+        GATES,
+    ),
+    ({"gate_rate": 0.1}, GATES, {**GATES, "gate_heads": 3}),
+    (
+        {
+            "beam": 3,
+            "min_tokens": 2,
+            "max_tokens": 9,
+            "no_repeat": 2,
+            "paper_bleu": True,
+            "rouge": True,
+        },
+        LANGUAGE_MODEL,
+        {},
+    ),
+    ({"length_penalty": 0.5}, {}, {"beam": 2}),
+    ({"draws": 3}, PLAIN, TIED),
+    ({"draws": 3}, LANGUAGE_MODEL, {**PLAIN, **GATES}),
+]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    """The defaults of a run."""
+    return import_module("latentheads.experiments.cli.options")._parser("run.py", "").get_defaults()
+
+
+def idle(plain: Any, **options: Any) -> dict[str, Any]:
+    from jsonargparse import Namespace
+
+    from latentheads.experiments.cli.needs import find_idle
+    from latentheads.runs.recipes import class_path
+
+    kept = plain.clone()
+    for name, value in options.items():
+        named = name in ("guide", "prior")
+        kept[name] = Namespace(class_path=class_path(name, value)) if named else value
+    return find_idle(kept, plain)
+
+
+EACH = [
+    pytest.param(name, value, without, beside, id=f"{name}-{place}")
+    for place, (options, without, beside) in enumerate(EXAMPLES)
+    for name, value in options.items()
+]
+
+
+@pytest.mark.parametrize(("name", "value", "without", "beside"), EACH)
+def test_an_option_is_refused_without_what_it_needs_and_taken_with_it(
+    plain: Any, name: str, value: Any, without: dict[str, Any], beside: dict[str, Any]
+) -> None:
+    from latentheads.experiments.cli.options import refuse_idle
+
+    assert name not in idle(plain, **beside, **{name: value})
+    assert name not in idle(plain, **without), "what is at its default is never refused"
+    need = idle(plain, **without, **{name: value})[name]
+    with pytest.raises(ValueError) as refused:
+        refuse_idle({name: need}, [f"--{name}={value}"], "run.py")
+    assert str(refused.value) == f"--{name} acts on nothing here: it needs {need.what}"
+
+
+def test_every_option_stands_in_the_table_or_acts_always() -> None:
+    from latentheads.experiments.cli.needs import ALWAYS, NEEDS
+    from latentheads.experiments.sweep import extend
+
+    parser = import_module("latentheads.experiments.cli.options")._parser("sweep.py", "")
+    extend(parser)
+    known = {action.dest for action in parser._actions} - {"help", "print_config"}
+    options = {name for name in known if not name.endswith(".help")}
+    needy = [name for need in NEEDS for name in need.options]
+    assert len({*needy, *ALWAYS}) == len([*needy, *ALWAYS]), "an option stands there twice"
+    assert options == {*needy, *ALWAYS}
+    assert {name for options, *_ in EXAMPLES for name in options} == set(needy)
+
+
+@pytest.fixture
+def settings() -> Any:
+    read = import_module("latentheads.experiments.cli.options").read_settings
+
+    def made(*words: str) -> Any:
+        return read(list(words), "run.py", "", lambda parser: None)[0]
+
+    return made
+
+
+def test_all_that_acts_on_nothing_is_said_in_one_line(tmp_path: Path) -> None:
+    words = ["--decay=linear", "--period", "5", "--shrink=.5", "--least_rate=1e-4", "--windows=3"]
+    done = inside("run.py", *words, "--out", str(tmp_path / "run"))
+    assert_one_line(done, "run.py")
+    assert done.stderr == (
+        "run.py: error: --windows acts on nothing here: it needs --mixers with local or ngram "
+        "layers; --period, --least_rate act on nothing here: they need --decay cosine; --shrink "
+        "acts on nothing here: it needs --decay cosine with --period\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_acts_on_nothing_in_a_file_is_told_and_left_at_its_default(
+    settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text("data: grammar\nblock: 5\nmomentum: 0.5\nperiod: 7\nfamilies: de,nl\n")
+    read = settings("--config", str(file))
+    assert (read.data.block, read.training.momentum, read.training.period) == (0, 0.99, 0)
+    assert read.selecting.families == ""
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 4
+    assert said[1] == "run.py: note: --momentum acts on nothing here: it needs --optimiser nag"
+    assert "momentum: 0.5" in read.to_yaml(), "the same file is the same run, as before it was told"
+    import_module("latentheads.experiments.cli.options").read_settings(
+        ["--config", str(file)], "", "", lambda parser: None
+    )
+    assert capsys.readouterr().err == "", "who only loads a run is told nothing"
+    taken = settings("--config", str(file), "--decay=cosine", "--optimiser=nag", "--select=static")
+    assert (taken.training.momentum, taken.training.period) == (0.5, 7)
+    with pytest.raises(SystemExit):
+        settings("--config", str(file), "--momentum=0.3")
+    assert "--momentum acts on nothing here" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_whose_options_act_on_nothing_is_the_same_run_when_it_is_read_again(
+    settings: Any, tmp_path: Path
+) -> None:
+    """As earlier versions wrote it: they swallowed such options."""
+    from latentheads.runs.folder import Folder
+
+    known, out = tmp_path / "config.yaml", tmp_path / "run"
+    known.write_text("recipe: transformer\nkl_warmup_steps: 9\nmomentum: 0.5\ntypes: 300\n")
+    before = settings("--config", str(known), "--out", str(out))
+    assert "kl_warmup_steps: 9" in before.to_yaml()
+    Folder(out, before.to_yaml()).begin()
+    again = settings("--config", str(out / "config.yaml"), "--out", str(out))
+    assert again.to_yaml() == before.to_yaml()
+    assert not Folder(out, again.to_yaml()).fresh
+    assert again.training.kl_warmup_steps == before.training.kl_warmup_steps == 0
+
+
+@pytest.mark.parametrize("program", ["compare.py", "sweep.py"])
+def test_a_comparison_takes_what_acts_on_one_of_its_recipes(program: str, tmp_path: Path) -> None:
+    from latentheads.experiments.cli.comparison import _plan, check_words
+
+    words = ["--kl_warmup_steps=5", "--candidates=8", "--noise_warmup_steps", "4"]
+    recipes = ["transformer", "coda", "cascaded+group"]
+    check_words(words, recipes, "0", program)
+    plain, noisy, full = (_plan(words, recipe, 0, tmp_path, program)[0] for recipe in recipes)
+    found = [(p.training.kl_warmup_steps, p.training.noise_warmup_steps) for p in (plain, noisy)]
+    assert found == [(0, 0), (0, 4)]
+    assert (full.training.kl_warmup_steps, full.selecting.candidates) == (5, 8)
+    assert "kl_warmup_steps: 0" in plain.to_yaml()
+    done = inside(program, *words, "--recipes=transformer,coda", "--seeds=0")
+    assert_one_line(done, program)
+    assert "--candidates acts on nothing here: it needs --select selection," in done.stderr
+    assert "--kl_warmup_steps acts on nothing here" in done.stderr
+    assert "noise_warmup_steps" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes", "trained"),
+    [
+        ("", (8000, 8000, 4000, 4000, 1500, 1500), 20_000),
+        ("--sentences 1500", (), 1500),
+        ("--sentences=20000", (), 20_000),
+        ("--tasks velu,tamir,korin-en", (), 20_000),
+        ("--tasks velu,tamir --task_sizes [7,9]", (7, 9), 20_000),
+    ],
+)
+def test_sizes_on_the_command_line_take_the_place_of_those_of_a_preset(
+    settings: Any, words: str, sizes: tuple[int, ...], trained: int
+) -> None:
+    data = settings("--preset", "grammar-languages", *words.split()).data
+    assert (tuple(data.task_sizes), data.sentences) == (sizes, trained)
+
+
+def test_no_command_of_the_readme_is_refused(settings: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"experiments/run\.py (--[^\n`#]*)", text)
+    commands = [line for line in found if "..." not in line and "--config" not in line]
+    assert len(commands) > 9
+    for line in commands:
+        settings(*shlex.split(line))

@@ -1,0 +1,94 @@
+"""The tables of a run: whole where a figure is missing, and true about the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+FIGURES: dict[str, Any] = {
+    **{"elbo": -1.5, "log_likelihood": -1.25, "kl": 0.25, "iwae": -1.4375, "iwae_k": 32},
+    **{"plug_in": -1.3125, "tokens": 1234, "effective_sample_size": 17.5, "pareto_k": 0.125},
+    **{"truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11, "sentences": 11},
+}
+RESULTS: dict[str, Any] = {
+    "valid": FIGURES,
+    "test": FIGURES,
+    "kl_by_site": {"encoder.0.self.logits": 0.25},
+    "kl_how": {"encoder.0.self.logits": "analytic"},
+    "head_divergence": 0.5,
+    "head_divergence_by_chain": {"encoder-self": 0.5},
+    "parameters": 12345,
+    "tokens_per_second": 678.0,
+}
+
+
+def told(**changes: Any) -> dict[str, list[str]]:
+    """The rows of the table by their names."""
+    from latentheads.experiments.cli.tables import result_table
+
+    lines = result_table({**RESULTS, **changes}).splitlines()
+    cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines]
+    return {name.strip(): [value.strip() for value in values] for name, *values in cells}
+
+
+def test_the_gap_to_a_truth_that_is_known_of_all_needs_no_more_words() -> None:
+    rows = told()
+    assert rows["true log p(y | x)"] == ["-1.0000", "-1.0000"]
+    assert rows["truth less bound"] == ["0.2500", "0.2500"]
+    assert not any("known" in name for name in rows)
+
+
+def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
+    rows = told(test=FIGURES | {"truth_sentences": 9})
+    assert rows["sentences that it is known of"] == ["11 of 11", "9 of 11"]
+    assert rows["truth less bound, of these sentences"] == ["0.2500", "0.2500"]
+
+
+@pytest.mark.parametrize("unknown", ["valid", "test"])
+def test_a_part_may_have_no_truth_where_the_other_has_one(unknown: str) -> None:
+    none = {"truth": None, "truth_elbo": None, "truth_sentences": 0}
+    rows = told(**{unknown: FIGURES | none})
+    assert rows["true log p(y | x)"] == ["-1.0000"]
+    assert rows["truth less bound, of these sentences"] == ["0.2500"]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_table_survives_any_missing_figure(part: str, name: str) -> None:
+    without = {key: value for key, value in FIGURES.items() if key != name}
+    for figures in (FIGURES | {name: None}, without):
+        assert "parameters" in told(**{part: figures})
+
+
+def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
+    rows = told(
+        valid={},
+        test={},
+        kl_by_site={},
+        kl_how={},
+        head_divergence=None,
+        head_divergence_by_chain={},
+        tokens_per_second=None,
+    )
+    assert rows["bound (ELBO)"] == rows["training, target tokens/s"] == []
+    assert rows["parameters"] == ["12,345"]
+
+
+def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
+    from latentheads.experiments.cli.tables import site_table
+
+    decoder = {"decoder.1.self.logits": 2.0, "decoder.0.self.logits": 1.0}
+    sites = {"encoder.1.self.logits": None, **decoder}
+    rows = told(kl_by_site=sites)
+    assert rows["decoder-self = 1.0000 + 2.0000"] == ["3.0000"]
+    assert not any(name.startswith("encoder-self =") for name in rows)
+    how = dict.fromkeys(sites, "tied")
+    assert "encoder.1.self.logits" in site_table({"kl_by_site": sites, "kl_how": how})
+
+
+def test_perplexities_survive_a_bound_that_is_no_number() -> None:
+    one = {"mode": "sentences", "iwae_k": 2, "token": dict.fromkeys(("elbo", "iwae", "plug_in"))}
+    rows = told(perplexity=[one | {"word": one["token"]}] * 2)
+    assert rows["perplexity from the bound"] == []
+    assert "true log p(y)" in rows

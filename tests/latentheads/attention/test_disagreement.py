@@ -1,0 +1,167 @@
+"""The term that rewards heads for differing, against loops over heads and tokens."""
+
+from __future__ import annotations
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import SVI, Trace_ELBO
+from torch.nn import functional as F
+
+from latentheads import terms
+from latentheads.attention.disagreement import Disagreement, agreement
+from latentheads.guides import GUIDES
+from latentheads.inference.objective import Head_ELBO
+from tests.tiny import HEADS, attach, build, context, padded, small_batch
+
+KINDS = ("subspace", "position", "output")
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_the_agreement_is_the_mean_product_of_all_pairs(diagonal: bool) -> None:
+    x = torch.randn(2, 3, 5, 7)
+    pairs = [(i, j) for i in range(3) for j in range(3) if diagonal or i != j]
+    expected = torch.stack([(x[:, i] * x[:, j]).sum(-1) for i, j in pairs]).mean(0)
+    torch.testing.assert_close(agreement(x, diagonal), expected)
+
+
+def test_heads_that_are_equal_agree_entirely_and_opposite_ones_not_at_all() -> None:
+    one = F.normalize(torch.randn(1, 1, 5, 7), dim=-1)
+    torch.testing.assert_close(agreement(one.expand(1, 4, 5, 7)), torch.ones(1, 5))
+    opposite = torch.cat([one, -one], 1)
+    torch.testing.assert_close(agreement(opposite), torch.zeros(1, 5))
+    torch.testing.assert_close(agreement(opposite, diagonal=False), -torch.ones(1, 5))
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_heads_that_are_silent_agree_with_nobody(diagonal: bool) -> None:
+    x, speaking = torch.randn(2, 4, 5, 7), torch.tensor([[True, False, True, True], [False] * 4])
+    found = agreement(x, diagonal, speaking)
+    torch.testing.assert_close(found[0], agreement(x[:1, speaking[0]], diagonal)[0])
+    assert not found[1].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:
+    known = context()
+    values = torch.randn(2, HEADS, 7, 3)
+    found = Disagreement((kind,), diagonal=diagonal).of_block(known.scores, values, known.mask)
+    weights = torch.softmax(known.scores + known.mask.bias, -1)
+    of_kind = {"subspace": values, "position": weights, "output": weights @ values}[kind]
+    side = -2 if kind == "subspace" else -1
+    for sentence in range(2):
+        counted = known.mask.latent[sentence].amax(side).nonzero().flatten().tolist()
+        total = 0.0
+        for token in counted:
+            vectors = [of_kind[sentence, head, token] for head in range(HEADS)]
+            if kind != "position":
+                vectors = [vector / vector.norm() for vector in vectors]
+            products = [
+                float(one @ other)
+                for i, one in enumerate(vectors)
+                for j, other in enumerate(vectors)
+                if diagonal or i != j
+            ]
+            total += sum(products) / len(products)
+        assert float(found[sentence]) == pytest.approx(total / len(counted))
+    assert len(counted) < known.scores.shape[side + 1 if side == -2 else -2]
+
+
+def made(**options: object) -> Disagreement:
+    return Disagreement(**{"kinds": KINDS, "weight": 0.7, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["translation", "language model"])
+@pytest.mark.parametrize("guide", sorted(GUIDES))
+def test_the_loss_grows_by_the_agreement_a_token_and_block(kind: str, guide: str) -> None:
+    model, batch = build(kind.split()[0]), small_batch()
+    reader = (
+        attach(guide, model) if guide in ("tied", "cascaded") else GUIDES[guide](model).double()
+    )
+    model.train()
+    losses = []
+    for term in (None, made()):
+        model.disagreement = term
+        torch.manual_seed(3)
+        losses.append(Head_ELBO().loss(model, reader, batch))
+    model.disagreement = None
+    torch.manual_seed(3)
+    with made().heard(model) as found:
+        reader(batch)
+    tokens = batch.target_valid.sum(-1)
+    assert len(found) == len(model.blocks)
+    expected = sum(float((0.7 * tokens * value.detach()).sum()) for value in found.values())
+    assert losses[1] - losses[0] == pytest.approx(expected)
+
+
+def test_no_figure_is_reported_with_it() -> None:
+    model, batch = build(), small_batch()
+    guide = attach("cascaded", model)
+    model.eval(), guide.eval()
+    torch.manual_seed(0)
+    plain = terms(model, guide, batch)
+    model.disagreement = made(weight=9.0)
+    torch.manual_seed(0)
+    torch.testing.assert_close(terms(model, guide, batch).elbo, plain.elbo, rtol=0, atol=0)
+    model.train()
+    with pytest.raises(ValueError, match="the bound is on the target alone"):
+        terms(model, guide, batch)
+
+
+def test_only_the_chains_asked_for_and_blocks_of_several_heads_are_compared() -> None:
+    model, batch = build(), small_batch()
+    model.train()
+    model.disagreement = made(chains=("decoder-cross",))
+    sites = poutine.trace(model).get_trace(batch).nodes
+    named = [name for name in sites if name.endswith("disagreement")]
+    assert named == ["decoder.0.cross.disagreement", "decoder.1.cross.disagreement"]
+    single = build(heads=1)
+    single.train()
+    single.disagreement = made()
+    sites = poutine.trace(single).get_trace(batch).nodes
+    assert not [name for name in sites if name.endswith("disagreement")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind: str) -> None:
+    model, batch = build(prior="delta"), small_batch()
+    term = made(kinds=(kind,))
+    with term.heard(model) as plain:
+        model.states(batch)
+    with term.heard(model) as wide:
+        model.states(padded(batch, 2, 3))
+    for block, value in plain.items():
+        torch.testing.assert_close(wide[block], value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_with_it_makes_heads_differ(kind: str) -> None:
+    term = made(kinds=(kind,), weight=30.0, diagonal=False)
+    after = []
+    for chosen in (None, term):
+        pyro.clear_param_store()
+        torch.manual_seed(1)
+        model, batch = build(prior="delta"), small_batch()
+        model.disagreement = chosen
+        svi = SVI(model, GUIDES["tied"](model), pyro.optim.Adam({"lr": 0.02}), Trace_ELBO())
+        for _ in range(15):
+            svi.step(batch)
+        with term.heard(model) as found:
+            model.states(batch)
+        after.append(float(sum(value.detach().mean() for value in found.values())))
+    assert after[1] < after[0] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
+        ({"kinds": ("outputs",)}, "kinds must be of subspace, position, output; got 'outputs'"),
+        ({"chains": ("self",)}, "chains must be of encoder-self"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        made(**options)

@@ -1,0 +1,737 @@
+"""N-gram heads as the library sees heads: drawn, gated, chosen, removed, read and compared."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from torch import Tensor
+from torch.distributions import Normal
+from torch.nn.functional import normalize
+
+from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.attention.disagreement import Disagreement, agreement
+from latentheads.batch import BOS
+from latentheads.decoding.beam_search import beam_search
+from latentheads.guide import WithSelection
+from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
+from latentheads.mask import Reach
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.names import CHAINS
+from latentheads.pruning import every_head, fold_gates, remove_heads
+from latentheads.reading import Recording, gradient_importance, labelled, measure, propagate
+from latentheads.reading.divergence import divergence
+from latentheads.reading.roles import detect
+from latentheads.selection.hard_gates import GateController, Gating
+from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.selector import Choice
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from tests.tiny import (
+    FORMS,
+    HEADS,
+    KINDS,
+    NoiseTape,
+    attach,
+    build,
+    jiggle,
+    padded,
+    sizes,
+)
+
+NOISE, SIZE = 0.3, 5
+NGRAMS = {"mixers": "ngram", "windows": "2,3", "ngram_width": str(SIZE)}
+MIXED = {"mixers": "attention,ngram,attention", "windows": "2", "layers": 3, "ngram_width": "5"}
+CHOICES: dict[str, dict[str, Any]] = {
+    "ngram": NGRAMS,
+    "slices": {**NGRAMS, "ngram_slices": True},
+    "mixed": MIXED,
+}
+CHAIN = {"translation": CHAINS, "language-model": CHAINS[1:2]}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_choice = pytest.mark.parametrize("choice", CHOICES)
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def noisy(kind: str = "translation", choice: str = "ngram", **options: Any) -> Any:
+    return build(kind, **{**CHOICES[choice], "ngram_noise": NOISE, **options}).eval()
+
+
+def ngrams(model: Any) -> list[Any]:
+    return [m for m in model.modules() if getattr(m, "latent", "") == "outputs"]
+
+
+def fed_twice(batch: Batch) -> Batch:
+    """Longer sentences, the first two tokens of which are read and not scored."""
+    twice = torch.cat([torch.full((3, 2), 7), batch.target], 1)
+    return Batch(twice, batch.source, context=2)
+
+
+# Drawn.
+
+
+@every_kind
+@every_choice
+def test_every_ngram_of_a_latent_chain_has_a_site(kind: str, choice: str, batch: Batch) -> None:
+    model = noisy(kind, choice)
+    nodes = poutine.trace(model).get_trace(batch).nodes
+    sites = {name for name in nodes if name.endswith(".outputs")}
+    assert sites == {module.site for module in ngrams(model)} != set()
+    assert not {s.removesuffix("outputs") + "logits" for s in sites} & set(nodes)
+    for module in ngrams(model):
+        length = (batch.target if "decoder" in module.site else batch.source).shape[1]
+        assert nodes[module.site]["value"].shape == (3, HEADS, length, SIZE)
+    fewer = noisy(kind, choice, latent=[CHAINS[2]] if kind == "translation" else [])
+    assert not [n for n in poutine.trace(fewer).get_trace(batch).nodes if n.endswith("outputs")]
+
+
+def test_the_prior_is_noise_around_what_a_head_computes(batch: Batch) -> None:
+    model = noisy("language-model")
+    found = poutine.trace(model).get_trace(batch).nodes["decoder.0.self.outputs"]
+    module = model.decoder.layers[0].inner
+    x, reach = model.embedding(batch.fed), model.reach(batch.target_drawn)
+    assert torch.equal(found["fn"].location, module._compute_heads(x, reach, None, None))
+    law = Normal(found["fn"].location, NOISE)
+    each = law.log_prob(found["value"]).sum((-3, -1))
+    expected = (each * batch.target_valid).sum(-1)
+    assert torch.allclose(found["fn"].log_prob(found["value"]), expected, atol=1e-12)
+    states = module.out(found["value"].transpose(-2, -3).flatten(-2))
+    assert torch.equal(poutine.condition(module, {found["name"]: found["value"]})(x, reach), states)
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+def test_the_divergence_is_that_of_the_textbook(
+    kind: str, choice: str, form: str, batch: Batch
+) -> None:
+    model = noisy(kind, choice, options={"learned_scale": True})
+    guide = attach(form, model)
+    found = terms(model, guide, batch)
+    for module in ngrams(model):
+        family, site = guide.families[module.block.key], guide.trace.nodes[module.site]
+        q, p = site["fn"], site["infer"]["prior"]
+        computed = q.context.scores
+        moved = computed * (1 + family.location.gain) + family.location.bias
+        scales = family.scale.log.exp(), module.prior.scale.log.exp()
+        assert torch.equal(q.scale, scales[0])
+        by_hand = torch.distributions.kl_divergence(
+            Normal(moved, scales[0]), Normal(p.location, scales[1])
+        )
+        real = batch.target_valid if "decoder" in module.site else batch.source_valid
+        expected = (by_hand.sum((-3, -1)) * real).sum(-1)
+        assert torch.allclose(found.kl[module.site], expected, atol=1e-10)
+        assert found.how[module.site] == "analytic"
+        assert (found.kl[module.site] > 0).all()
+
+
+def test_the_divergence_is_its_sampled_mean(batch: Batch) -> None:
+    model = noisy("language-model", layers=1, windows="2")
+    guide = attach("cascaded", model)
+    site, draws = "decoder.0.self.outputs", 4000
+    with torch.no_grad():
+        found = terms(model, guide, batch)
+        node = guide.trace.nodes[site]
+        q, p = node["fn"].expand((draws, 3)), node["infer"]["prior"].expand((draws, 3))
+        values = q.rsample()
+        ratios = q.log_prob(values) - p.log_prob(values)
+    error = ratios.std(0) / math.sqrt(draws)
+    assert ((ratios.mean(0) - found.kl[site]).abs() < 4 * error).all()
+
+
+@every_kind
+@every_choice
+def test_tied_costs_nothing_and_a_guide_starts_at_the_prior(
+    kind: str, choice: str, batch: Batch
+) -> None:
+    model = noisy(kind, choice)
+    found = terms(model, FORMS["tied"](model).double().eval(), batch)
+    sites = [module.site for module in ngrams(model)]
+    assert all(found.how[site] == "tied" and (found.kl[site] == 0).all() for site in sites)
+    assert (found.log_ratio == 0).all()
+    if choice == "ngram":
+        started = terms(model, FORMS["cascaded"](model).double().eval(), batch)
+        assert all((started.kl[site].abs() < 1e-12).all() for site in sites)
+
+
+@every_kind
+@every_form
+@pytest.mark.parametrize("choice", ["ngram", "mixed"])
+def test_padding_carries_no_latent(
+    kind: str, form: str, choice: str, batch: Batch, tape: Any
+) -> None:
+    model = noisy(kind, choice)
+    guide = attach(form, model)
+    found = []
+    for one in (batch, padded(batch, 2, 3)):
+        tape.rewind()
+        found.append(terms(model, guide, one))
+    for name, kl in found[0].kl.items():
+        assert torch.allclose(kl, found[1].kl[name], atol=1e-10)
+    assert torch.allclose(found[0].log_weight, found[1].log_weight, atol=1e-10)
+
+
+@every_kind
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+@pytest.mark.parametrize("choice", ["ngram", "mixed"])
+def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
+    kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model, behind = noisy(kind, choice), fed_twice(batch)
+    guide = attach(form, model)
+    found = terms(model, guide, behind)
+    sites = [name for name, node in guide.trace.nodes.items() if "prior" in node["infer"]]
+    for module in (m for m in ngrams(model) if "decoder" in m.site):
+        node = guide.trace.nodes[module.site]
+        q, p, value = node["fn"], node["infer"]["prior"], node["value"]
+        assert torch.equal(p.context.mask.latent[..., 0] > 0, behind.target_drawn)
+        tape.rewind(site=sites.index(module.site))
+        of_prior = p.rsample()
+        assert torch.equal(value[:, :, :2], of_prior[:, :, :2])
+        assert not torch.isclose(value[:, :, 2], of_prior[:, :, 2]).any()
+        elsewhere = value.clone()
+        elsewhere[:, :, :2] += 1
+        assert torch.allclose(q.log_prob(elsewhere), q.log_prob(value), atol=1e-10)
+        counted = Normal(q.location, q.scale), Normal(p.location, NOISE)
+        each = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_drawn
+        assert torch.allclose(found.kl[module.site], each.sum(-1), atol=1e-10)
+
+
+@every_form
+def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
+    model = noisy("language-model", mixers="ngram", layers=1, windows="2", ngram_noise=0.8)
+    guide = attach(form, model)
+    with torch.no_grad():
+        weighed = importance(model, guide, batch, samples=24 * 8).log_weights.unflatten(0, (24, 8))
+    bounds = [(weighed[:, :k].logsumexp(1) - math.log(k)).sum(-1).mean().item() for k in (1, 2, 8)]
+    assert bounds[0] < bounds[1] < bounds[2]
+    elbo = torch.stack([terms(model, guide, batch).elbo.sum() for _ in range(24)]).mean()
+    assert elbo < bounds[2]
+
+
+def test_importance_weights_are_those_of_the_joint(batch: Batch) -> None:
+    model = noisy("language-model", "mixed")
+    guide = attach("cascaded", model)
+    found = terms(model, guide, batch)
+    nodes = guide.trace.nodes
+    sites = [name for name in nodes if name.endswith((".outputs", ".logits"))]
+    ratios = [
+        nodes[s]["infer"]["prior"].log_prob(nodes[s]["value"])
+        - nodes[s]["fn"].log_prob(nodes[s]["value"])
+        for s in sites
+    ]
+    assert len(sites) == 3
+    assert torch.allclose(found.log_weight, found.log_likelihood + sum(ratios), atol=1e-10)
+
+
+def test_locations_of_a_strict_product_depend_on_no_draw(batch: Batch) -> None:
+    model = noisy(choice="mixed")
+    guide = attach("mean-field", model)
+    locations = []
+    for _ in range(2):
+        terms(model, guide, batch)
+        locations.append({m.site: guide.trace.nodes[m.site]["fn"].location for m in ngrams(model)})
+    assert all(torch.equal(value, locations[1][site]) for site, value in locations[0].items())
+    with PlugIn(), poutine.trace() as plain:
+        model.states(batch)
+    for module in ngrams(model):
+        value, family = plain.trace.nodes[module.site]["value"], guide.families[module.block.key]
+        expected = value * (1 + family.location.gain) + family.location.bias
+        assert torch.allclose(locations[0][module.site], expected, atol=1e-12)
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("form", ["tied", "mean-field", "cascaded"])
+def test_every_parameter_of_the_outputs_learns(
+    kind: str, choice: str, form: str, batch: Batch
+) -> None:
+    model = noisy(kind, choice, options={"learned_scale": True}).train()
+    guide = attach(form, model)
+    with pyro.validation_enabled(False):
+        Head_ELBO(analytic=True).loss_and_grads(model, guide, batch)
+    for module in ngrams(model):
+        parts = [*module.named_parameters()]
+        if form != "tied":
+            parts += guide.families[module.block.key].named_parameters()
+        for name, parameter in parts:
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+@every_kind
+@every_choice
+def test_the_plug_in_network_is_that_without_noise(kind: str, choice: str, batch: Batch) -> None:
+    model, plain = noisy(kind, choice), build(kind, **CHOICES[choice]).eval()
+    plain.load_state_dict(model.state_dict())
+    expected = plug_in_log_likelihood(plain, batch)
+    assert torch.equal(plug_in_log_likelihood(model, batch), expected)
+    assert not torch.equal(model.states(batch), model.states(batch))
+    report = evaluate(model, attach("cascaded", model), [batch], samples=3)
+    assert {module.site for module in ngrams(model)} <= set(report.kl_by_site)
+    assert report.elbo == pytest.approx(report.log_likelihood - sum(report.kl_by_site.values()))
+
+
+def test_a_network_of_ngrams_without_noise_is_run_once(batch: Batch) -> None:
+    model = build("language-model", "delta", **NGRAMS).eval()
+    report = evaluate(model, FORMS["tied"](model), [batch], samples=30)
+    assert report.elbo == report.iwae == report.plug_in
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("plugged", [True, False])
+def test_token_by_token_is_the_whole(
+    kind: str, choice: str, plugged: bool, batch: Batch, tape: Any
+) -> None:
+    """Under noise too: the same noise meets the same rows."""
+    model = noisy(kind, choice, latent=[CHAINS[1]])
+    tape.rewind()
+    if plugged:
+        with PlugIn():
+            whole, state = model.predict(model.states(batch)), model.begin(batch)
+            steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+    else:
+        whole, state = model.predict(model.states(batch)), model.begin(batch)
+        steps = []
+        for t in range(batch.fed.shape[1]):
+            tape.rewind(query=t)
+            steps.append(model.step(batch.fed[:, [t]], state))
+    valid = batch.target_valid
+    assert torch.allclose(torch.cat(steps, 1)[valid], whole[valid], atol=1e-10)
+
+
+@every_kind
+@pytest.mark.parametrize("samples", [0, 3])
+def test_a_beam_goes_through_draws(kind: str, samples: int, batch: Batch) -> None:
+    model = noisy(kind, "mixed")
+    found = beam_search(model, batch, beam=2, samples=samples, limit=5)
+    assert all(h.log_prob <= 0 and math.isfinite(h.log_prob) for each in found for h in each)
+
+
+def test_hypotheses_share_a_sentence_and_not_its_draws(batch: Batch) -> None:
+    model = noisy("language-model", "ngram")
+    with poutine.trace() as found:
+        state = model.begin(batch)
+        model.step(torch.full((3, 2, 1), BOS), state)
+    value = found.trace.nodes["decoder.0.self.outputs"]["value"]
+    assert value.shape == (3, 2, HEADS, 1, SIZE)
+    assert not torch.equal(value[:, 0], value[:, 1])
+
+
+def test_particles_stand_in_front(batch: Batch) -> None:
+    model = noisy(choice="mixed").train()
+    guide = attach("cascaded", model)
+    elbo = Head_ELBO(analytic=True, num_particles=2, vectorize_particles=True, max_plate_nesting=1)
+    with pyro.validation_enabled(True):
+        assert elbo.differentiable_loss(model, guide, batch).isfinite()
+
+
+def test_the_mask_of_outputs_counts_coordinates() -> None:
+    drawn = torch.tensor([[True, True, False], [False, True, False]])
+    mask = Reach(drawn, None, 0, torch.float64).outputs(SIZE)
+    assert mask.pairs.tolist() == [2 * SIZE, SIZE]
+    assert mask.latent.shape == (2, 3, SIZE)
+    assert mask.bias.shape == (2, 1, 3, SIZE)
+    assert not mask.bias.any()
+
+
+# Gated.
+
+
+def gated(kind: str = "translation", choice: str = "ngram", heads: int = 2, **more: Any) -> Any:
+    """A model whose n-gram blocks have another number of heads than attention has."""
+    network = sizes(**{**CHOICES[choice], "ngram_heads": heads, **more})
+    gating, law = Gating(HEADS, CHAIN[kind]), make_prior("independent")
+    if kind == "translation":
+        model: Any = Translation(11, 13, law, network, selector=gating)
+    else:
+        model = LanguageModel(13, law, network, selector=gating)
+    return jiggle(model, 0.1).double().eval()
+
+
+def spread(model: Any, form: str = "tied") -> Any:
+    """A guide whose first gate of every block is closed, the last one between, the rest open."""
+    guide = FORMS[form](model).double().eval()
+    with torch.no_grad():
+        for family in guide.selections.values():
+            family.weight.fill_(4.0 / Gating.gain)
+            family.weight[:, 0] = -4.0 / Gating.gain
+            family.weight[:, -1] = 0.9 / Gating.gain
+    return guide
+
+
+@every_kind
+@every_choice
+def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, batch: Batch) -> None:
+    model = gated(kind, choice)
+    guide = spread(model, "cascaded")
+    found = terms(model, guide, batch)
+    sites = {f"{name}.selection": len(heads) for name, heads in every_head(model).items()}
+    assert set(found.shared_kl) == set(sites)
+    for site, heads in sites.items():
+        family = guide.selections[site.removesuffix(".selection").replace(".", "_")]
+        assert family.logits.shape == (1, heads)
+        q = family().open
+        expected = (q * (2 * q).log() + (1 - q) * (2 - 2 * q).log()).sum()
+        assert float(found.shared_kl[site]) == pytest.approx(float(expected.detach()))
+    total = found.elbo.sum() - sum(kl.sum() for kl in found.shared_kl.values())
+    assert torch.allclose(found.bound, total)
+
+
+def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
+    model = gated(choice="mixed").train()
+    guide = FORMS["tied"](model).double()
+    assert len({id(module.selector.pressure) for module in model.selecting}) == 1
+    slopes = []
+    for pressure in (0.0, 40.0):
+        model.pressure.value.fill_(pressure)
+        guide.zero_grad()
+        torch.manual_seed(0)
+        with pyro.validation_enabled(False):
+            Head_ELBO(analytic=True).loss_and_grads(model, guide, batch)
+        slopes.append({key: f.weight.grad for key, f in guide.selections.items()})
+    for key, family in guide.selections.items():
+        opened = family().open
+        expected = Gating.gain * 40.0 * opened * (1 - opened)
+        assert torch.allclose(slopes[1][key] - slopes[0][key], expected, atol=1e-9)
+    closing = GateController(model, guide, 3, 10, 0.1, 10)
+    assert closing.gated == sum(map(len, every_head(model).values()))
+
+
+def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
+    model = gated("language-model")
+    guide = spread(model)
+    value = guide.selections["decoder_0_self"]().mode[0].detach()
+    module = model.decoder.layers[0].inner
+    x, reach = model.embedding(batch.fed), model.reach(batch.target_drawn)
+    heads = module._compute_heads(x, reach, None, None) * value[:, None, None]
+    expected = module.out(heads.transpose(-2, -3).flatten(-2))
+    with PlugIn(), WithSelection(guide):
+        found = module(x, reach, None, model.choose(batch)["decoder.0.self"])
+    assert torch.allclose(found, expected, atol=1e-12)
+    assert 0 < float(value[-1]) < 1
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("noise", [0.0, NOISE])
+def test_closed_gates_are_removed_with_equal_outputs(
+    kind: str, choice: str, noise: float, batch: Batch
+) -> None:
+    model = gated(kind, choice, ngram_noise=noise)
+    guide = spread(model, "cascaded")
+    small, cut = copy.deepcopy((model, guide))
+    laws = fold_gates(small, cut)
+    kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in laws.items()}
+    remove_heads(small, kept, cut)
+    assert every_head(small).keys() == every_head(model).keys()
+    assert all(len(h) == len(every_head(model)[n]) - 1 for n, h in every_head(small).items())
+    whole = plug_in_log_likelihood(model, batch, guide)
+    assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
+    with WithSelection(guide):
+        one = beam_search(model, batch, beam=2, limit=5)
+    other = beam_search(small, batch, beam=2, limit=5)
+    for mine, theirs in zip(one, other, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
+    assert terms(small, cut, batch).elbo.isfinite().all()
+
+
+@every_kind
+def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
+    model = build(kind, **NGRAMS).eval()
+    module = model.decoder.layers[0].inner
+    x, reach = torch.randn(3, 4, 6), model.reach(batch.target_drawn)
+    found = module(x, reach, choice=Choice(torch.zeros(HEADS)))
+    assert torch.allclose(found, module.out.bias)
+    assert not torch.allclose(module(x, reach), module.out.bias)
+
+
+# Chosen.
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("law", LAWS)
+def test_candidates_fill_the_places_of_every_task(
+    kind: str, choice: str, law: Law, batch: Batch
+) -> None:
+    tasks = 2
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
+    network, prior = sizes(**CHOICES[choice]), make_prior("independent")
+    if kind == "translation":
+        model: Any = Translation(11, 13, prior, network, selector=selector)
+    else:
+        model = LanguageModel(13, prior, network, selector=selector)
+    model = jiggle(model, 0.1).double().eval()
+    guide = FORMS["tied"](model).double().eval()
+    own = torch.tensor([0, 1, 1])
+    several = replace(batch, source_task=own, target_task=own)
+    with PlugIn(), WithSelection(guide):
+        together = plug_in_log_likelihood(model, several, guide)
+        for row, task in enumerate(own.tolist()):
+            one = replace(
+                batch,
+                source_task=torch.full((3,), task),
+                target_task=torch.full((3,), task),
+                one_task=True,
+            )
+            alone = plug_in_log_likelihood(model, one, guide)
+            assert torch.allclose(alone[row], together[row], atol=1e-10)
+    found = terms(model, guide, several)
+    selecting = {module.block.name for module in model.selecting}
+    assert {module.block.name for module in ngrams(model)} <= selecting
+    expected = set() if law == "static" else {f"{name}.selection" for name in selecting}
+    assert set(found.shared_kl) == expected
+
+
+@pytest.mark.parametrize("form", ["mean-field", "cascaded"])
+@pytest.mark.parametrize("law", LAWS)
+def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) -> None:
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAINS[:2])
+    network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
+    model = Translation(11, 13, make_prior("independent"), network, selector=selector)
+    model = jiggle(model, 0.1).double().eval()
+    found = terms(model, attach(form, model), batch)
+    places = 2 * HEADS if law == "selection" else HEADS
+    for module in ngrams(model):
+        assert module.block.heads == places
+        assert (found.kl[module.site] > 0).all()
+    assert found.elbo.isfinite().all()
+
+
+def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    network = sizes(**CHOICES["slices"])
+    model: Any = LanguageModel(13, make_prior("delta"), network, selector=selector)
+    model = jiggle(model, 0.1).double().eval()
+    plain = build("language-model", "delta", **CHOICES["slices"]).eval()
+    chosen = torch.tensor([3, 1, 5])
+    mine = model.state_dict()
+    for name, tensor in plain.state_dict().items():
+        picked = mine[name] if tensor.shape == mine[name].shape else mine[name][chosen]
+        tensor.copy_(picked)
+    value = torch.zeros(1, 6).index_fill(1, chosen, 1.0)
+    drawn = {f"decoder.{layer}.self.selection": value for layer in range(2)}
+    found = model.states(batch, model.choose(batch, drawn))
+    assert torch.allclose(found, plain.states(batch), atol=1e-12)
+
+
+def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    network = sizes(**NGRAMS, ngram_heads=2)
+    with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
+        LanguageModel(13, make_prior("delta"), network, selector=selector)
+    mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
+    model = Translation(11, 13, make_prior("delta"), mixed, selector=selector)
+    assert {module.block.chain for module in model.selecting} == {CHAINS[1]}
+
+
+# Removed.
+
+KEPT = {"encoder.0.self": [2], "encoder.1.self": [], "decoder.0.self": [0, 2]}
+
+
+def kept_of(model: Any) -> dict[str, list[int]]:
+    return {name: heads for name, heads in KEPT.items() if name in every_head(model)}
+
+
+@torch.no_grad()
+def silenced(model: Any) -> Any:
+    model = copy.deepcopy(model)
+    for module in (m for m in model.modules() if hasattr(m, "projection")):
+        for head in set(range(HEADS)) - set(KEPT.get(module.block.name, range(HEADS))):
+            columns = slice(head * module.size, (head + 1) * module.size)
+            module.projection.weight[:, columns] = 0
+    return model
+
+
+@every_kind
+@every_choice
+@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
+@pytest.mark.parametrize("context", [True, False])
+def test_removal_equals_silence(
+    kind: str, choice: str, prior: str, context: bool, batch: Batch
+) -> None:
+    context = context and kind == "translation"
+    model = build(kind, prior, ngram_context=context, **CHOICES[choice]).eval()
+    small, reference = copy.deepcopy(model), silenced(model)
+    remove_heads(small, kept_of(model))
+    found = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
+    assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
+    sizes_of = [sum(p.numel() for p in network.parameters()) for network in (small, model)]
+    assert sizes_of[0] < sizes_of[1]
+    one, other = (beam_search(m, batch, beam=2, limit=6) for m in (small, reference))
+    for mine, theirs in zip(one, other, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
+
+
+@every_choice
+def test_the_smaller_network_decodes_token_by_token(choice: str, batch: Batch) -> None:
+    model = build(**CHOICES[choice]).eval()
+    remove_heads(model, {**kept_of(model), "decoder.1.self": [1]})
+    with PlugIn():
+        whole, state = model.predict(model.states(batch)), model.begin(batch)
+        steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+    assert torch.allclose(torch.cat(steps, 1), whole, atol=1e-10)
+
+
+def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
+    model = build("language-model", **CHOICES["slices"])
+    before = copy.deepcopy(model.decoder.layers[0].inner)
+    remove_heads(model, {"decoder.0.self": [0, 2]})
+    after = model.decoder.layers[0].inner
+    assert torch.equal(after.weight, before.weight[[0, 2]])
+    assert torch.equal(after.bias, before.bias[[0, 2]])
+    columns = before.out.weight.unflatten(1, (HEADS, SIZE))[:, [0, 2]].flatten(1)
+    assert torch.equal(after.out.weight, columns)
+    assert torch.equal(after.out.bias, before.out.bias)
+    assert (after.block.heads, after.reading) == (2, [0, 2])
+    twice = copy.deepcopy(model)
+    remove_heads(twice, {"decoder.0.self": [1]})
+    assert twice.decoder.layers[0].inner.reading == [2]
+
+
+@every_form
+@every_choice
+def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Batch) -> None:
+    model = noisy(choice=choice, options={"learned_scale": True})
+    guide = attach(form, model)
+    small, cut = copy.deepcopy((model, guide))
+    remove_heads(small, kept_of(model), cut)
+    found = terms(small, cut, batch)
+    assert {m.site for m in small.drawn_outputs} <= set(found.kl)
+    assert found.elbo.isfinite().all()
+    for module in ngrams(model):
+        heads = KEPT.get(module.block.name, [0, 1, 2])
+        rest = next(m for m in ngrams(small) if m.block.name == module.block.name)
+        assert (rest.prior is None) == (not heads)
+        assert (module.site in found.kl) == bool(heads)
+        if not heads:
+            assert module.block.key not in getattr(cut, "families", {})
+        elif form != "tied":
+            family, before = (g.families[module.block.key] for g in (cut, guide))
+            assert torch.equal(family.location.gain, before.location.gain[heads])
+            assert torch.equal(family.location.bias, before.location.bias[heads])
+            assert torch.equal(family.scale.log, before.scale.log[heads])
+        if heads:
+            assert torch.equal(rest.prior.scale.log, module.prior.scale.log[heads])
+
+
+@pytest.mark.parametrize("choice", ["slices", "mixed"])
+def test_the_smaller_network_is_saved_and_rebuilt(
+    choice: str, batch: Batch, tmp_path: Path
+) -> None:
+    pairs = []
+    for _ in range(2):
+        model = noisy(choice=choice)
+        guide = attach("mean-field", model)
+        remove_heads(model, kept_of(model), guide)
+        pairs.append((model, guide))
+    (first, guide), (second, other) = pairs
+    path = tmp_path / "weights.safetensors"
+    checkpoints.save(path, weights(model=first, guide=guide), {"step": 1})
+    checkpoints.restore(path, checkpoints.load(path)[0], model=second, guide=other)
+    assert torch.equal(*(plug_in_log_likelihood(model, batch) for model in (first, second)))
+    bounds = []
+    for pair in pairs:
+        torch.manual_seed(1)
+        bounds.append(terms(*pair, batch).elbo)
+    assert torch.equal(*bounds)
+
+
+# Read and compared.
+
+
+@every_kind
+@every_choice
+def test_importance_is_the_gradient_of_a_mask(kind: str, choice: str, batch: Batch) -> None:
+    model = noisy(kind, choice)
+    found = gradient_importance(model, [batch], normalise=False)
+    assert found.keys() == every_head(model).keys()
+    module = ngrams(model)[0]
+    expected = torch.zeros(HEADS)
+    for sentence in range(3):
+        mask = torch.ones(HEADS, requires_grad=True)
+
+        def multiply(_: Any, inputs: tuple[Tensor], mask: Tensor = mask) -> Tensor:
+            heads = inputs[0].unflatten(-1, (HEADS, SIZE)) * mask[:, None]
+            return heads.flatten(-2)
+
+        handle = module.out.register_forward_pre_hook(multiply)
+        loss = -plug_in_log_likelihood(model, batch)[sentence]
+        expected += torch.autograd.grad(loss, mask)[0].abs() / 3
+        handle.remove()
+    assert torch.allclose(found[module.block.name], expected, atol=1e-10)
+
+
+def test_a_recording_tells_what_was_said(batch: Batch) -> None:
+    model = noisy(choice="mixed")
+    with Recording(model) as heads, poutine.trace() as found:
+        model.states(batch)
+    site = "decoder.1.self.outputs"
+    assert torch.equal(heads[site].outputs, found.trace.nodes[site]["value"])
+    names = [block.name for block in heads.attending]
+    assert "decoder.1.self" in {block.name for block in heads.blocks} - set(names)
+    with pytest.raises(ValueError, match=r"block 'decoder.1.self' has no weights"):
+        heads[site].weights  # noqa: B018
+    assert set(labelled(heads)["decoder-self"]["weights"].coords["layer"].values) == {0, 2}
+
+
+def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
+    model = noisy(choice="mixed")
+    found = measure(model, [batch])
+    with Recording(model) as heads, PlugIn():
+        model.states(batch)
+    said = heads["decoder.1.self"].outputs
+    unit = normalize(said, dim=-1)
+    each = torch.einsum("bitd,bjtd->bijt", unit, unit) * batch.target_valid[:, None, None]
+    expected = each.sum((0, -1)) / batch.target_valid.sum()
+    assert torch.allclose(found.cosine["decoder.1.self"], expected, atol=1e-12)
+    assert "decoder.1.self" not in found.entropy.keys() | found.confidence.keys()
+    assert "decoder.0.self" in found.entropy
+    sites = divergence(model, [batch]).summed
+    assert set(sites) == {block.site() for block in model.blocks}
+
+
+def test_disagreement_takes_what_ngram_heads_say(batch: Batch) -> None:
+    model = noisy("language-model")
+    term = Disagreement(("output", "subspace"))
+    with term.heard(model) as found, poutine.trace() as traced:
+        model.states(batch)
+    said = traced.trace.nodes["decoder.0.self.outputs"]["value"]
+    each = agreement(normalize(said, dim=-1)) * batch.target_valid
+    expected = each.sum(-1) / batch.target_valid.sum(-1)
+    assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
+    assert Disagreement(("position", "subspace")).blocks(model) == []
+    model.disagreement = term
+    nodes = poutine.trace(model.train()).get_trace(batch).nodes
+    assert {n for n in nodes if "disagree" in n} == {
+        f"decoder.{layer}.self.disagreement" for layer in range(2)
+    }
+
+
+@pytest.mark.parametrize("choice", ["ngram", "mixed"])
+def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> None:
+    model, plain = noisy(choice=choice), build(**CHOICES[choice]).eval()
+    plain.load_state_dict(model.state_dict())
+    mine, theirs = propagate(model, batch), propagate(plain, batch)
+    assert torch.allclose(mine.inputs, theirs.inputs, atol=1e-10)
+    assert set(mine.heads) == set(every_head(model))
+    assert torch.allclose(mine.inputs[mine.real], mine.logit[mine.real], atol=1e-5)
+
+
+def test_roles_need_weights(batch: Batch) -> None:
+    with pytest.raises(ValueError, match="roles are of heads with weights"):
+        detect(noisy("language-model"), [batch], [])

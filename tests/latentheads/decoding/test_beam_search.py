@@ -1,0 +1,428 @@
+"""Beam search against all sentences there are, and against a search written in loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
+from zlib import crc32
+
+import pytest
+import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from latentheads import Batch, PlugIn
+from latentheads.attention.cache import AttentionCache
+from latentheads.batch import BOS, EOS, PAD, UNK, pad
+from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
+from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    NOISY,
+    SOURCE_TYPES,
+    SOURCES,
+    jiggle,
+    rows,
+    sizes,
+    small_batch,
+)
+
+TYPES = 7
+WIDE = 100
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
+
+
+def small(kind: str = "translation", prior: str = "cascaded") -> Any:
+    """A model of few target types with an opinion about them."""
+    law = make_prior(prior)
+    model = (
+        Translation(SOURCE_TYPES, TYPES, law, sizes())
+        if kind == "translation"
+        else LanguageModel(TYPES, law, sizes())
+    )
+    return jiggle(model, 0.4).double().eval()
+
+
+# An independent search: one sentence, no cache, all hypotheses computed again for every token.
+
+Sentences = Sequence[Sequence[int]]
+LogProb = Callable[[Sentences], Tensor]
+"""Maps token sequences to their log-probability, of whole sentences or of their beginnings."""
+
+
+def repeats(tokens: Sequence[int], n: int) -> bool:
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return n > 0 and len(set(grams)) < len(grams)
+
+
+def naive(
+    log_prob: LogProb, beam: int, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+) -> list[Hypothesis]:
+    alive: list[list[int]] = [[]]
+    ended: list[Hypothesis] = []
+    for length in range(1, limit + 1):
+        allowed = {EOS} if length == limit else set(range(TYPES)) - {PAD, BOS}
+        grown = []
+        for before in alive:
+            free = {t for t in allowed - {EOS} if not repeats([*before, t], no_repeat)}
+            if length >= least or not free:
+                free |= {EOS}
+            grown += [[*before, token] for token in free]
+        scored = sorted(zip(log_prob(grown).tolist(), grown), reverse=True)[: 2 * beam]
+        for score, tokens in scored[:beam]:
+            if tokens[-1] == EOS and len(ended) < beam:
+                ended.append(Hypothesis(tokens, score / length**penalty, score))
+        if len(ended) == beam:
+            break
+        alive = [tokens for _, tokens in scored if tokens[-1] != EOS][:beam]
+    return sorted(ended, key=lambda found: -found.score)
+
+
+def exhaustive(
+    log_prob: LogProb, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+) -> list[Hypothesis]:
+    words = [token for token in range(TYPES) if token not in (PAD, BOS, EOS)]
+    lengths = range(least - 1, limit)
+    every = [[*y, EOS] for length in lengths for y in product(words, repeat=length)]
+    every = [y for y in every if not repeats(y, no_repeat)]
+    found = [
+        Hypothesis(y, score / len(y) ** penalty, score)
+        for y, score in zip(every, log_prob(every).tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+@torch.no_grad()
+def of_whole(model: Any, source: Tensor | None, sentences: Sentences) -> Tensor:
+    several = None if source is None else source.expand(len(sentences), -1)
+    batch = Batch(pad(sentences), several)
+    return model.likelihood(model.states(batch), batch).log_prob(batch.target)
+
+
+def plugged(model: Any, batch: Batch, place: int) -> LogProb:
+    source = rows(batch, [place]).source
+
+    def log_prob(sentences: Sentences) -> Tensor:
+        with PlugIn():
+            return of_whole(model, source, sentences)
+
+    return log_prob
+
+
+def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-10)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
+
+
+# The plug-in network.
+
+
+@every_kind
+@every_prior
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
+    model, batch = small(kind, prior), small_batch()
+    found = beam_search(model, batch, WIDE, penalty, limit=4)
+    for place in range(len(batch)):
+        expected = exhaustive(plugged(model, batch, place), penalty, 4)
+        assert len(expected) == 1 + 4 + 16 + 64
+        agree(found[place], expected)
+
+
+@every_kind
+@every_prior
+@pytest.mark.parametrize("beam", [1, 2, 3, 4])
+def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
+    torch.manual_seed(beam)
+    model, batch = small(kind, prior), small_batch()
+    found = beam_search(model, batch, beam, 0.6, limit=7)
+    for place in range(len(batch)):
+        agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
+
+
+@every_kind
+@every_prior
+def test_greedy_is_a_beam_of_one_and_takes_the_likeliest_token(kind: str, prior: str) -> None:
+    model, batch = small(kind, prior), small_batch()
+    found = greedy(model, batch, limit=6)
+    assert found == [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
+    words = [token for token in range(TYPES) if token not in (PAD, BOS)]
+    for place, tokens in enumerate(found):
+        for length in range(min(5, len(tokens))):
+            grown = [[*tokens[:length], word] for word in words]
+            likeliest = int(plugged(model, batch, place)(grown).argmax())
+            assert tokens[length] == words[likeliest]
+        assert tokens.index(EOS) == len(tokens) - 1 <= 5
+
+
+@every_kind
+def test_the_batch_does_not_matter(kind: str) -> None:
+    model, batch = small(kind), small_batch()
+    together = beam_search(model, batch, beam=3)
+    for order in ([0], [1], [2], [2, 0], [1, 1, 0]):
+        apart = beam_search(model, rows(batch, order), beam=3)
+        for found, place in zip(apart, order, strict=True):
+            agree(found, together[place])
+
+
+class Watched:
+    """A model that notes the shapes of what it is fed."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.shapes = model, list[torch.Size]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        self.shapes.append(tokens.shape)
+        return self.model.step(tokens, state)
+
+
+def leaning(model: Any, towards_the_end: float) -> Any:
+    """Changes the logits of EOS."""
+    predict = model.predict
+
+    def changed(states: Tensor) -> Tensor:
+        logits = predict(states)
+        logits[..., EOS] += towards_the_end
+        return logits
+
+    model.predict = changed
+    return model
+
+
+@every_kind
+@pytest.mark.parametrize("least", [1, 2, 4])
+@pytest.mark.parametrize("no_repeat", [0, 1, 2])
+def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
+    kind: str, least: int, no_repeat: int
+) -> None:
+    model, batch = small(kind), small_batch()
+    found = beam_search(model, batch, WIDE, 0.6, limit=4, least=least, no_repeat=no_repeat)
+    for place in range(len(batch)):
+        agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
+
+
+@every_kind
+@pytest.mark.parametrize("beam", [1, 2, 3])
+@pytest.mark.parametrize(("least", "no_repeat"), [(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
+def test_it_keeps_length_and_repeats_nothing(
+    kind: str, beam: int, least: int, no_repeat: int
+) -> None:
+    model, batch = small(kind), small_batch()
+    rules = {"limit": 9, "least": least, "no_repeat": no_repeat}
+    for place, found in enumerate(beam_search(model, batch, beam, 0.6, **rules)):
+        agree(found, naive(plugged(model, batch, place), beam, 0.6, 9, least, no_repeat))
+        assert not any(repeats(each.tokens, no_repeat) for each in found)
+
+
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_limit_of_its_own_comes_before_the_least(samples: int) -> None:
+    found = beam_search(small(), small_batch(), beam=2, samples=samples, least=17)
+    for row, source in zip(found, SOURCES, strict=True):
+        assert {len(each.tokens) for each in row} <= set(range(min(17, 10 + 2 * len(source)), 99))
+
+
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
+    model, batch = Watched(leaning(small(), 4)), small_batch()
+    beam_search(model, batch, beam=4, samples=samples, limit=50)
+    fed = [shape[0] for shape in model.shapes]
+    assert len(fed) < 50
+    assert fed[0] == len(batch) * max(samples, 1)
+    assert fed == sorted(fed, reverse=True)
+    assert fed[-1] < fed[0]
+    assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
+
+
+def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
+    for found, source in zip(
+        beam_search(leaning(small(), -50), small_batch(), beam=3), SOURCES, strict=True
+    ):
+        assert [len(each.tokens) for each in found] == [10 + 2 * len(source)] * 3
+        assert all(each.tokens.index(EOS) == len(each.tokens) - 1 for each in found)
+        assert all(each.log_prob < -50 for each in found)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_limit_of_one_leaves_the_empty_sentence(beam: int) -> None:
+    model, batch = small(), small_batch()
+    for place, found in enumerate(beam_search(model, batch, beam, limit=1)):
+        agree(found, exhaustive(plugged(model, batch, place), 1.0, 1))
+
+
+def test_half_precision_scores_in_float32() -> None:
+    model, batch = small().float(), small_batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = beam_search(model, batch, beam=WIDE, limit=3)
+    for found, expected in zip(half, beam_search(model, batch, WIDE, limit=3), strict=True):
+        exact = {tuple(each.tokens): each.score for each in expected}
+        assert {tuple(each.tokens) for each in found} == exact.keys()
+        assert all(abs(each.score - exact[tuple(each.tokens)]) < 0.1 for each in found)
+        mass = sum(math.exp(each.log_prob) for each in found if len(each.tokens) == 1)
+        assert torch.tensor(mass) != torch.tensor(mass).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam": 0}, "beam must be at least 1, got 0"),
+        ({"length_penalty": -0.1}, "length_penalty must be finite and not negative, got -0.1"),
+        ({"length_penalty": math.inf}, "length_penalty must be finite and not negative, got inf"),
+        ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
+        ({"samples": -1}, "samples must be 0, for no draws, or more, got -1"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"least": 0}, "least must be at least 1, got 0"),
+        ({"least": 5, "limit": 4}, "least must be at least 1 and at most the limit of 4, got 5"),
+        ({"no_repeat": -1}, "no_repeat must be 0, for any, or more, got -1"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        beam_search(small(), small_batch(), **options)
+
+
+def test_a_translation_needs_a_source() -> None:
+    with pytest.raises(ValueError, match="this batch has no source"):
+        beam_search(small(), Batch(small_batch().target))
+
+
+# Draws of the heads. The script gives each row of logits the noise that belongs to its draw and
+# sentence (a number), its site and the tokens before it, whoever computes it and when.
+
+
+@cache
+def noise(*about: object) -> Tensor:
+    generator = torch.Generator().manual_seed(crc32(repr(about).encode()))
+    return torch.randn(HEADS, 12, generator=generator)
+
+
+class Script(Messenger):
+    """Draws every latent from noise that depends on its meaning alone.
+
+    Attributes:
+        numbers: Of the rows of the batch.
+        before: For every row the prefixes it runs on, of its hypotheses or of its positions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        self.before: list[list[tuple[int, ...]]] = []
+
+    def _pyro_sample(self, msg: Any) -> None:
+        name, law = msg["name"], msg["fn"]
+        if name.endswith(".logits"):
+            msg["value"] = law._draw(self._noise(name, law.location))
+
+    def _noise(self, name: str, like: Tensor) -> Tensor:
+        queries: Iterator[Sequence[object]] = iter(self.before)
+        if name.startswith("encoder"):
+            queries = iter([range(like.shape[-2])] * len(self.numbers))
+        known = zip(self.numbers, queries, strict=True)
+        drawn = torch.stack([torch.stack([noise(n, name, q) for q in row]) for n, row in known])
+        drawn = drawn[..., : like.shape[-1]]
+        return drawn.unsqueeze(-2) if like.ndim == 5 else drawn.transpose(1, 2)
+
+
+class Scripted(Watched):
+    """A model that tells the script the prefixes of its hypotheses, which its state carries."""
+
+    def __init__(self, model: Any, script: Script) -> None:
+        super().__init__(model)
+        self.script = script
+
+    def begin(self, batch: Batch) -> Any:
+        numbers = torch.arange(len(batch))[:, None, None]
+        self.script.numbers = numbers.flatten().tolist()
+        state = self.model.begin(batch)
+        state.caches["history"] = AttentionCache(numbers, numbers)
+        return state
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        history = state.caches["history"]
+        history.keys = history.values = torch.cat([history.keys, tokens], -1)
+        self.script.numbers = history.keys[:, 0, 0].tolist()
+        self.script.before = [[tuple(y[2:]) for y in row] for row in history.keys.tolist()]
+        return super().step(tokens, state)
+
+
+def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
+    source = rows(batch, [place]).source
+
+    def log_prob(sentences: Sentences) -> Tensor:
+        longest = max(map(len, sentences))
+        each = []
+        for draw in range(samples):
+            with Script() as script:
+                script.numbers = [draw * len(batch) + place] * len(sentences)
+                script.before = [[tuple(y[:t]) for t in range(longest)] for y in sentences]
+                each.append(of_whole(model, source, sentences))
+        return torch.stack(each).exp().mean(0).log()
+
+    return log_prob
+
+
+@every_kind
+@pytest.mark.parametrize("prior", NOISY)
+@pytest.mark.parametrize("samples", [1, 3])
+def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples: int) -> None:
+    model, batch, script = small(kind, prior), small_batch(), Script()
+    for beam, limit in ((WIDE, 3), (1, 6), (3, 6)):
+        with script:
+            found = beam_search(Scripted(model, script), batch, beam, 0.6, samples, limit)
+        for place in range(len(batch)):
+            log_prob = drawn(model, batch, place, samples)
+            assert len(found[place]) == (21 if beam == WIDE else beam)
+            if beam == WIDE:
+                agree(found[place], exhaustive(log_prob, 0.6, limit))
+            agree(found[place], naive(log_prob, beam, 0.6, limit))
+
+
+@every_kind
+@pytest.mark.parametrize("prior", sorted(set(PRIORS) - set(NOISY)))
+def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> None:
+    model, batch = small(kind, prior), small_batch()
+    plain = beam_search(model, batch, beam=3)
+    for found, expected in zip(beam_search(model, batch, 3, samples=3), plain, strict=True):
+        agree(found, expected)
+
+
+@every_kind
+def test_the_same_seed_draws_the_same(kind: str) -> None:
+    model, batch = small(kind), small_batch()
+
+    def search(seed: int) -> list[list[Hypothesis]]:
+        torch.manual_seed(seed)
+        return beam_search(model, batch, beam=3, samples=2)
+
+    assert search(1) == search(1)
+    assert search(1) != search(2)
+
+
+def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
+    values: dict[str, Tensor] = {}
+
+    class Note(Messenger):
+        def _pyro_post_sample(self, msg: Any) -> None:
+            values[msg["name"]] = (msg["value"] - msg["fn"].location).flatten(2)
+
+    with Note():
+        beam_search(leaning(small(prior="independent"), -50), small_batch(), 2, samples=2, limit=3)
+    for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
+        drawn = values[f"{name}.logits"].flatten()
+        assert values[f"{name}.logits"].shape[0] == shape
+        assert len(drawn.round(decimals=6).unique()) == len(drawn)
+
+
+def test_unknown_words_may_come() -> None:
+    found = beam_search(small(), small_batch(), beam=WIDE, limit=3)
+    assert all(any(UNK in each.tokens for each in row) for row in found)

@@ -1,0 +1,644 @@
+"""The terms of the bound, and importance-weighted bounds."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from latentheads import Batch, HeadContext, Importance, PlugIn, importance, terms
+from latentheads.attention.latent import LatentAttention
+from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
+from latentheads.families import Family, Plain, Point
+from latentheads.guides import Guide, Tied
+from latentheads.inference.bound import traces
+from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle
+
+CLOSED = ("cascaded", "cholesky", "mean-field")
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+@every_form
+@pytest.mark.parametrize("prior", NOISY)
+def test_every_site_says_how_its_divergence_was_computed(
+    form: str, prior: str, batch: Batch
+) -> None:
+    model = build(prior=prior).eval()
+    found = terms(model, attach(form, model), batch)
+    assert list(found.kl) == list(found.how) == [b.site() for b in model.blocks]
+    closed = form in CLOSED and prior != "autoregressive"
+    expected = "tied" if form == "tied" else "analytic" if closed else "sampled"
+    assert set(found.how.values()) == {expected}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@every_form
+def test_bound_is_likelihood_less_every_divergence(form: str, kind: str, batch: Batch) -> None:
+    model = build(kind).eval()
+    guide = attach(form, model)
+    torch.manual_seed(3)
+    found = terms(model, guide, batch)
+    torch.manual_seed(3)
+    model_trace, guide_trace = traces(model, guide, batch)
+    target = model_trace.nodes["target"]
+    by_token = target["fn"].logits.log_softmax(-1).gather(-1, batch.target[..., None])
+    likelihood = (by_token.squeeze(-1) * batch.target_valid).sum(-1)
+    ratio = sum(
+        model_trace.nodes[b.site()]["fn"].log_prob(guide_trace.nodes[b.site()]["value"].clone())
+        - guide_trace.nodes[b.site()]["fn"].log_prob(guide_trace.nodes[b.site()]["value"].clone())
+        for b in model.blocks
+    )
+    assert torch.allclose(found.log_likelihood, likelihood, atol=1e-10)
+    assert torch.allclose(found.log_ratio, ratio, atol=1e-9)
+    assert torch.allclose(found.elbo, likelihood - sum(found.kl.values()), atol=1e-10)
+    assert torch.allclose(found.log_weight, likelihood + ratio, atol=1e-9)
+    assert found.tokens.tolist() == batch.target_valid.sum(-1).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cascaded_divergence_is_half_the_squared_cascade_and_the_price_of_the_scale(
+    kind: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind).eval()
+    guide = attach("cascaded", model)
+    _, guide_trace = traces(model, guide, batch)
+    tape.rewind()
+    found = terms(model, guide, batch)
+    for block in model.blocks:
+        law = guide_trace.nodes[block.site()]["fn"]
+        family = guide.families[block.key]
+        s = family.scale()
+        r = torch.zeros_like(law.location)
+        if not block.first:
+            r = family.location.fusion(law.context.below)
+            assert r.abs().max() > 0.1
+        pairs = 0.5 * (r**2 + s**2 - 1 - 2 * s.log())
+        latent = law.context.mask.latent.bool().unsqueeze(-3)
+        expected = torch.where(latent, pairs, 0.0).sum((-1, -2, -3))
+        assert torch.allclose(found.kl[block.site()], expected)
+
+
+@every_form
+def test_closed_divergences_are_not_negative(form: str, batch: Batch) -> None:
+    model = build().eval()
+    found = terms(model, attach(form, model), batch)
+    for name, kl in found.kl.items():
+        assert found.how[name] == "sampled" or (kl >= 0).all()
+        assert found.how[name] != "analytic" or (kl > 0).any()
+
+
+def test_smoothed_likelihood_has_no_bound(batch: Batch) -> None:
+    model = build(label_smoothing=0.1)
+    guide = attach("tied", model)
+    with pytest.raises(ValueError, match=r"^a smoothed likelihood has no bound.*eval\(\)"):
+        terms(model, guide, batch)
+    model.eval()
+    assert terms(model, guide, batch).elbo.isfinite().all()
+
+
+class Pointed(Guide):
+    def family(self, block: Any) -> Family:
+        return Point(Plain())
+
+
+def test_point_posterior_under_a_density_has_no_bound(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"site 'decoder.0.self.logits': a point posterior"):
+        terms(model, Pointed(model), batch)
+    delta = pyro.infer.autoguide.AutoDelta(model)
+    with pytest.raises(ValueError, match="point posterior"):
+        terms(model, delta, batch)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual"])
+def test_point_prior_bound_is_the_exact_likelihood(prior: str, batch: Batch) -> None:
+    model = build(prior=prior).eval()
+    found = terms(model, Tied(model), batch)
+    assert torch.equal(found.elbo, found.log_likelihood)
+    assert torch.equal(found.elbo, terms(model, Tied(model), batch).elbo)
+
+
+def own_guide(model: Any, masked: bool) -> Any:
+    """A plain Pyro function, as a notebook writes it: it proposes every pair of every block."""
+
+    def guide(batch: Batch) -> None:
+        length = batch.target.shape[-1]
+        valid = torch.ones(length, length).tril() * batch.target_valid[:, :, None]
+        latent = (valid.bool() & (torch.arange(length) > 0)[:, None])[:, None]
+        with pyro.plate("sentences", len(batch)):
+            for block in model.blocks:
+                shape = (len(batch), block.heads, length, length)
+                each = dist.Normal(torch.full(shape, 0.3), 0.8)
+                pairs = each.mask(latent.expand(shape)) if masked else each
+                pyro.sample(block.site(), pairs.to_event(3))
+
+    return guide
+
+
+def test_a_plain_pyro_guide_has_terms(batch: Batch) -> None:
+    model = build("language-model").eval()
+    torch.manual_seed(3)
+    found = terms(model, own_guide(model, masked=True), batch)
+    assert set(found.how.values()) == {"sampled"}
+    torch.manual_seed(3)
+    model_trace, guide_trace = traces(model, own_guide(model, masked=True), batch)
+    expected = torch.zeros(3)
+    for block in model.blocks:
+        prior, value = (
+            model_trace.nodes[block.site()]["fn"],
+            guide_trace.nodes[block.site()]["value"],
+        )
+        latent = prior.context.mask.latent.bool().unsqueeze(1)
+        q = dist.Normal(0.3, 0.8).log_prob(value)
+        p = dist.Normal(prior.location, 1.0).log_prob(value)
+        expected += torch.where(latent, p - q, 0.0).sum((1, 2, 3))
+    assert torch.allclose(found.log_ratio, expected)
+
+
+def test_a_guide_that_counts_pairs_without_a_latent_has_no_bound(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"decoder.0.self.logits"):
+        terms(model, own_guide(model, masked=False), batch)
+
+
+def test_a_guide_of_another_model_is_refused(batch: Batch) -> None:
+    first, second = build("language-model").eval(), build("language-model").eval()
+    with pytest.raises(ValueError, match="model"):
+        terms(first, attach("cascaded", second), batch)
+
+
+def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
+    model = build("language-model", latent=()).eval()
+
+    def global_model(batch: Batch) -> None:
+        pyro.sample("global", dist.Normal(0.0, 1.0))
+        model(batch)
+
+    def guide(batch: Batch) -> None:
+        pyro.sample("global", dist.Normal(0.0, 2.0))
+
+    found = terms(global_model, guide, batch)
+    assert found.kl == {}
+    assert found.shared_kl["global"].item() == pytest.approx(1.5 - math.log(2))
+    expected = found.log_likelihood.sum() - (1.5 - math.log(2))
+    assert torch.allclose(found.bound, expected)
+
+
+def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
+    model = build("language-model", latent=()).eval()
+
+    def two_for_each(scale: float) -> None:
+        with pyro.plate("pair", 2, dim=-2), pyro.plate("sentences", len(batch), dim=-1):
+            pyro.sample("twice", dist.Normal(0.0, scale))
+
+    def model_of_two(batch: Batch) -> None:
+        with poutine.block(hide=["sentences"]):
+            two_for_each(1.0)
+        model(batch)
+
+    with pytest.raises(ValueError, match=r"site 'twice' must have one latent a sentence"):
+        terms(model_of_two, lambda batch: two_for_each(2.0), batch)
+
+
+def test_terms_keep_no_graph(batch: Batch) -> None:
+    model = build()
+    found = terms(model, attach("cascaded", model), batch)
+    assert not found.elbo.requires_grad
+    assert not found.log_weight.requires_grad
+
+
+def test_terms_are_unscaled_by_the_corpus(batch: Batch, tape: NoiseTape) -> None:
+    model = build().eval()
+    guide = attach("cascaded", model)
+    plain = terms(model, guide, batch)
+    tape.rewind()
+    placed = Batch(batch.target, batch.source, torch.tensor([7, 0, 3]), 1000)
+    assert torch.equal(terms(model, guide, placed).elbo, plain.elbo)
+
+
+@every_form
+def test_one_sample_importance_bound_is_the_log_weight(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build().eval()
+    guide = attach(form, model)
+    weight = terms(model, guide, batch).log_weight
+    tape.rewind()
+    single = importance(model, guide, batch, samples=1)
+    assert torch.equal(single.bound, weight)
+    assert torch.allclose(single.effective_sample_size, torch.ones(3))
+    assert single.pareto_k.isnan().all()
+
+
+def test_effective_sample_size_lies_between_one_and_all() -> None:
+    weights = torch.stack([torch.zeros(7), torch.linspace(0, 1, 7), torch.tensor([0.0] * 6 + [99])])
+    size = Importance(weights.T - 1000).effective_sample_size
+    assert size[0].item() == pytest.approx(7)
+    assert 1 < size[1].item() < 7
+    assert size[2].item() == pytest.approx(1)
+
+
+def test_importance_bound_is_the_log_mean_weight() -> None:
+    log_weights = torch.randn(7, 3)
+    expected = log_weights.exp().mean(0).log()
+    assert torch.allclose(Importance(log_weights).bound, expected)
+    assert torch.allclose(Importance(log_weights - 5000).bound, expected - 5000)
+
+
+def test_tail_needs_25_draws_and_tells_heavy_from_light() -> None:
+    torch.manual_seed(0)
+    light, heavy = 0.1 * torch.randn(200), 5 * torch.randn(200)
+    equal = torch.full((200,), -3.0)
+    found = Importance(torch.stack([light, heavy, equal], 1)).pareto_k
+    assert found[0] < 0.5 < 0.7 < found[1]
+    assert found[2] == -torch.inf
+    assert Importance(torch.randn(24, 2)).pareto_k.isnan().all()
+    assert not Importance(torch.randn(25, 2)).pareto_k.isnan().any()
+
+
+@pytest.mark.parametrize(("k", "error"), [(1.5, 0.3), (0.5, 0.15), (-0.5, 0.15)])
+def test_the_tail_of_generalised_pareto_weights_has_their_own_shape(k: float, error: float) -> None:
+    """A law that is not symmetric: of shape -0.5 its weights are bounded, 1/w has another shape."""
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(2003, 7, generator=generator)
+    weights = 1 + (u**-k - 1) / k
+    found = Importance(weights.log() - 300).pareto_k
+    assert found.mean().item() == pytest.approx(k, abs=error)
+    assert ((found > 0.7) == (k > 0.7)).all()
+
+
+def test_bounded_weights_are_safe_and_their_inverses_are_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(2003, 7, generator=generator)
+    assert (Importance(weights.log()).pareto_k < 0).all()
+    assert (Importance(-weights.log()).pareto_k > 0.7).all()
+
+
+@pytest.mark.parametrize(
+    "log_weights",
+    [
+        [0.0] * 5 + [-1.0] * 45,
+        [0.0] + [-900.0] * 49,
+        [-900.0 * draw for draw in range(50)],
+        [-math.inf] * 50,
+        [math.nan] * 50,
+    ],
+    ids=["tied", "underflow", "far apart", "nothing", "not a number"],
+)
+def test_a_tail_that_ties_with_its_cut_off_is_not_known(log_weights: list[float]) -> None:
+    assert Importance(torch.tensor(log_weights)[:, None]).pareto_k.isnan().all()
+
+
+def test_the_largest_weights_of_all_are_no_tail_where_they_are_equal() -> None:
+    log_weights = torch.cat([torch.arange(40.0), torch.full((20,), 50.0)])
+    assert Importance(log_weights[:, None]).pareto_k.item() == -math.inf
+
+
+def test_foreign_site_in_a_closed_form_is_exact(batch: Batch) -> None:
+    """A conditioned posterior of another class falls back to sampling, never to a wrong form."""
+
+    class Mixed(Guide):
+        def family(self, block: Any) -> Family:
+            return Linear()
+
+    class Linear(Family):
+        def forward(self, context: HeadContext) -> HeadVariable:
+            return CholeskyHeads(context.scores, context, torch.eye(3) * 0.5)
+
+    model = build("language-model").eval()
+    found = terms(model, Mixed(model), batch)
+    for block in model.blocks:
+        pairs = traces(model, Mixed(model), batch)[0].nodes[block.site()]["fn"].context.mask.pairs
+        expected: Tensor = 3 * pairs * (0.5 * (0.25 - 1) - math.log(0.5))
+        assert torch.allclose(found.kl[block.site()], expected)
+
+
+def test_an_observed_head_is_refused(batch: Batch) -> None:
+    model = build("language-model").eval()
+    logits = {"decoder.0.self.logits": torch.zeros(3, 3, 4, 4)}
+    with (
+        poutine.condition(data=logits),
+        pytest.raises(ValueError, match="is observed, but the bound is on the target alone"),
+    ):
+        terms(model, Tied(model), batch)
+
+
+def test_dropout_makes_no_bound(batch: Batch) -> None:
+    model = build(dropout=0.2)
+    with pytest.raises(ValueError, match="dropout makes no bound"):
+        terms(model, Tied(model), batch)
+    assert terms(model.eval(), Tied(model), batch).elbo.isfinite().all()
+
+
+class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
+        mask = replace(context.mask, latent=torch.zeros_like(context.mask.latent))
+        return super().posterior(block, replace(context, mask=mask))
+
+
+def test_a_posterior_that_counts_other_pairs_is_refused(batch: Batch) -> None:
+    model = build().eval()
+    with pytest.raises(ValueError, match="count the pairs that carry a latent and no other"):
+        terms(model, CountsNothing(model).double(), batch)
+
+
+class Relaxed(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if not name.endswith("gate"):
+            return prior
+        warm, half = torch.tensor(0.5), torch.full(prior.shape(), 0.5)
+        return dist.RelaxedBernoulliStraightThrough(warm, half).to_event(1)
+
+
+def test_a_relaxed_gate_is_refused(batch: Batch) -> None:
+    model = build("language-model", gate=bernoulli_gate()).eval()
+    with pytest.raises(ValueError, match="a relaxed posterior under a discrete prior"):
+        terms(model, Relaxed(model), batch)
+
+
+def test_delta_heads_are_refused_by_a_guide_of_its_own(batch: Batch) -> None:
+    model = build("language-model", prior="delta")
+    with pytest.raises(ValueError, match=r"decoder.0.self.logits.*tied guide only"):
+        terms(model, attach("cascaded", model), batch)
+    assert isinstance(
+        traces(model, Tied(model), batch)[0].nodes["decoder.0.self.logits"]["fn"], DeltaHeads
+    )
+
+
+# A context: tokens that are read and not scored
+
+
+def copies(number: int, length: int, context: int) -> Batch:
+    """One window of a text, many times."""
+    row = torch.tensor([[9, 5, 12, 7, 2, 6]])[:, :length]
+    return Batch(row.expand(number, -1), before=torch.full((number,), 8), context=context)
+
+
+def blocks_of(model: Any) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def log_mean(log_weights: Tensor) -> tuple[float, float]:
+    """The logarithm of the mean weight, and its standard error."""
+    largest = log_weights.max()
+    weights = (log_weights - largest).exp()
+    error = weights.std() / weights.mean() / len(weights) ** 0.5
+    return float(largest + weights.mean().log()), float(error)
+
+
+def from_the_prior(model: Any, batch: Batch, draws: int) -> tuple[float, float]:
+    """Log p(scored | context) by draws of a pass that has never heard of a context."""
+    plain, found = replace(batch, context=0), []
+    for _ in range(draws):
+        law = model.likelihood(model.states(plain), plain)
+        found.append(law.token_log_prob(batch.target)[:, batch.context :].sum(-1))
+    return log_mean(torch.cat(found).detach())
+
+
+class WithGates(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if name.endswith("gate"):
+            return dist.Bernoulli(0.4).expand(prior.shape()).to_event(1)
+        return super().get_posterior(name, prior)
+
+
+def estimates(model: Any, guide: Any, batch: Batch, draws: int) -> tuple[float, float, Tensor]:
+    """Log p(scored | context) by importance weights, its error, and the mean of the bound."""
+    found = [terms(model, guide, batch) for _ in range(draws)]
+    weights = torch.cat([draw.log_weight for draw in found])
+    return *log_mean(weights), torch.cat([draw.elbo for draw in found]).mean()
+
+
+NEAR = {"inverse": 0.03, "masked": 0.03}
+"""So far from its start a guide of this form is, that a few draws are enough; others: 0.06."""
+
+
+@pytest.mark.parametrize("form", [*FORMS, "gates"])
+def test_behind_a_context_every_guide_bounds_the_same_likelihood(form: str) -> None:
+    """Importance weights of any guide have the mean of those drawn from the prior."""
+    gate = bernoulli_gate(0.6) if form == "gates" else None
+    model = jiggle(build("language-model", gate=gate, heads=2, width=4).eval(), 0.3)
+    size = NEAR.get(form, 0.06)
+    guide = jiggle(WithGates(model).double(), size) if gate else attach(form, model, size)
+    batch = copies(2003, 5, context=2)
+    expected, error = from_the_prior(model, batch, 5)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert math.hypot(error, spread) < 0.03
+    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert elbo < expected - (0.002 if form == "tied" else 0.05)
+
+
+FAR = 9.0
+
+
+def odd(like: Tensor) -> Tensor:
+    """One for the first key and every second after it."""
+    return (torch.arange(like.shape[-1]) + 1) % 2
+
+
+class Astray(Guide):
+    """The prior's own form, near it behind the context and far from it in the context."""
+
+    def __init__(self, model: Any) -> None:
+        self.priors = {module.block.key: module.prior for module in blocks_of(model)}
+        super().__init__(model)
+
+    def family(self, block: Any) -> Family:
+        return jiggle(copy.deepcopy(self.priors[block.key]), 0.03)
+
+    def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
+        law = super().posterior(block, context)
+        every_other = odd(law.location)
+        by_row = torch.where(context.mask.latent > 0, 0.2 * (1 - every_other), FAR * every_other)
+        return law._relocated(law.location + by_row.unsqueeze(-3))
+
+
+@pytest.mark.parametrize("prior", ["independent", "autoregressive", "cascaded"])
+def test_what_a_guide_says_of_the_context_is_not_asked(prior: str) -> None:
+    """Drawn from this guide, the context would move the estimate by 25 errors and more."""
+    torch.manual_seed(1)
+    model = build("language-model", prior, heads=2, width=4, norm="pre").eval()
+    guide = Astray(jiggle(model, 0.5)).double()
+    batch = copies(2003, 6, context=3)
+    expected, error = from_the_prior(model, batch, 5)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert math.hypot(error, spread) < 0.03
+    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert elbo < expected - 0.3
+
+
+def exactly(model: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch, below: int = 0) -> float:
+    """Log p(scored | context) of one head whose rows are independent integrals.
+
+    Such is the only layer of a network, or the second of one whose first has windows of one
+    position: it reads one number a row of what is drawn below.
+    """
+    length = batch.target.shape[1]
+    nodes, weights = (torch.tensor(x) for x in np.polynomial.hermite_e.hermegauss(19 - 6 * below))
+    weights = weights / weights.sum()
+    grid = torch.cartesian_prod(*[nodes] * (length + below))
+    weight = torch.cartesian_prod(*[weights] * (length + below)).prod(-1)
+    one = replace(
+        batch,
+        target=batch.target[:1].expand(len(grid), -1),
+        before=batch.before[:1].expand(len(grid)),
+    )
+
+    def grid_noise(like: Tensor, shape: Any = None) -> Tensor:
+        own = grid[:, :below] if below and like.shape[-1] == below else grid[:, below:]
+        return own[:, None, None, :].expand(like.shape)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("latentheads.distributions.heads.standard_normal", grid_noise)
+        law = model.likelihood(model.states(one), one)
+    by_token = law.token_log_prob(one.scored).detach()
+    return float((weight[:, None] * by_token.exp()).sum(0).log().sum())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_behind_a_context_the_bound_lies_below_the_exact_likelihood(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = jiggle(build("language-model", heads=1, width=4, layers=1).eval(), 0.7)
+    guide = attach(form, model, NEAR.get(form, 0.1))
+    batch = copies(2003, 3, context=1)
+    truth = exactly(model, batch, monkeypatch)
+    found, spread, elbo = estimates(model, guide, batch, 5)
+    assert spread < 0.02
+    assert abs(found - truth) < 4 * spread
+    assert elbo < truth - (0.001 if form == "tied" else 0.005)
+
+
+@pytest.mark.parametrize("prior", NOISY)
+def test_a_posterior_of_the_priors_form_and_weights_costs_nothing(
+    prior: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """Another object than the prior, so that nothing is 0 by identity."""
+    model = build("language-model", prior).eval()
+    own = {module.block.key: module.prior for module in blocks_of(model)}
+
+    class Same(Guide):
+        def family(self, block: Any) -> Family:
+            return own[block.key]
+
+    batch = replace(batch, before=torch.tensor([4, 9, 1]), context=2)
+    found = terms(model, Same(model), batch)
+    assert set(found.how.values()) == {"sampled" if prior == "autoregressive" else "analytic"}
+    for kl in found.kl.values():
+        assert torch.allclose(kl, torch.zeros(3), atol=1e-12)
+    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-10)
+    assert torch.allclose(found.log_weight, found.log_likelihood, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", CLOSED)
+def test_the_divergence_of_a_window_is_that_of_its_scored_rows(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """With one block no row reads what is drawn in another: the rows of a whole block add up."""
+    model = build("language-model", layers=1).eval()
+    guide = attach(form, model)
+    batch = replace(batch, before=torch.tensor([4, 9, 1]))
+    site = model.blocks[0].site()
+    whole, found = [], []
+    for context in range(5):
+        found.append(terms(model, guide, replace(batch, context=context)).kl[site])
+        prefix = replace(batch, target=batch.target[:, :context])
+        whole.append(terms(model, guide, prefix).kl[site] if context else torch.zeros(3))
+    for rest, first in zip(found, whole, strict=True):
+        assert torch.allclose(rest + first, found[0], atol=1e-12)
+    assert (found[0] >= found[2]).all()
+    assert found[2][0] > 0
+
+
+def test_a_point_posterior_has_no_bound_behind_a_context_either(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"site 'decoder.0.self.logits': a point posterior"):
+        terms(model, Pointed(model), replace(batch, context=1))
+
+
+def test_a_posterior_that_counts_other_pairs_is_refused_behind_a_context(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match="count the pairs that carry a latent and no other"):
+        terms(model, CountsNothing(model).double(), replace(batch, context=1))
+
+
+# Logits that are read and not counted
+
+
+def read_everything(known: HeadContext) -> Any:
+    """A law of gates that reads every score and all that was drawn below, padding included."""
+    below = 0.0 if known.below is None else known.below.mean((-1, -2))
+    return dist.Bernoulli(logits=known.scores.mean((-1, -2)) + below).to_event(1)
+
+
+def foreign(prior: Any, scale: float = 0.95) -> Any:
+    """A law of another library: near the prior where a pair carries a latent, else far from it."""
+    latent = (prior.context.mask.latent > 0).unsqueeze(-3).expand(prior.shape())
+    location = torch.where(latent, prior.location, prior.location + FAR * odd(prior.location))
+    return dist.Normal(location, scale).mask(latent).to_event(3)
+
+
+class Foreign(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        return foreign(prior) if isinstance(prior, HeadVariable) else prior
+
+
+def own_pass(model: Any) -> Any:
+    """A plain Pyro guide of such laws, around a pass without noise."""
+
+    def guide(batch: Batch) -> None:
+        with poutine.block(), PlugIn():
+            nodes = poutine.trace(model).get_trace(batch).nodes
+        with pyro.plate("sentences", len(batch)):
+            for block in model.blocks:
+                pyro.sample(block.site(), foreign(nodes[block.site()]["fn"], 1.3))
+
+    return guide
+
+
+ASTRAY: dict[str, Any] = {
+    "reader": lambda model: Astray(model).double(),
+    "foreign": Foreign,
+    "own pass": own_pass,
+}
+
+
+@pytest.mark.parametrize("guide", ASTRAY)
+@pytest.mark.parametrize("prior", ["cascaded", "released"])
+def test_a_window_of_one_position_has_a_bound_though_the_block_above_reads_its_logits(
+    guide: str, prior: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    window = {"mixers": "local,attention", "windows": "1"}
+    model = jiggle(build("language-model", prior, heads=1, width=4, **window), 0.5).eval()
+    batch = copies(2003, 3, context=0)
+    truth = exactly(model, batch, monkeypatch, below=1)
+    found, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
+    assert spread < 0.035
+    assert abs(found - truth) < 4 * spread
+    assert elbo < truth
+
+
+@pytest.mark.parametrize("guide", ["reader", "foreign"])
+@pytest.mark.parametrize("context", [0, 1])
+def test_a_gate_may_read_what_carries_no_latent(guide: str, context: int) -> None:
+    """Here of padding, and of the logits below."""
+    torch.manual_seed(1)
+    model = build("language-model", gate=read_everything, heads=1, width=4)
+    model = jiggle(model, 0.3).eval()
+    batch = copies(2003, 3, context)
+    batch = replace(batch, target=torch.nn.functional.pad(batch.target, (0, 2)))
+    expected, error = from_the_prior(model, batch, 5)
+    found, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
+    assert math.hypot(error, spread) < 0.03
+    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert elbo < expected

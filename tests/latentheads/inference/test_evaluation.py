@@ -1,0 +1,300 @@
+"""What evaluation prints is a bound, and it disturbs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from latentheads import Batch, PlugIn, terms
+from latentheads.corpora import batches, windows
+from latentheads.inference.evaluation import (
+    evaluate,
+    evaluating,
+    fixed_noise,
+    plug_in_log_likelihood,
+)
+from latentheads.models import LanguageModel, make_prior
+from tests.latentheads.corpora.texts import TEXTS, running
+from tests.tiny import attach, bernoulli_gate, build, counting, rows, sizes, small_batch
+
+
+def pair(name: str = "cascaded", **changes: object) -> tuple:
+    model = build(**changes)
+    return model, attach(name, model)
+
+
+def test_evaluation_turns_dropout_and_smoothing_off_and_on_again() -> None:
+    model, guide = pair(dropout=0.5, label_smoothing=0.1)
+    first = evaluate(model, guide, [small_batch()], samples=2, seed=3)
+    again = evaluate(model, guide, [small_batch()], samples=2, seed=3)
+    assert first == again
+    assert model.training
+    assert guide.training
+
+
+def test_the_noise_of_evaluation_has_a_seed_of_its_own() -> None:
+    model, guide = pair()
+    state = torch.get_rng_state()
+    one = evaluate(model, guide, [small_batch()], seed=1)
+    other = evaluate(model, guide, [small_batch()], seed=2)
+    assert one.elbo != other.elbo
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_sums_are_divided_by_the_tokens_once() -> None:
+    model, guide = pair()
+    batch = small_batch()
+    report = evaluate(model, guide, [batch], samples=1, seed=5)
+    model.eval(), guide.eval()
+    with fixed_noise(5, torch.device("cpu")):
+        expected = terms(model, guide, batch)
+    assert report.tokens == 9
+    assert report.elbo == pytest.approx(float(expected.elbo.sum() / 9), abs=1e-12)
+    assert report.kl == pytest.approx(sum(report.kl_by_site.values()), abs=1e-12)
+    assert report.log_likelihood - report.kl == pytest.approx(report.elbo, abs=1e-12)
+
+
+def test_splitting_the_part_into_batches_changes_no_deterministic_figure() -> None:
+    model, guide = pair("tied", prior="delta")
+    whole = evaluate(model, guide, [small_batch()])
+    split = evaluate(model, guide, [rows(small_batch(), [2]), rows(small_batch(), [0, 1])])
+    assert whole.elbo == pytest.approx(split.elbo, abs=1e-12)
+    assert whole.plug_in == pytest.approx(whole.elbo, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
+def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
+    model, guide = pair(name)
+    report = evaluate(model, guide, [small_batch()], samples=30)
+    single = evaluate(model, guide, [small_batch()], samples=1)
+    assert 1 <= report.effective_sample_size <= 30
+    assert 0 <= report.pareto_k <= 1
+    assert single.pareto_k is None
+    assert single.pareto_unknown is None
+    assert single.effective_sample_size == pytest.approx(1)
+    assert report.iwae >= report.elbo - 0.05
+
+
+def test_weights_that_tie_are_counted_apart() -> None:
+    """A gate that rarely opens: where that helps, most weights are equal and a few are larger."""
+    model = build("language-model", latent=(), gate=bernoulli_gate(0.05), heads=1, layers=1)
+    report = evaluate(model, attach("tied", model), [small_batch()], samples=30, seed=3)
+    assert report.pareto_k == 0
+    assert report.pareto_unknown == pytest.approx(2 / 3)
+    surer = evaluate(*pair("cascaded"), [small_batch()], samples=30)
+    assert surer.pareto_unknown == 0
+
+
+def test_the_plug_in_likelihood_is_that_of_the_same_network_without_noise() -> None:
+    torch.manual_seed(1)
+    noisy = build(prior="independent")
+    torch.manual_seed(1)
+    plain = build(prior="delta")
+    plain.load_state_dict(noisy.state_dict())
+    batch: Batch = small_batch()
+    law = plain.likelihood(plain.states(batch), batch)
+    assert torch.allclose(plug_in_log_likelihood(noisy, batch), law.log_prob(batch.target))
+
+
+def test_truth_is_given_a_token() -> None:
+    model, guide = pair("tied", prior="delta")
+    report = evaluate(model, guide, [small_batch()], truth=[-9.0, -4.0, -5.0])
+    assert report.truth == -2.0
+    assert report.truth_sentences == report.sentences == 3
+    assert report.truth_elbo == pytest.approx(report.elbo, abs=1e-12)
+    assert math.isfinite(report.figures()["elbo"])
+
+
+def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
+    """Batches in another order than the part: the truth is found by a sentence's place."""
+    model, guide = pair()
+    first, last = (small_batch(index=places, corpus_size=6) for places in ([5, 0, 3], [4, 1, 2]))
+    truth = [-1.0, math.nan, -2.0, math.nan, math.nan, math.nan]
+    report = evaluate(model, guide, [first, last], samples=2, truth=truth)
+    with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
+        drawn = [torch.stack([terms(model, guide, b).elbo for _ in "12"]) for b in (first, last)]
+    nats = drawn[0].mean(0)[1] + drawn[1].mean(0)[2]
+    assert (report.truth_sentences, report.sentences) == (2, 6)
+    assert report.truth == -3 / 5
+    assert report.truth_elbo == pytest.approx(float(nats / 5), abs=1e-12)
+    assert report.truth_elbo != pytest.approx(report.elbo, abs=1e-3)
+
+
+def test_a_truth_that_is_known_of_no_sentence_is_none() -> None:
+    model, guide = pair("tied", prior="delta")
+    for truth in (None, [math.nan] * 3):
+        report = evaluate(model, guide, [small_batch()], truth=truth)
+        assert (report.truth, report.truth_elbo, report.truth_sentences) == (None, None, 0)
+
+
+def test_evaluating_restores_the_mode_after_an_error() -> None:
+    model, guide = pair()
+    guide.eval()
+
+    def broken() -> None:
+        with evaluating(model, guide):
+            assert not model.training
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert model.training
+    assert not guide.training
+
+
+def test_no_samples_are_refused_in_one_line() -> None:
+    model, guide = pair()
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        evaluate(model, guide, [small_batch()], samples=0)
+
+
+ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
+
+
+def token_by_token(model: Any, text: list[int], block: int, context: int) -> list[float]:
+    """Every token's log-probability, from a pass of its own over the window it stands in."""
+    found = []
+    for place, token in enumerate(text):
+        fresh = block - context
+        start = 0 if place < block else ((place - block) // fresh + 1) * fresh
+        before = None if start == 0 else torch.tensor([text[start - 1]])
+        prefix = Batch(torch.tensor([text[start : place + 1]]), before=before)
+        with PlugIn():
+            states = model.states(prefix)
+        found.append(model.predict(states)[0, -1].log_softmax(-1)[token].item())
+    return found
+
+
+@pytest.mark.parametrize("prior", ["delta", "cascaded", "released"])
+@pytest.mark.parametrize("output", [{}, ADAPTIVE], ids=["full", "adaptive"])
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_windows_are_brute_force_token_by_token(prior: str, output: Any, final_norm: bool) -> None:
+    model = build("language-model", prior, norm="pre", final_norm=final_norm, **output).eval()
+    for length, block, context in [(3, 5, 2), (13, 5, 2), (10, 5, 0), (11, 5, 4)]:
+        part = running(length, block)
+        text = part.targets.tokens.tolist()
+        expected = token_by_token(model, text, block, context)
+        parts = list(windows(part, context, 11))
+        found = sum(plug_in_log_likelihood(model, batch).sum().item() for batch in parts)
+        assert found == pytest.approx(sum(expected), abs=1e-9)
+        report = evaluate(model, attach("tied", model), parts)
+        assert report.tokens == length
+        assert report.plug_in * length == pytest.approx(sum(expected), abs=1e-9)
+
+
+def test_windows_score_each_token_as_brute_force_does() -> None:
+    model = build("language-model", "cascaded").eval()
+    for length, block, context in TEXTS:
+        part, found = running(length, block), []
+        for batch in windows(part, context, 11):
+            with PlugIn():
+                law = model.likelihood(model.states(batch), batch)
+            found += law.token_log_prob(batch.scored).flatten().tolist()
+        expected = token_by_token(model, part.targets.tokens.tolist(), block, context)
+        assert found == pytest.approx(expected, abs=1e-10)
+
+
+def test_more_context_is_another_figure_and_none_is_that_of_the_blocks() -> None:
+    model = build("language-model", "delta").eval()
+    part = running(17, 5)
+
+    def figure(parts: Iterable[Batch]) -> float:
+        return evaluate(model, attach("tied", model), parts).plug_in
+
+    blocks = figure(batches(part, 11))
+    assert figure(windows(part, 0, 11)) == pytest.approx(blocks, abs=1e-12)
+    assert abs(figure(windows(part, 4, 11)) - blocks) > 1e-6
+
+
+def test_the_bound_of_a_point_prior_is_its_plug_in_figure_in_windows_too() -> None:
+    model = build("language-model", "residual", norm="pre")
+    report = evaluate(model, attach("tied", model), windows(running(17, 5), 2, 11))
+    assert report.elbo == report.plug_in == report.iwae
+    assert report.kl == 0
+
+
+@pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
+def test_windows_of_a_random_network_have_every_figure(name: str) -> None:
+    model, guide = pair(name, kind="language-model", prior="cascaded", gate=bernoulli_gate())
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=5)
+    assert report.tokens == 17
+    assert (report.kl == 0) == (name == "tied")
+    assert 1 <= report.effective_sample_size <= 5
+    assert all(math.isfinite(value) for value in report.perplexities().values())
+
+
+def passes(model: Any, name: str, samples: int, parts: int = 2) -> tuple[Any, int]:
+    guide = attach(name, model)
+    batch = Batch(small_batch().target)
+    with counting(model) as ran:
+        report = evaluate(model, guide, [batch] * parts, samples=samples, seed=3)
+    return report, len(ran) // (len(model.decoder.layers) * parts)
+
+
+@pytest.mark.parametrize("prior", ["delta", "residual"])
+def test_a_network_without_noise_is_run_once_whatever_the_draws(prior: str) -> None:
+    model = build("language-model", prior)
+    once, least = passes(model, "tied", 1)
+    for samples in (3, 7, 30):
+        report, number = passes(model, "tied", samples)
+        assert number == least == 2, "one pass for the bound, one for the plug-in network"
+        for name in ("elbo", "log_likelihood", "kl", "plug_in", "tokens"):
+            assert getattr(report, name) == getattr(once, name)
+        assert report.elbo == report.plug_in
+        assert report.iwae == pytest.approx(once.iwae, abs=1e-13)
+        assert report.effective_sample_size == pytest.approx(samples)
+        assert report.pareto_k == (None if samples < 25 else 0)
+        assert report.iwae_k == samples
+
+
+def test_deterministic_chains_are_run_once_too() -> None:
+    assert passes(build("language-model", "cascaded", latent=()), "tied", 5)[1] == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior": "independent"},
+        {"prior": "delta", "gate": bernoulli_gate()},
+        {"latent": (), "gate": bernoulli_gate()},
+    ],
+)
+def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> None:
+    report, number = passes(build("language-model", **options), "tied", 5)
+    assert number == 6
+    assert report.effective_sample_size < 5
+
+
+class Mixture(LanguageModel):
+    """Point heads under a latent of its own, one a sentence."""
+
+    def states(self, batch: Batch) -> Any:
+        noise = pyro.sample("noise", dist.Normal(torch.zeros(len(batch)), 1.0))
+        return super().states(batch) * (1 + noise)[:, None, None]
+
+
+def test_a_latent_of_ones_own_is_drawn_each_time() -> None:
+    model = Mixture(13, make_prior("delta"), sizes()).double()
+    report, number = passes(model, "tied", 5)
+    assert number == 6
+    assert report.effective_sample_size < 5
+
+
+def test_perplexities_are_named_and_may_be_of_words() -> None:
+    model, guide = pair("cascaded", kind="language-model")
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=3)
+    for count in (17, 11):
+        found = report.perplexities(count)
+        assert list(found) == ["elbo", "iwae", "plug_in"]
+        for name, value in found.items():
+            assert value == pytest.approx(math.exp(-17 * getattr(report, name) / count))
+    assert report.perplexities() == report.perplexities(None) == report.perplexities(17)
+    hopeless = replace(report, plug_in=-math.inf, elbo=-1e9).perplexities()
+    assert all(math.isfinite(value) for value in hopeless.values())

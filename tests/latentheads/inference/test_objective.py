@@ -1,0 +1,332 @@
+"""Head_ELBO: Trace_ELBO's gradients without its host syncs, and the weighted objectives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from torch import Tensor, nn
+
+from latentheads import Batch, Head_ELBO, HeadContext, terms
+from latentheads.families import (
+    CholeskyFactor,
+    Correlated,
+    Family,
+    Gaussian,
+    HeadScale,
+    Plain,
+)
+from latentheads.guides import Cascaded, Guide, Tied
+from latentheads.names import Block
+from tests.tiny import (
+    FORMS,
+    KINDS,
+    NoiseTape,
+    attach,
+    bernoulli_gate,
+    build,
+    counting,
+    jiggle,
+    small_batch,
+)
+
+every_form = pytest.mark.parametrize("form", FORMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+both_validations = pytest.mark.parametrize("validation", [True, False])
+
+
+def loss_and_gradients(elbo: Any, model: Any, guide: Any, batch: Batch) -> tuple[Tensor, list[Any]]:
+    module = elbo(model, guide)
+    module.zero_grad()
+    torch.manual_seed(5)
+    loss = module(batch)
+    loss.backward()
+    return loss.detach(), [p.grad for p in module.parameters()]
+
+
+@every_form
+@every_kind
+@both_validations
+def test_gradients_are_those_of_trace_elbo_bit_for_bit(
+    form: str, kind: str, validation: bool, batch: Batch
+) -> None:
+    model = build(kind, dropout=0.3, label_smoothing=0.1)
+    guide = attach(form, model)
+    loss, expected = loss_and_gradients(Trace_ELBO(), model, guide, batch)
+    with pyro.validation_enabled(validation):
+        ours, gradients = loss_and_gradients(Head_ELBO(), model, guide, batch)
+    assert torch.allclose(ours, loss, rtol=1e-12)
+    for gradient, reference in zip(gradients, expected, strict=True):
+        assert gradient is not None
+        assert torch.equal(gradient, reference)
+
+
+@every_form
+@every_kind
+def test_analytic_gradients_are_those_of_trace_mean_field_elbo(
+    form: str, kind: str, batch: Batch
+) -> None:
+    model = build(kind, dropout=0.3)
+    guide = attach(form, model)
+    loss, expected = loss_and_gradients(TraceMeanField_ELBO(), model, guide, batch)
+    ours, gradients = loss_and_gradients(Head_ELBO(analytic=True), model, guide, batch)
+    assert torch.allclose(ours, loss, rtol=1e-12)
+    for gradient, reference in zip(gradients, expected, strict=True):
+        assert torch.allclose(gradient, reference, atol=1e-9)
+
+
+@every_form
+def test_svi_steps_are_those_of_trace_elbo_bit_for_bit(form: str, batch: Batch) -> None:
+    def trained(elbo: Any) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = build("language-model")
+        guide = attach(form, model)
+        svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), elbo)
+        losses = [svi.step(batch) for _ in range(3)]
+        assert losses[0] == pytest.approx(losses[0])
+        return [*model.parameters(), *guide.parameters()]
+
+    for ours, theirs in zip(trained(Head_ELBO()), trained(Trace_ELBO()), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@every_form
+@every_kind
+def test_nothing_is_copied_to_the_host(
+    form: str, kind: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(kind)
+    elbo = Head_ELBO()(model, attach(form, model))
+
+    def sync(*_: Any, **__: Any) -> None:
+        raise AssertionError("a tensor was copied to the host")
+
+    for name in ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy", "cpu"):
+        monkeypatch.setattr(Tensor, name, sync)
+    with pyro.validation_enabled(False):
+        elbo(batch).backward()
+
+
+class Backward(Cascaded):
+    """Looks back at a distribution in its trace."""
+
+    def posterior(self, block: Block, context: HeadContext) -> Any:
+        if block.name == "encoder.1.self":
+            _ = self.trace.nodes["encoder.0.self.logits"]["fn"].location
+        return super().posterior(block, context)
+
+
+def test_a_guide_that_looks_back_is_told_how(batch: Batch) -> None:
+    guide = Backward(build()).double()
+    loss = Head_ELBO(analytic=True)(guide.model, guide)
+    with pyro.validation_enabled(False):
+        with pytest.raises(AttributeError, match="set reads_trace = True in a guide that looks"):
+            loss(batch)
+        guide.reads_trace = True
+        assert loss(batch).isfinite()
+
+
+def split(model: Any, guide: Any, batch: Batch, tape: NoiseTape) -> tuple[Tensor, list[Tensor]]:
+    tape.rewind()
+    found = terms(model, guide, batch)
+    tape.rewind()
+    return found.log_likelihood.sum(), [kl.sum() for kl in found.kl.values()]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0, 2.0])
+@pytest.mark.parametrize("form", ["cascaded", "cholesky", "mean-field"])
+def test_weight_multiplies_every_divergence(
+    weight: float, form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build()
+    guide = attach(form, model)
+    likelihood, kl = split(model, guide, batch, tape)
+    loss = Head_ELBO(kl_weight=weight, analytic=True)(model, guide)(batch)
+    assert torch.allclose(loss, weight * sum(kl) - likelihood)
+
+
+def test_weight_may_change_between_steps(batch: Batch, tape: NoiseTape) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    objective = Head_ELBO(kl_weight=0.0, analytic=True)
+    likelihood, kl = split(model, guide, batch, tape)
+    for weight in (0.0, 0.5, 1.0):
+        tape.rewind()
+        objective.kl_weight = weight
+        loss = objective.differentiable_loss(model, guide, batch)
+        assert torch.allclose(loss, weight * sum(kl) - likelihood)
+
+
+def test_sampled_weighted_objective_weighs_the_log_ratio(batch: Batch, tape: NoiseTape) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    found = terms(model, guide, batch)
+    tape.rewind()
+    loss = Head_ELBO(kl_weight=0.3)(model, guide)(batch)
+    assert torch.allclose(loss, -(found.log_likelihood + 0.3 * found.log_ratio).sum())
+
+
+def test_free_bits_floor_each_site_at_nats_a_token(batch: Batch, tape: NoiseTape) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    likelihood, kl = split(model, guide, batch, tape)
+    tokens = batch.target_valid.sum()
+    bits = torch.stack(kl).median() / tokens
+    assert min(kl) < bits * tokens < max(kl)
+    loss = Head_ELBO(free_bits=bits.item(), analytic=True)(model, guide)(batch)
+    assert torch.allclose(loss, sum(k.clamp(min=bits * tokens) for k in kl) - likelihood)
+
+
+@pytest.mark.parametrize("options", [{}, {"analytic": True}, {"free_bits": 0.5}])
+def test_plate_scales_the_loss_by_corpus_over_batch(
+    options: dict[str, Any], tape: NoiseTape
+) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    elbo = Head_ELBO(**options)(model, guide)
+    plain = elbo(small_batch())
+    tape.rewind()
+    scaled = elbo(small_batch(index=[7, 0, 3], corpus_size=30))
+    assert torch.allclose(scaled, 10 * plain, rtol=1e-12)
+
+
+@every_form
+@both_validations
+@pytest.mark.parametrize("options", [{}, {"kl_weight": 0.5}, {"free_bits": 9.0}])
+def test_vectorised_particles_are_the_mean_of_looped_ones(
+    form: str, validation: bool, options: dict[str, Any], batch: Batch, tape: NoiseTape
+) -> None:
+    model = build()
+    guide = attach(form, model)
+    single = Head_ELBO(**options)(model, guide)
+    losses = []
+    for particle in range(3):
+        tape.rewind(particle=particle)
+        losses.append(single(batch))
+    tape.rewind()
+    together = Head_ELBO(num_particles=3, vectorize_particles=True, max_plate_nesting=1, **options)(
+        model, guide
+    )
+    with pyro.validation_enabled(validation):
+        assert torch.allclose(together(batch), torch.stack(losses).mean(), rtol=1e-9)
+
+
+class Narrower(Guide):
+    """Around the very scores of the prior, with scales of its own."""
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads, 0.6, learned=True))
+
+
+class Tilted(Guide):
+    """The same, with a full matrix over the heads."""
+
+    def family(self, block: Block) -> Family:
+        return Correlated(Plain(), CholeskyFactor(block.heads, 0.6))
+
+
+@pytest.mark.parametrize("guide", [*FORMS, Narrower, Tilted])
+@pytest.mark.parametrize("prior", ["independent", "cascaded"])
+@pytest.mark.parametrize("objective", [TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)])
+def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
+    guide: Any, prior: str, objective: Any, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build("language-model", prior, options={"scale": 0.9})
+    chosen = attach(guide, model) if isinstance(guide, str) else jiggle(guide(model).double(), 0.2)
+    losses = []
+    for particle in range(3):
+        tape.rewind(particle=particle)
+        losses.append(objective()(model, chosen)(batch))
+    tape.rewind()
+    together = objective(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
+    assert torch.allclose(together(model, chosen)(batch), torch.stack(losses).mean(), rtol=1e-9)
+
+
+@every_form
+@both_validations
+@pytest.mark.parametrize("particles", [1, 3])
+def test_vectorised_bound_costs_no_more_passes(
+    form: str, validation: bool, particles: int, batch: Batch
+) -> None:
+    model = build("language-model")
+    guide = attach(form, model)
+    elbo = Head_ELBO(num_particles=particles, vectorize_particles=True, max_plate_nesting=1)
+    with pyro.validation_enabled(validation), counting(model) as ran:
+        elbo(model, guide)(batch)
+    assert len(ran) == guide.passes * 2
+
+
+def test_looped_particles_are_averaged(batch: Batch) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    torch.manual_seed(3)
+    twice = Head_ELBO(num_particles=2)(model, guide)(batch)
+    torch.manual_seed(3)
+    once = Head_ELBO()(model, guide)
+    assert torch.allclose(twice, (once(batch) + once(batch)) / 2)
+
+
+def test_loss_is_a_number_and_loss_and_grads_a_tensor(batch: Batch, tape: NoiseTape) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    loss = Head_ELBO().loss(model, guide, batch)
+    assert isinstance(loss, float)
+    tape.rewind()
+    with_gradients = Head_ELBO().loss_and_grads(model, guide, batch)
+    assert with_gradients.item() == pytest.approx(loss)
+    assert not with_gradients.requires_grad
+    assert all(p.grad is not None for p in model.parameters())
+
+
+class Proposed(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if name.endswith("gate"):
+            return (
+                dist.Bernoulli(torch.tensor(0.4, requires_grad=True))
+                .expand(prior.shape())
+                .to_event(1)
+            )
+        return prior
+
+
+def test_a_learned_site_that_is_not_reparameterised_is_refused_in_one_line(batch: Batch) -> None:
+    model = build("language-model", gate=bernoulli_gate())
+    with pytest.raises(
+        ValueError, match=r"^site 'decoder.0.self.gate' is learned but not reparam[^\n]*$"
+    ):
+        Head_ELBO()(model, Proposed(model))(batch)
+    assert Trace_ELBO()(model, Proposed(model))(batch).isfinite()
+
+
+class LearnedGate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([0.3, -0.4, 0.1]))
+
+    def forward(self, context: HeadContext) -> Any:
+        shape = context.scores.shape[:-2]
+        return dist.Bernoulli(logits=self.logits).expand(shape).to_event(1)
+
+
+def test_a_learned_tied_gate_is_refused_or_gets_its_gradient(batch: Batch) -> None:
+    """Its log-ratio is 0, but its score-function gradient is not."""
+    model = build("language-model", gate=LearnedGate())
+    _, expected = loss_and_gradients(Trace_ELBO(), model, Tied(model), batch)
+    try:
+        _, found = loss_and_gradients(Head_ELBO(), model, Tied(model), batch)
+    except ValueError as refusal:
+        assert "not reparameterised" in str(refusal)  # noqa: PT017
+        return
+    for gradient, reference in zip(found, expected, strict=True):
+        assert torch.equal(gradient, reference)
+
+
+def test_vectorised_particles_take_tied_gates(batch: Batch) -> None:
+    model = build("language-model", gate=bernoulli_gate())
+    elbo = Head_ELBO(num_particles=2, vectorize_particles=True, max_plate_nesting=1)
+    assert elbo(model, Tied(model))(batch).isfinite()

@@ -1,0 +1,228 @@
+"""Gradients of a selection without a relaxation, against sums over every choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch, Head_ELBO, PlugIn
+from latentheads.effects import SharedDraws
+from latentheads.guides import Tied
+from latentheads.inference.bound import closed_form
+from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.models import Translation, make_prior
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.laws import Law, make_selector
+from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
+
+SITE = "encoder.0.self.selection"
+TASKS = torch.tensor([0, 1, 0])
+every_law = pytest.mark.parametrize("law", ["selection", "subset", "group"])
+
+
+def pair(law: Law, prior: str = "delta", form: str = "", **changes: Any) -> tuple[Any, Any]:
+    """A network of one block that selects, for two tasks, and its guide."""
+    torch.manual_seed(3)
+    selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
+    network = replace(sizes(heads=2, layers=1), **changes)
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior(prior), network, selector=selector
+    )
+    model = jiggle(model, 0.7).double().eval()
+    guide = attach(form, model, 0.05) if form else Tied(model).double()
+    for family in guide.selections.values():
+        torch.nn.init.normal_(family.weight, std=0.1)
+    return model, guide
+
+
+def two_tasks(size: int = 0) -> Batch:
+    return replace(Batch.of(TARGETS, SOURCES), source_task=TASKS, corpus_size=size)
+
+
+def joint(model: Any, guide: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-likelihoods of every pair of choices, their log q a task, and the KL of the selection."""
+    law = guide.selections["encoder_0_self"]()
+    every = law.enumerate_support()[:, 0]
+    values, log_q = [], []
+    for chosen in product(every, repeat=2):
+        drawn = torch.stack(chosen)
+        with PlugIn(), SharedDraws({SITE: drawn}):
+            found = model.likelihood(model.states(batch), batch)
+        values.append(found.log_prob(batch.scored))
+        log_q.append(law.log_prob(drawn))
+    (module,) = model.selecting
+    kl = closed_form(law, module.selector.prior("encoder-self", law.logits))
+    assert kl is not None
+    return torch.stack(values), torch.stack(log_q), kl.sum()
+
+
+def gradients(guide: Any, model: Any, loss: Tensor) -> list[Tensor]:
+    block = model.selecting[0].attention.in_weight
+    weight = guide.selections["encoder_0_self"].weight
+    return list(
+        torch.autograd.grad(loss, [weight, block], retain_graph=True, materialize_grads=True)
+    )
+
+
+@every_law
+def test_going_through_all_choices_is_the_exact_mean(law: Law) -> None:
+    model, guide = pair(law)
+    batch = two_tasks(30)
+    values, log_q, kl = joint(model, guide, batch)
+    exact = kl - 10 * (log_q.sum(-1).exp() * values.sum(-1)).sum()
+    found = Enumerated_ELBO(analytic=True).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(found, exact)
+    for mine, theirs in zip(
+        gradients(guide, model, found), gradients(guide, model, exact), strict=True
+    ):
+        assert mine.abs().max() > 1e-3
+        torch.testing.assert_close(mine, theirs)
+
+
+@every_law
+def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Law) -> None:
+    """The mean over every pair of draws, each of which chooses for both tasks."""
+    model, guide = pair(law)
+    values, log_q, kl = joint(model, guide, two_tasks())
+    exact = kl - (log_q.sum(-1).exp() * values.sum(-1)).sum()
+    q = log_q.sum(-1).exp().detach()
+    elbo = ScoreFunction_ELBO(analytic=True)
+    mean = torch.zeros(())
+    for one, other in product(range(len(q)), repeat=2):
+        both = [one, other]
+        of_sentences = log_q[both][:, TASKS]
+        mean = mean + q[one] * q[other] * elbo._mean(values[both], of_sentences)
+    for mine, theirs in zip(
+        gradients(guide, model, kl - mean), gradients(guide, model, exact), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_real_draws_agree_with_all_choices() -> None:
+    model, guide = pair("group")
+    batch = two_tasks()
+    exact = gradients(guide, model, Enumerated_ELBO().differentiable_loss(model, guide, batch))
+    torch.manual_seed(0)
+    draws = [
+        gradients(
+            guide, model, ScoreFunction_ELBO(draws=3).differentiable_loss(model, guide, batch)
+        )[0]
+        for _ in range(150)
+    ]
+    all_draws = torch.stack(draws)
+    error = all_draws.std(0) / len(draws) ** 0.5
+    assert ((all_draws.mean(0) - exact[0]).abs() < 4.5 * error).all()
+
+
+@pytest.mark.parametrize("analytic", [True, False])
+@pytest.mark.parametrize("form", ["cascaded", "inverse"])
+def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: bool) -> None:
+    model, guide = pair("subset", "independent", form)
+    batch = Batch.of(TARGETS, SOURCES, corpus_size=30)
+    options: dict[str, Any] = {"analytic": analytic, "kl_weight": 0.5}
+    law = guide.selections["encoder_0_self"]()
+    prior = model.selecting[0].selector.prior("encoder-self", law.logits)
+    kl = closed_form(law, prior)
+    assert kl is not None
+    expected = 0.5 * kl.sum()
+    with pyro.validation_enabled(False):
+        for chosen in law.enumerate_support():
+            torch.manual_seed(7)
+            with SharedDraws({SITE: chosen}):
+                loss = Head_ELBO(**options).differentiable_loss(model, guide, batch)
+            ratio = kl if analytic else law.log_prob(chosen) - prior.log_prob(chosen)
+            expected = expected + law.log_prob(chosen)[0].exp() * (loss - 0.5 * ratio.sum())
+        torch.manual_seed(7)
+        found = Enumerated_ELBO(**options).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(found, expected)
+    for mine, theirs in zip(
+        gradients(guide, model, found), gradients(guide, model, expected), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_dropout_is_the_same_for_all_alternatives() -> None:
+    """Where every draw is the same choice, there is nothing to tell apart."""
+    model, guide = pair("group", dropout=0.3)
+    model.train()
+    with torch.no_grad():
+        weight = guide.selections["encoder_0_self"].weight
+        weight.copy_(5.0 * torch.tensor([[1.0, -1, -1, 1], [1, 1, -1, -1]]))
+    batch = two_tasks()
+    with pyro.validation_enabled(False):
+        loss = ScoreFunction_ELBO(analytic=True).differentiable_loss(model, guide, batch)
+    law = guide.selections["encoder_0_self"]()
+    prior = model.selector.prior("encoder-self", law.logits)
+    kl = closed_form(law, prior)
+    assert kl is not None
+    torch.testing.assert_close(
+        gradients(guide, model, loss)[0], torch.autograd.grad(kl.sum(), weight)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
+        (
+            lambda: ScoreFunction_ELBO(free_bits=0.1),
+            "free_bits needs select_gradient straight-through",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_particles_are_averaged() -> None:
+    model, guide = pair("group", "independent", "cascaded")
+    batch = two_tasks(30)
+    with pyro.validation_enabled(False):
+        torch.manual_seed(7)
+        one = Enumerated_ELBO()
+        each = [one.differentiable_loss(model, guide, batch) for _ in range(3)]
+        assert len({loss.item() for loss in each}) == 3
+        torch.manual_seed(7)
+        found = Enumerated_ELBO(num_particles=3).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(found, sum(each) / 3)
+
+
+@pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
+def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
+    network, selector = sizes(heads=2, layers=1), make_selector("static", 2, sources=2)
+    plain = make_prior("delta")
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, selector=selector)
+    model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
+    guide = Tied(model).double()
+    found = make().differentiable_loss(model, guide, batch)
+    with PlugIn():
+        law = model.likelihood(model.states(batch), batch)
+    torch.testing.assert_close(found, -10 * law.log_prob(batch.scored).sum())
+
+
+@pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
+def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
+    network, gates = sizes(heads=2, layers=1), Gating(2)
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates
+    )
+    with pytest.raises(ValueError, match=r"gates are learned by Head_ELBO\(analytic=True\)"):
+        make().differentiable_loss(model, Tied(model), Batch.of(TARGETS, SOURCES))
+
+
+def test_too_many_choices_are_told_in_one_line() -> None:
+    selector = make_selector("selection", 3, 7, ("encoder-self",))
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(layers=1), selector=selector
+    )
+    guide = Tied(model)
+    with pytest.raises(ValueError, match="at most 64, not 128; score takes any number"):
+        Enumerated_ELBO().differentiable_loss(model, guide, Batch.of(TARGETS, SOURCES))

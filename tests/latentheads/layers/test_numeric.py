@@ -1,0 +1,141 @@
+"""Full precision, a dropout of our own, and weighted sums after it."""
+
+import pytest
+import torch
+from pyro.ops.provenance import get_provenance, track_provenance
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from latentheads.layers.numeric import dropout, full_precision, weighted_sum
+
+
+def test_half_precision_becomes_float32_and_nothing_else_changes() -> None:
+    assert full_precision(torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32
+    assert full_precision(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
+    assert full_precision(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_dropout_does_nothing_when_off() -> None:
+    x = torch.randn(3, 5)
+    assert dropout(x, 0.0, True) is x
+    assert dropout(x, 0.5, False) is x
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.999])
+def test_dropout_keeps_the_expectation(probability: float) -> None:
+    count = 1_000_003
+    found = dropout(torch.ones(count), probability, True)
+    kept = found != 0
+    error = (probability * (1 - probability) / count) ** 0.5
+    assert abs(kept.double().mean() - (1 - probability)) < 5 * error + 2**-16
+    assert found[kept].unique().tolist() == pytest.approx([1 / (1 - probability)], rel=0.01)
+    neighbours = (kept[1:] & kept[:-1]).double().mean()
+    assert abs(neighbours - (1 - probability) ** 2) < 10 * error + 2**-15
+
+
+def test_every_bit_of_the_words_is_random() -> None:
+    """Neighbours in one word of random bits drop independently, at every place in the word."""
+    kept = dropout(torch.ones(400_000), 0.5, True).view(-1, 4) != 0
+    assert torch.allclose(kept.double().mean(0), torch.full((4,), 0.5), atol=0.01)
+    together = kept.double().T @ kept.double() / len(kept)
+    off = together[~torch.eye(4, dtype=torch.bool)]
+    assert torch.allclose(off, torch.full_like(off, 0.25), atol=0.01)
+
+
+def test_dropout_repeats_with_the_seed_and_lets_gradients_through() -> None:
+    x = torch.randn(3, 7, requires_grad=True)
+
+    def fixed(value: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return dropout(value, 0.4, True)
+
+    assert torch.equal(fixed(x), fixed(x))
+    assert gradcheck(fixed, (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_dropout_keeps_the_type(dtype: torch.dtype) -> None:
+    assert dropout(torch.ones(3, 5, dtype=dtype), 0.4, True).dtype == dtype
+
+
+def plain_sum(weights: Tensor, values: Tensor, probability: float, training: bool) -> Tensor:
+    return dropout(weights, probability, training).to(values.dtype) @ values
+
+
+SHAPES = {
+    "same": ((2, 3, 5, 7), (2, 3, 7, 11)),
+    "particles of weights": ((4, 2, 5, 7), (2, 7, 11)),
+    "one sentence's values": ((4, 2, 5, 7), (4, 1, 7, 11)),
+    "one sentence's weights": ((2, 1, 5, 7), (2, 3, 7, 11)),
+}
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.4])
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_a_weighted_sum_is_dropout_and_a_product(shapes: str, probability: float) -> None:
+    weights, values = (torch.randn(shape, requires_grad=True) for shape in SHAPES[shapes])
+    results = []
+    for form in (weighted_sum, plain_sum):
+        torch.manual_seed(3)
+        found = form(weights, values, probability, True)
+        results.append((found, *torch.autograd.grad(found.exp().sum(), [weights, values])))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_weighted_sum_has_the_gradients_of_finite_differences() -> None:
+    weights, values = (torch.randn(2, 3, 3, requires_grad=True) for _ in range(2))
+
+    def fixed(*inputs: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return weighted_sum(*inputs, 0.4, True)
+
+    assert gradcheck(fixed, (weights, values))
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.4])
+def test_a_weighted_sum_multiplies_in_the_type_of_its_values(probability: float) -> None:
+    weights = torch.randn(2, 5, 7, dtype=torch.float32, requires_grad=True)
+    values = torch.randn(2, 7, 11, dtype=torch.bfloat16, requires_grad=True)
+    results = []
+    for form in (weighted_sum, plain_sum):
+        torch.manual_seed(3)
+        found = form(weights, values, probability, True)
+        results.append((found, *torch.autograd.grad(found.float().sum(), [weights, values])))
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+def kept(weights: Tensor, values: Tensor, probability: float) -> dict[tuple[int, ...], int]:
+    """Bytes an element of everything that is saved, by shape."""
+    found: dict[tuple[int, ...], int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        found[tuple(tensor.shape)] = found.get(tuple(tensor.shape), 0) + tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        weighted_sum(weights, values, probability, True)
+    return found
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, 4), (0.4, 5)])
+def test_a_weighted_sum_saves_its_weights_and_which_were_dropped(
+    probability: float, expected: int
+) -> None:
+    weights = torch.randn(2, 5, 7, dtype=torch.float32, requires_grad=True)
+    values = torch.randn(2, 7, 11, dtype=torch.bfloat16, requires_grad=True)
+    assert kept(weights, values, probability) == {(2, 5, 7): expected, (2, 7, 11): 2}
+
+
+def test_what_is_off_drops_nothing() -> None:
+    weights, values = torch.randn(2, 5, 7), torch.randn(2, 7, 11)
+    assert torch.equal(weighted_sum(weights, values, 0.4, False), weights @ values)
+
+
+def test_a_tensor_that_records_what_is_done_to_it_sees_the_sum() -> None:
+    weights = track_provenance(torch.randn(2, 5, 7), frozenset({"weights"}))
+    values = track_provenance(torch.randn(2, 7, 11), frozenset({"values"}))
+    found = weighted_sum(weights, values, 0.4, True)
+    assert get_provenance(found) == frozenset({"weights", "values"})

@@ -1,0 +1,77 @@
+"""The output layer: equal to a plain softmax in value and gradient, whatever the slices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.nn import functional as F
+
+from latentheads.layers import output
+from latentheads.layers.output import GivenLogits, TableOutput
+
+TYPES, WIDTH = 13, 5
+
+
+def plain(logits: Tensor, tokens: Tensor, smoothing: float) -> Tensor:
+    log_p = logits.log_softmax(-1)
+    chosen = log_p.gather(-1, tokens[..., None]).squeeze(-1)
+    return (1 - smoothing) * chosen + smoothing * log_p.mean(-1)
+
+
+@pytest.fixture(params=[1, 3, 1000])
+def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(output.CHUNK, "cpu", request.param * TYPES)
+
+
+@pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_a_table_gives_the_plain_softmax_and_its_gradient(smoothing: float) -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states = torch.randn(2, 7, WIDTH, requires_grad=True)
+    tokens = torch.randint(TYPES, (2, 7))
+    weight = torch.randn(2, 7)
+    weight[0, 3] = 0
+    results = []
+    for scores in (
+        layer.log_prob(states, tokens, smoothing),
+        plain(layer(states), tokens, smoothing),
+    ):
+        gradients = torch.autograd.grad((scores * weight).sum(), [states, layer.table.weight])
+        results.append((scores, *gradients))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.usefixtures("slices")
+def test_gradients_are_those_of_finite_differences() -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    tokens = torch.randint(TYPES, (4,))
+    states = torch.randn(4, WIDTH, requires_grad=True)
+    assert gradcheck(lambda x: layer.log_prob(x, tokens, 0.1), (states,))
+
+
+def test_autocast_multiplies_in_bfloat16_and_adds_up_in_float32() -> None:
+    torch.set_default_dtype(torch.float32)
+    layer = TableOutput(nn.Embedding(101, 32))
+    states = torch.randn(3, 7, 32, requires_grad=True)
+    tokens = torch.randint(101, (3, 7))
+    exact = layer.log_prob(states, tokens, 0.1)
+    (expected,) = torch.autograd.grad(exact.sum(), [states])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer.log_prob(states, tokens, 0.1)
+        as_before = plain(layer(states).float(), tokens, 0.1)
+    (gradient,) = torch.autograd.grad(found.sum(), [states])
+    assert found.dtype == gradient.dtype == torch.float32
+    assert not torch.equal(found, exact)
+    assert torch.allclose(found, as_before, atol=0.02)
+    assert torch.allclose(found, exact, atol=0.2)
+    assert F.cosine_similarity(gradient.flatten(), expected.flatten(), 0) > 0.9999
+
+
+def test_given_logits_are_scored_as_they_are() -> None:
+    logits, tokens = torch.randn(2, 7, TYPES), torch.randint(TYPES, (2, 7))
+    layer = GivenLogits()
+    assert layer(logits) is logits
+    assert torch.allclose(layer.log_prob(logits, tokens, 0.3), plain(logits, tokens, 0.3))

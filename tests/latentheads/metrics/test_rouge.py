@@ -1,0 +1,57 @@
+"""ROUGE by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from latentheads.metrics.rouge import lead, rouge
+
+
+def test_overlaps_by_hand() -> None:
+    found = rouge(["the cat sat"], [["the cat lay down"]])
+    assert found.rouge1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+    assert found.rouge2 == pytest.approx(100 * 2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
+    swapped = rouge(["cat the sat"], [["the cat lay down"]])
+    assert (swapped.rouge1, swapped.rouge2) == (found.rouge1, 0)
+    assert swapped.rouge_l == pytest.approx(100 * 2 * (1 / 3) * (1 / 4) / (1 / 3 + 1 / 4))
+
+
+def test_the_nearest_reference_counts_and_summaries_are_averaged() -> None:
+    both = rouge(["a b", "c"], [["x y", "a b"], ["d"]])
+    assert (both.rouge1, both.rouge2, both.rouge_l) == (50, 50, 50)
+    assert "nrefs:1-2|" in both.signature
+    assert "nrefs:1|" in rouge(["a"], [["a"]]).signature
+
+
+def test_case_marks_and_endings_count_for_nothing() -> None:
+    assert rouge(["Dogs, running!"], [["dog run"]]).rouge1 == 100
+    assert rouge([""], [["dog"]]).rouge1 == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("One v. two. Three.", "One v."),
+        ("Is it? Yes.", "Is it?"),
+        ("version 1.2 is out. Next", "version 1.2 is out."),
+        ("  no mark ", "no mark"),
+        ("", ""),
+    ],
+)
+def test_the_lead_is_the_first_sentence(text: str, first: str) -> None:
+    assert lead(text) == first
+
+
+@pytest.mark.parametrize(
+    ("summaries", "references", "message"),
+    [
+        (["a"], [], "every summary needs one reference or more"),
+        (["a"], [[]], "every summary needs one reference or more"),
+        (["a"], [["a"], ["b"]], "1 summaries of 2 references: one each is needed"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(
+    summaries: list[str], references: list[list[str]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        rouge(summaries, references)

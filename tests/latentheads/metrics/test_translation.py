@@ -1,0 +1,193 @@
+"""Scores against hand-counted cases and sacreBLEU's own program."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+from latentheads.metrics.translation import paired_bootstrap, score, split_compounds
+
+RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
+CLOSE = [line.replace("cat", "hat") if i % 5 == 0 else line for i, line in enumerate(RIGHT)]
+POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
+
+
+def test_a_perfect_translation_scores_a_hundred() -> None:
+    found = score(RIGHT, RIGHT, protocol="iwslt14")
+    assert found.bleu == pytest.approx(100)
+    assert found.chrf == pytest.approx(100)
+    assert found.paper_bleu == pytest.approx(100)
+
+
+def test_bleu_of_a_hand_counted_case() -> None:
+    found = score(["a b c d e f"], ["a b c d e g"], tokenised=True)
+    matches = 5 / 6 * 4 / 5 * 3 / 4 * 2 / 3
+    assert found.bleu == pytest.approx(100 * matches**0.25)
+
+
+@pytest.mark.parametrize(
+    ("line", "cut"),
+    [
+        ("a well-known dog", "a well ##AT##-##AT## known dog"),
+        ("state-of-the-art", "state ##AT##-##AT## of ##AT##-##AT## the ##AT##-##AT## art"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("a-é-b", "a ##AT##-##AT## é ##AT##-##AT## b"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("a - b -c d-", "a - b -c d-"),
+    ],
+)
+def test_compounds_are_cut_as_perl_cuts_them(line: str, cut: str) -> None:
+    assert split_compounds(line) == cut
+
+
+def test_the_papers_bleu_is_the_bleu_of_its_steps_by_hand() -> None:
+    cut = Tokenizer13a()
+    texts = [[split_compounds(cut(line).lower()) for line in side] for side in (CLOSE, RIGHT)]
+    by_hand = BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score
+    found = score(CLOSE, RIGHT, protocol="iwslt14")
+    assert found.paper_bleu == pytest.approx(by_hand)
+    assert found.bleu == score(CLOSE, RIGHT).bleu != found.paper_bleu
+
+
+def test_the_papers_bleu_gives_credit_for_a_part_of_a_compound() -> None:
+    found = score(["one two three well-read"], ["one two three well-fed"], True, "iwslt14")
+    plain = (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25  # no 4-gram of 1: half a match
+    cut = (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
+    assert found.bleu == pytest.approx(100 * plain)
+    assert found.paper_bleu == pytest.approx(100 * cut)
+
+
+def test_case_counts_in_the_papers_bleu_of_wmt14_and_not_of_iwslt14() -> None:
+    shouted, right = ["THE CAT SAT ON IT"], ["the cat sat on it"]
+    found = score(shouted, right, protocol="iwslt14")
+    assert found.bleu == 0
+    assert found.paper_bleu == pytest.approx(100)
+    cased = score(shouted, right, protocol="wmt14")
+    assert cased.paper_bleu == 0
+    assert "case:mixed|eff:no|tok:13a|smooth:exp|compound:split|" in str(cased.paper_signature)
+    lower = score(shouted, right, protocol="wmt14", lowercase=True)
+    assert lower.paper_bleu == pytest.approx(100)
+
+
+def test_text_is_tokenised_and_tokens_are_not() -> None:
+    raw, cut = ["I saw it, once."], ["I saw it , once ."]
+    assert score(raw, cut).bleu == pytest.approx(100)
+    assert score(raw, cut, tokenised=True).bleu < 50
+    assert score(raw, cut, tokenised=True, protocol="iwslt14").paper_bleu < 50
+
+
+def test_signatures_say_what_was_done() -> None:
+    found = score(CLOSE, RIGHT, protocol="iwslt14")
+    assert "case:mixed|eff:no|tok:13a|" in found.bleu_signature
+    assert "compound" not in found.bleu_signature
+    assert "nc:6|nw:0" in found.chrf_signature
+    assert "case:lc|eff:no|tok:13a|smooth:exp|compound:split|" in str(found.paper_signature)
+    cut = score(CLOSE, RIGHT, tokenised=True, protocol="iwslt14")
+    assert "case:mixed|eff:no|tok:none|" in cut.bleu_signature
+    assert "case:lc|eff:no|tok:none|" in str(cut.paper_signature)
+    plain = score(CLOSE, RIGHT)
+    assert (plain.paper_bleu, plain.paper_signature) == (None, None)
+
+
+@pytest.mark.parametrize("tokenised", [False, True])
+def test_scores_are_those_of_sacrebleus_own_program(tmp_path: Path, tokenised: bool) -> None:
+    for name, lines in (("right", RIGHT), ("close", CLOSE)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    words = ["right", "-i", "close", "-m", "bleu", "chrf", "-b", "-w", "9", "--force"]
+    if tokenised:
+        words += ["-tok", "none"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sacrebleu", *words, "-f", "text"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    found = score(CLOSE, RIGHT, tokenised)
+    expected = [float(line) for line in done.stdout.split()]
+    assert [found.bleu, found.chrf] == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
+    base, poor = paired_bootstrap(RIGHT, [POOR], RIGHT, protocol="iwslt14", resamples=200)
+    for name in ("bleu", "chrf", "paper_bleu"):
+        assert getattr(base, name).p is None
+        assert getattr(poor, name).p == pytest.approx(1 / 201)
+        assert getattr(poor, name).high < getattr(base, name).low
+
+
+def test_the_bootstrap_does_not_tell_a_system_from_itself_or_a_like_one() -> None:
+    like = [line.replace("cat", "hat") if i % 5 == 1 else line for i, line in enumerate(RIGHT)]
+    _, same, other = paired_bootstrap(CLOSE, [list(CLOSE), like], RIGHT, resamples=200)
+    assert same.bleu.p == same.chrf.p == 1
+    assert other.bleu.p is not None
+    assert other.bleu.p > 0.2
+
+
+def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> None:
+    (base,) = paired_bootstrap(CLOSE, [], RIGHT, protocol="iwslt14", resamples=200, seed=7)
+    whole = score(CLOSE, RIGHT, protocol="iwslt14")
+    assert (base.bleu.score, base.chrf.score) == (whole.bleu, whole.chrf)
+    assert base.paper_bleu is not None
+    assert base.paper_bleu.score == whole.paper_bleu
+    assert base.bleu.low < base.bleu.score < base.bleu.high
+    assert base.bleu.signature.startswith("nrefs:1|case:mixed|")
+    assert base.bleu.signature.endswith("|bs:200|seed:7|p:two-sided")
+    assert "|case:lc|" in base.paper_bleu.signature
+    assert "|compound:split|" in base.paper_bleu.signature
+
+
+def test_the_seed_decides_and_the_environment_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=3)
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    assert paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=3) == first
+    assert os.environ["SACREBLEU_SEED"] == "none"
+    other = paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=4)
+    assert other[0].bleu.mean != first[0].bleu.mean
+    assert capfd.readouterr() == ("", "")
+
+
+def test_empty_translations_score_nothing() -> None:
+    base, empty = paired_bootstrap(RIGHT, [[""] * len(RIGHT)], RIGHT, resamples=50)
+    assert empty.bleu.score == empty.chrf.score == empty.bleu.high == 0
+    assert base.bleu.score == pytest.approx(100)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="1 translations of 2 references: one line each"):
+        score(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="there are no references"):
+        score([], [])
+    with pytest.raises(ValueError, match="all 2 references are empty: there is nothing to score"):
+        score(["a", "b"], ["", " "])
+    assert score(["a", "b"], ["", "b"]).chrf > 0
+    with pytest.raises(ValueError, match="resamples must be at least 40, got 39"):
+        paired_bootstrap(["a"], [], ["a"], resamples=39)
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        paired_bootstrap(["a"], [], ["a"], seed=-1)
+    with pytest.raises(ValueError, match="1 translations of 2 references"):
+        paired_bootstrap(["a", "b"], [["a"]], ["a", "b"])
+
+
+def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
+    """Sixty pairs of systems that drop words at the same rate: three are expected below 0.05."""
+    rng = random.Random(3)
+    right = [" ".join(rng.choices("abcdefgh", k=9)) for _ in range(40)]
+
+    def noisy() -> list[str]:
+        return [" ".join(w for w in line.split() if rng.random() < 0.8) or "a" for line in right]
+
+    found = []
+    for seed in range(60):
+        _, other = paired_bootstrap(noisy(), [noisy()], right, True, resamples=100, seed=seed)
+        found.append(other.bleu.p)
+    assert sum(p < 0.05 for p in found) <= 8
+    assert 0.3 < sum(found) / len(found) < 0.65
+    assert max(found) > 0.8

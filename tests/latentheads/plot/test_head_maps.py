@@ -1,0 +1,174 @@
+"""Figures of heads show what they are given, on one scale, whatever the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads.names import CHAINS, Block
+from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
+from latentheads.plot.canvas import largest
+from latentheads.plot.head_maps import KINDS, QUANTITIES, _grid
+from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
+from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, others, pair_mean
+
+CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
+
+
+def symmetric(heads: int) -> Tensor:
+    half = torch.rand(heads, heads)
+    return (half + half.T) * (1 - torch.eye(heads))
+
+
+def head_report(
+    name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
+) -> Any:
+    """A run whose heads play no role."""
+
+    blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
+
+    def each() -> dict[str, Tensor]:
+        return {block.name: torch.rand(heads) for block in blocks}
+
+    nothing = {block.name: torch.zeros(heads) for block in blocks}
+    matrices = {block.site(): symmetric(heads) for block in blocks}
+    return HeadReport(
+        name=name,
+        blocks=blocks,
+        divergence=Divergence(matrices, {site: each / 9 for site, each in matrices.items()}),
+        measures=Measures(each(), each(), {b.name: symmetric(heads) - 1 for b in blocks}),
+        importance=each(),
+        relevance=Relevance(each(), each(), 1.0, 1.0, 1),
+        positional=Positional({n: v.long() for n, v in nothing.items()}, nothing, 0.9),
+        rare={chain: RareWord({}, {}, {}, {}, 0.5, 0.1) for chain in chains},
+        syntactic=None,
+    )
+
+
+def with_roles(name: str = "run") -> Any:
+    """One head of the first block is before, follows and is rare; another one follows twice."""
+
+    plain, block = head_report(name), "encoder.0.self"
+    share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
+    offset = {**plain.positional.offset, block: torch.tensor([-1, 0, 0])}
+    accuracy = torch.tensor([[0.7, 0.7, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.8, 0.0]])
+    two, chance = {block: torch.tensor([0.9, 0.0, 0.0])}, {block: torch.full((3,), 0.1)}
+    return replace(
+        plain,
+        positional=replace(plain.positional, share=share, offset=offset),
+        syntactic=Syntactic(CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False),
+        rare={"encoder-self": RareWord(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)},
+    )
+
+
+def shown(figure: Any) -> list[Any]:
+    return [axis for axis in figure.axes if axis.axison and axis.images]
+
+
+def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
+    own = head_report()
+    figure = draw_divergence(own.divergence, "run: some text", 7.0)
+    panels = shown(figure)
+    assert len(panels) == len(own.blocks)
+    for axis, block in zip(panels, own.blocks, strict=True):
+        matrix = own.divergence.summed[block.site()]
+        np.testing.assert_array_equal(axis.images[0].get_array(), matrix)
+        assert axis.images[0].get_clim() == (0, 7)
+        mean = float(matrix.sum() / 6)
+        assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
+    title = figure.get_suptitle()
+    assert f"JSD of heads, average: {own.divergence.average():.2f} nats a sentence" in title
+    assert "some text" in title
+
+
+def test_averages_have_a_line_a_run_and_chain() -> None:
+    runs = [head_report("a"), head_report("b", CHAINS[1:2], layers=4)]
+    figure = draw_averages(runs, "")
+    above, below = figure.axes[:3], figure.axes[3:6]
+    assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
+    blocks = runs[1].chain("decoder-self")
+    means = [float(others(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
+    np.testing.assert_allclose(above[1].lines[1].get_ydata(), means)
+    np.testing.assert_allclose(below[1].lines[1].get_ydata(), np.array(means) / 9)
+    assert above[0].get_ylim()[1] > max(means)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_maps_share_a_scale_a_quantity() -> None:
+
+    runs = [head_report("a"), replace(head_report("b", CHAINS[1:2], heads=5), relevance=None)]
+    figure = draw_maps(runs, "")
+    axes = np.array(figure.axes[:20]).reshape(4, len(QUANTITIES))
+    for column, name in zip(axes.T, QUANTITIES, strict=True):
+        drawn = [axis for axis in column if axis.axison]
+        assert len(drawn) == (3 if name == "relevance" else 4)
+        assert len({axis.images[0].get_clim() for axis in drawn}) == 1
+        tops = [float(values.max()) for run in runs for values in run.maps.get(name, {}).values()]
+        if name != "cosine":
+            assert drawn[0].images[0].get_clim() == (0, pytest.approx(max(tops)))
+    cosine = axes[0, -1].images[0]
+    assert cosine.get_clim()[0] == -cosine.get_clim()[1]
+    expected = [others(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
+    np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
+    names = [axis.get_title(loc="left") for axis in axes[:, 0]]
+    assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
+
+
+def test_silent_heads_are_blank_and_in_no_mean() -> None:
+    own = head_report(chains=CHAINS[:1], layers=1)
+    matrix = own.divergence.summed["encoder.0.self.logits"]
+    matrix[1], matrix[:, 1] = torch.nan, torch.nan
+    apart = float(matrix[0, 2])
+    assert largest([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
+    assert others(matrix)[[0, 2]].tolist() == [apart, apart]
+    figure = draw_divergence(own.divergence)
+    assert shown(figure)[0].get_title() == f"layer 0: {apart:.2f}"
+    matrix.fill_(torch.nan)
+    assert pair_mean(matrix) is own.divergence.average() is None
+
+
+def test_a_block_with_fewer_heads_leaves_blanks() -> None:
+    blocks = [Block("encoder-self", 0, 2), Block("encoder-self", 1, 3)]
+    grid = _grid(blocks, {block.name: torch.ones(block.heads) for block in blocks})
+    assert np.isnan(grid).tolist() == [[False, False, True], [False] * 3]
+
+
+def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
+    figure = draw_roles([head_report("a"), with_roles("b")], "")
+    cells = {
+        (number, round(text.get_position()[0]), text.get_text())
+        for number, axis in enumerate(figure.axes)
+        for text in axis.texts
+    }
+    assert cells == {(3, 0, "-1"), (3, 0, "nsubj↓"), (3, 0, "rare"), (3, 1, "dobj↑ +1")}
+    patches = figure.axes[3].patches
+    assert len(patches) == 4
+    assert sum(patch.get_height() for patch in patches) == pytest.approx(2)
+    assert len(figure.legends[0].get_texts()) == len(KINDS)
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    assert titles[3] == "b\nencoder-self"
+
+
+@pytest.mark.parametrize(
+    ("chains", "layers", "heads"), [(CHAINS, 6, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
+)
+def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> None:
+    own = head_report("of a very long name, " * 9, chains, layers, heads)
+    figures: list[Any] = [
+        draw_divergence(own.divergence, own.name, 1.0),
+        draw_averages([own], "title"),
+        draw_maps([own], "title"),
+        draw_roles([own], "title"),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
+        assert figure.get_figwidth() <= 7.5
+    assert len(shown(figures[0])) == len(own.blocks)
+    assert max(map(len, figures[0].get_suptitle().splitlines())) <= 14 * 7.5

@@ -1,0 +1,406 @@
+"""A run folder: what may be used, what is refused untouched, what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OPTIONS = "width: 8\nguide:\n  class_path: guides.cascaded.Cascaded\n"
+
+
+def folder(path: Path, configuration: str = OPTIONS, overwrite: bool = False) -> Any:
+    from latentheads.runs.folder import Folder
+
+    return Folder(path, configuration, overwrite)
+
+
+FIGURES = {"elbo": -1.5, "log_likelihood": -1.0, "kl": 0.5, "iwae": -1.25, "plug_in": -1.0}
+PART = {
+    **FIGURES,
+    **{"iwae_k": 2, "tokens": 7, "effective_sample_size": 1.5, "pareto_k": None, "truth": None},
+}
+RESULTS: dict[str, Any] = {
+    **{"seed": 0, "parameters": 5, "tokens_per_second": 3.0, "head_divergence": None},
+    **{"head_divergence_by_chain": {}, "kl_by_site": {}, "kl_how": {}},
+    **{"valid": PART, "test": PART},
+}
+"""As little as tables can be made of."""
+
+
+def read_results(said: Any) -> Any:
+    from latentheads.runs.results import Results
+
+    return Results.read(said)
+
+
+def line(step: int, bound: float = -1.5) -> dict[str, Any]:
+    """A line of ``metrics.jsonl``."""
+    valid = {**FIGURES, "elbo": bound}
+    return {"step": step, "objective": -2.0, "tokens_per_second": 3.0, "valid": valid}
+
+
+def steps(found: Any) -> list[int]:
+    return [record["step"] for record in found.metrics()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that was stopped after step 6, its last checkpoint at step 4."""
+    found = folder(tmp_path / "run")
+    found.begin()
+    for step in (2, 4, 6):
+        found.append(line(step))
+    for name in ("last", "best", "average", "step-0000004"):
+        (tmp_path / "run" / "checkpoints" / f"{name}.safetensors").write_text(name)
+    return tmp_path / "run"
+
+
+def everything(path: Path) -> dict[str, tuple[bytes | None, int]]:
+    paths = [path, *path.rglob("*")]
+    return {
+        str(one): (one.read_bytes() if one.is_file() else None, one.lstat().st_mtime_ns)
+        for one in paths
+    }
+
+
+def refused(path: Path, *given: Any) -> str:
+    """The refusal's one line; nothing there is changed."""
+    top = path if path.is_dir() else path.parent
+    before = {} if str(top).startswith("/proc") else everything(top)
+    with pytest.raises(ValueError) as caught:
+        folder(path, *given)
+    assert "\n" not in str(caught.value)
+    assert before == (everything(top) if before else {})
+    return str(caught.value)
+
+
+def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
+    found = folder(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+    assert found.fresh
+    assert found.results is None
+    assert not found.resumable
+    found.begin()
+    names = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
+    assert names == [".lock", "checkpoints", "config.yaml", "metrics.jsonl"]
+    assert steps(found) == []
+
+
+def test_a_folder_with_other_files_may_be_used_and_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    folder(tmp_path).begin()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "results.json", "checkpoints"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> None:
+    (tmp_path / name).mkdir()
+    said = refused(tmp_path, OPTIONS, overwrite)
+    assert said == f"{tmp_path} is no run folder, yet holds {name}: choose another out"
+
+
+def test_another_run_is_refused_with_what_differs(run: Path) -> None:
+    said = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
+    assert said == (
+        f"{run} holds a run with other options (a None there, 1 here; b None there, x here; "
+        "c None there, [1] here; 2 more): choose another out or overwrite=True"
+    )
+    said = refused(run, OPTIONS.replace("Cascaded", "Other"))
+    assert "(guide.class_path guides.cascaded.Cascaded there, guides.cascaded.Other here)" in said
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_bytes(b"a: \xff\n"), "cannot read"),
+        (lambda path: path.write_text("a: [\n b: {\n"), "cannot read"),
+        (lambda path: path.write_text("a\0"), "cannot read"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot read"),
+        (lambda path: path.write_text(""), "is no configuration of a run"),
+        (lambda path: path.write_text("my notes"), "is no configuration of a run"),
+        (lambda path: path.write_text("a: &a [1]\nb: *a"), "cannot read"),
+        (lambda path: path.write_text("[" * 5000), "cannot read"),
+        (lambda path: path.write_text("a: 1 #" + "." * 2**16), "cannot read"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "cannot read"),
+    ],
+)
+def test_a_configuration_that_is_none_is_refused(
+    run: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    spoil(run / "config.yaml")
+    said = refused(run)
+    assert message in said
+    assert f"{run / 'config.yaml'}" in said
+    assert "choose another out" in said
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "read-only"
+    path.mkdir()
+    path.chmod(0o500)
+    yield path
+    path.chmod(0o700)
+
+
+def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for path, why in (
+        (Path("/proc/nowhere/run"), "/proc is not writable"),
+        (tmp_path / "file", f"{tmp_path / 'file'} is no folder"),
+        (tmp_path / "file" / "run", f"{tmp_path / 'file'} is no folder"),
+        (tmp_path / "link", f"{tmp_path / 'link'} is no folder"),
+    ):
+        assert refused(path) == f"cannot write the run folder {path}: {why}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_without_the_right_to_write_is_refused(read_only: Path) -> None:
+    said = refused(read_only / "run")
+    assert said.endswith(f"read-only/run: {read_only} is not writable")
+
+
+def test_a_finished_run_need_not_be_writable(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(run).write("results.json", json.dumps(RESULTS))
+
+    def no(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", no)
+    before = everything(run)
+    assert folder(run).results == read_results(RESULTS)
+    assert before == everything(run)
+    assert "is not writable" in refused(run, OPTIONS, True)
+
+
+def test_beginning_where_something_is_in_the_way_says_so(tmp_path: Path) -> None:
+    found = folder(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("mine")
+    with pytest.raises(OSError, match=r"^cannot write the run folder .*run: File exists$"):
+        found.begin()
+    with pytest.raises(OSError, match=r"^cannot write the run folder .*: File name too long$"):
+        folder(tmp_path / ("x" * 300)).begin()
+
+
+def test_going_on_drops_what_will_be_made_again(run: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "bou')
+    found = folder(run)
+    assert found.resumable
+    assert steps(found) == [2, 4, 6]
+    found.begin(keep_until=4)
+    assert steps(found) == [2, 4]
+    assert (run / "metrics.jsonl").read_text().count("\n") == 2
+    assert found.last.read_text() == "last"
+    found.append(line(6))
+    assert steps(found) == [2, 4, 6]
+
+
+def test_a_half_written_line_is_cut_before_the_next_is_added(run: Path) -> None:
+    whole = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(whole[:-4])
+    found = folder(run)
+    assert steps(found) == [2, 4]
+    found.begin(keep_until=6)
+    found.append(line(8))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4, 8]
+
+
+def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
+    (run / "checkpoints" / "last.safetensors").unlink()
+    found = folder(run)
+    assert not found.resumable
+    found.begin()
+    assert steps(found) == []
+    assert list((run / "checkpoints").iterdir()) == []
+
+
+def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path) -> None:
+    folder(run).write("results.json", json.dumps(RESULTS))
+    found = folder(run, "width: 16\n", True)
+    assert found.results is None
+    assert not found.resumable
+    found.begin()
+    assert list((run / "checkpoints").iterdir()) == []
+    assert (run / "config.yaml").read_text() == "width: 16\n"
+    assert steps(found) == []
+    assert not (run / "results.json").exists()
+
+
+BROKEN = [
+    *("", "{", "[]", "{}", "\0" * 9, "[" * 9999, '{"valid": 1}'),
+    json.dumps({**RESULTS, "test": {**PART, "elbo": "x"}}),
+    json.dumps({**RESULTS, "kl_by_site": {"x": 1.0}}),
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_broken_results_are_made_again(run: Path, text: str) -> None:
+    (run / "results.json").write_text(text)
+    found = folder(run)
+    assert found.results is None
+    assert found.resumable
+
+
+def test_broken_results_without_a_checkpoint_cost_no_weights(run: Path) -> None:
+    """Training would begin anew and remove the weights that are whole."""
+    (run / "results.json").write_text("{}")
+    (run / "checkpoints" / "last.safetensors").unlink()
+    assert "is a finished run whose results.json cannot be read, and it has no" in refused(run)
+    assert folder(run, OPTIONS, True).fresh
+
+
+DAMAGE = [
+    *("", "\n", "3", "[]", "{}", "null", "\xff", "[" * 9999, "9" * 5000),
+    json.dumps({**line(5), "step": True}),
+    json.dumps({**line(5), "valid": {}}),
+    json.dumps({**line(5), "objective": "x"}),
+    json.dumps(line(4)),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_costs_itself_alone(run: Path, damage: str) -> None:
+    lines = (run / "metrics.jsonl").read_bytes().splitlines()
+    lines[2:2] = [damage.encode("latin-1")]
+    (run / "metrics.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    assert steps(folder(run)) == [2, 4, 6]
+
+
+def test_metrics_that_are_no_file_are_refused(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    assert steps(folder(run)) == []
+    os.mkfifo(run / "metrics.jsonl")
+    with pytest.raises(ValueError, match=r"metrics.jsonl cannot be read: no file of text$"):
+        folder(run)
+
+
+def test_metrics_removed_while_training_are_missed(run: Path) -> None:
+    found = folder(run)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(OSError, match=r"^cannot write .*metrics.jsonl: No such file"):
+        found.append(line(8))
+
+
+def test_a_line_is_on_the_disk_before_the_next_step(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    monkeypatch.setattr(os, "fsync", lambda held: told.append(os.pread(held, 10**6, 0)))
+    folder(run).append(line(8))
+    assert told == [(run / "metrics.jsonl").read_bytes()]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+CALLS = ("mkdir", "unlink", "touch", "write_text", "chmod", "replace")
+
+
+@pytest.mark.parametrize("at", range(15))
+def test_killed_while_it_begins_a_folder_may_be_begun_again(
+    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+
+    def counting(name: str) -> Callable[..., Any]:
+        original = getattr(Path, name)
+
+        def call(self: Path, *given: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > at:
+                raise Killed
+            return original(self, *given, **options)
+
+        return call
+
+    found = folder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(Path, name, counting(name))
+        try:
+            found.begin()
+        except Killed:
+            pass
+        else:
+            assert at == 14
+    found.release()  # as the system does
+    again = folder(tmp_path / "run")
+    again.begin()
+    assert (tmp_path / "run" / "config.yaml").read_text() == OPTIONS
+    assert (tmp_path / "run" / "checkpoints").is_dir()
+
+
+def test_a_folder_is_kept_for_one_run_until_it_is_released(tmp_path: Path) -> None:
+    first, second = folder(tmp_path), folder(tmp_path)
+    first.begin()
+    with pytest.raises(OSError, match="another process is writing it"):
+        second.begin()
+    first.release()
+    folder(tmp_path).begin()
+
+
+@pytest.mark.parametrize("options", [OPTIONS, "width: 16\n"])
+def test_what_another_process_has_finished_meanwhile_is_left_alone(
+    tmp_path: Path, options: str
+) -> None:
+    """Both looked before either began: the later one must not replace what the first has done."""
+    first, second = folder(tmp_path / "run"), folder(tmp_path / "run", options)
+    first.begin()
+    first.write("results.json", json.dumps(RESULTS))
+    first.release()
+    before = everything(tmp_path / "run")
+    with pytest.raises(OSError, match="another process has written it meanwhile; give the same"):
+        second.begin()
+    after = everything(tmp_path / "run")
+    assert before.pop(str(tmp_path / "run" / ".lock")) == after.pop(str(tmp_path / "run" / ".lock"))
+    assert before == after
+    assert folder(tmp_path / "run").results == read_results(RESULTS)
+    folder(tmp_path / "run", "width: 16\n", True).begin()
+
+
+def test_a_checkpoint_written_since_it_looked_stops_a_run(run: Path) -> None:
+    first, second = folder(run), folder(run)
+    first.begin(4)
+    first.last.unlink()
+    first.last.write_text("newer")
+    first.release()
+    with pytest.raises(OSError, match="another process has written it meanwhile"):
+        second.begin(4)
+    assert first.last.read_text() == "newer"
+
+
+def test_a_lock_that_the_system_refuses_is_not_another_process(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match=r"^cannot write the run folder .*: No locks available$"):
+        folder(run).begin()
+
+
+def test_a_file_is_written_whole_or_not_at_all(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = folder(run)
+    found.write("results.json", '{"a": "é"}')
+    assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
+
+    def full(self: Path, *_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        found.write("results.json", "{}")
+    assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()

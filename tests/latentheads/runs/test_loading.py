@@ -1,0 +1,208 @@
+"""A finished run, loaded: the weights that were reported, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.corpora import batches
+from latentheads.inference.evaluation import evaluate
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from tests.experiments.programs import ROOT
+from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on a folder of text beside it."""
+    from latentheads.experiments import run
+
+    top = tmp_path_factory.mktemp("loading")
+    data, out = write_corpus(top / "corpus"), top / "run"
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--average=2"]
+    assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
+    return out
+
+
+def train(out: Path, *words: str) -> Any:
+    """A run, trained but not reported on."""
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+
+    given = [*SMALL, *BRIEF, *words, "--out", str(out)]
+    found = trainer_of(*read_settings(given, "run.py", "", lambda parser: None))
+    found.train(quiet=True)
+    return found
+
+
+def load(*given: Any) -> Any:
+    from latentheads.runs.loading import load_run
+
+    return load_run(*given)
+
+
+def refused(*given: Any) -> str:
+    with pytest.raises(ValueError) as caught:
+        load(*given)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def equal(loaded: Any, model: Any, guide: Any) -> bool:
+    mine = weights(model=loaded.model, guide=loaded.guide)
+    theirs = weights(model=model, guide=guide)
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[k], theirs[k]) for k in mine)
+
+
+def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
+    from latentheads.corpora.options import make_corpus
+    from latentheads.inference.evaluation import TOKENS
+
+    loaded = load(finished)
+    results = json.loads((finished / "results.json").read_text())
+    settings = loaded.settings
+    corpus = make_corpus(settings.data)
+    assert corpus.source is corpus.target
+    assert loaded.source is loaded.target
+    assert loaded.target.to_json() == corpus.target.to_json()
+    assert not loaded.model.training
+    assert not loaded.guide.training
+    assert loaded.step == results["reported_step"] == 3
+    for name in ("valid", "test"):
+        parts = batches(getattr(corpus, name), TOKENS)
+        report = evaluate(loaded.model, loaded.guide, parts, settings.samples, settings.seed)
+        for figure in ("elbo", "log_likelihood", "kl", "iwae", "plug_in"):
+            assert getattr(report, figure) == pytest.approx(results[name][figure], abs=1e-6)
+
+
+def test_every_kept_checkpoint_is_loaded_by_its_name(finished: Path) -> None:
+    step = {name: load(finished, name).step for name in ("reported", "average", "best", "last")}
+    assert step["reported"] == step["average"] == step["last"] == 3
+    assert load(finished, "step-0000002").step == 2
+    average, last = load(finished), load(finished, "last")
+    assert not equal(average, last.model, last.guide)
+    assert equal(load(finished, "step-0000003"), last.model, last.guide)
+
+
+def test_an_unknown_checkpoint_is_refused_with_those_there_are(finished: Path) -> None:
+    names = "average, best, last, step-0000002, step-0000003"
+    said = refused(finished, "newest")
+    assert said == f"{finished} has no checkpoint 'newest'; it has {names}"
+
+
+def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "corpus")
+    words = ["--data", str(data), *LANGUAGES, "--joint=false", "--lowercase=true"]
+    run = train(tmp_path / "run", *words)
+    shutil.rmtree(data)
+    loaded = load(tmp_path / "run")
+    assert loaded.source is not loaded.target
+    assert loaded.source.to_json() == run.corpus.source.to_json()
+    assert loaded.target.to_json() == run.corpus.target.to_json()
+    assert loaded.source.lowercase
+    assert equal(loaded, run.model, run.guide)
+    assert loaded.step == run.reported
+
+
+def test_a_language_model_is_loaded(tmp_path: Path) -> None:
+    words = ["--task=language-model", "--sentences=30", "--held_out=6", "--guide=mean-field"]
+    run = train(tmp_path / "run", *words)
+    loaded = load(tmp_path / "run")
+    assert loaded.source is None
+    assert loaded.target.words == run.corpus.target.words
+    assert equal(loaded, run.model, run.guide)
+
+
+def test_a_run_may_be_moved_and_read_from_anywhere(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished, tmp_path / "mein Lauf ✓")
+    monkeypatch.chdir(tmp_path)
+    loaded, original = load(Path("mein Lauf ✓")), load(finished)
+    assert equal(loaded, original.model, original.guide)
+    assert not (tmp_path / "runs").exists()
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def of_another_model(path: Path) -> None:
+    tensors, facts = checkpoints.load(path)
+    name = "model.source_embedding.table.weight"
+    checkpoints.save(path, {**tensors, name: torch.zeros(7, 8)}, facts)
+
+
+def without_the_guide(path: Path) -> None:
+    tensors, facts = checkpoints.load(path)
+    kept = {name: value for name, value in tensors.items() if not name.startswith("guide.")}
+    checkpoints.save(path, kept, facts)
+
+
+def of_another_program(path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(2)}, path)
+
+
+def fewer_types(path: Path) -> None:
+    path.write_text('{"joint": {"kind": "words", "words": ["a", "b"]}}')
+
+
+SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
+    ("checkpoints/average.safetensors", shorten, "is no whole checkpoint"),
+    ("checkpoints/average.safetensors", lambda p: p.write_text("foreign"), "is no whole"),
+    ("checkpoints/average.safetensors", of_another_program, "is no checkpoint of latentheads"),
+    ("checkpoints/average.safetensors", of_another_model, "belongs to another model: model."),
+    ("checkpoints/average.safetensors", without_the_guide, "belongs to another model: it lacks"),
+    ("checkpoints/average.safetensors", Path.unlink, "has no checkpoint 'average'; it has best,"),
+    ("checkpoints", shutil.rmtree, "has no checkpoint 'average'; it has none"),
+    ("vocabulary.json", Path.unlink, "vocabulary.json cannot be read: "),
+    ("vocabulary.json", lambda p: p.write_text("{"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", lambda p: p.write_text("[]"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", lambda p: p.write_text("{}"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", lambda p: p.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", fewer_types, "belongs to another model: model."),
+    ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
+    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: width: "),
+    ("config.yaml", lambda p: p.write_text("width: 7\n"), "cannot be loaded: heads must divide"),
+    ("config.yaml", lambda p: p.write_text("recipe: codda\n"), "unknown recipe 'codda'"),
+    ("config.yaml", lambda p: p.write_text(": : ["), "cannot be loaded: "),
+    ("config.yaml", lambda p: p.write_bytes(b"a: \xff"), "cannot be loaded: "),
+    ("config.yaml", lambda p: p.write_text("depth: 3\n"), "cannot be loaded: "),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil", "message"), SPOILS)
+def test_what_cannot_be_loaded_costs_one_line(
+    finished: Path,
+    name: str,
+    spoil: Callable[[Path], object],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    spoil(out / name)
+    said = refused(out)
+    assert said.startswith(str(out))
+    assert message in said
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_device_that_is_none_is_refused(finished: Path) -> None:
+    assert "unknown device 'tpu': choose from cpu, cuda, auto" in refused(finished, "best", "tpu")
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
+        assert refused(path) == f"{path} is no run folder: it has no config.yaml"

@@ -1,0 +1,100 @@
+"""A report that fails in one section loses no other, and can be taken up again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.programs import SHORT, TINY, inside
+
+NO_MEMORY = (
+    "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+    "tried to allocate 51539607552 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise RuntimeError(NO_MEMORY)
+
+
+def kept(results: dict[str, Any], sections: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was written, each time."""
+    from latentheads.runs.report import complete
+
+    found: list[dict[str, Any]] = []
+    complete(results, sections, lambda said: found.append(json.loads(json.dumps(said))))
+    return found
+
+
+def test_what_is_kept_says_what_it_still_lacks() -> None:
+    sections = {"one": lambda: {"test": {"a": 1}}, "two": lambda: {"test": {"b": 2}, "c": [3]}}
+    first, second, last = kept({"test": {}, "c": []}, sections)
+    waiting = "not done yet"
+    assert first == {"test": {}, "c": [], "missing": {"one": waiting, "two": waiting}}
+    assert second == {"test": {"a": 1}, "c": [], "missing": {"two": waiting}}
+    assert last == {"test": {"a": 1, "b": 2}, "c": [3]}
+
+
+def test_what_fails_is_named_and_what_follows_is_done() -> None:
+    from latentheads.runs.report import lacking
+
+    def breaks() -> dict[str, Any]:
+        return {"never": 1 // 0}
+
+    sections = {"heads": fails, "plots": breaks, "last": lambda: {"a": float("nan")}}
+    last = kept({}, sections)[-1]
+    assert last == {
+        "a": None,
+        "missing": {
+            "heads": "out of memory: 51,539,607,552 bytes asked for at once",
+            "plots": "ZeroDivisionError: integer division or modulo by zero",
+        },
+    }
+    assert lacking(last).startswith("heads (out of memory: 51,539,607,552 bytes asked for at once)")
+    assert lacking(last).endswith(", plots (ZeroDivisionError: integer division or modulo by zero)")
+    assert lacking({"a": 1}) == ""
+
+
+def test_what_stops_the_program_leaves_what_was_done() -> None:
+    from latentheads.runs.report import complete
+
+    found: list[str] = []
+
+    def stops() -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        complete({}, {"a": dict, "b": stops}, lambda said: found.append(json.dumps(said)))
+    assert json.loads(found[-1]) == {"missing": {"b": "not done yet"}}
+
+
+def test_a_training_outlives_a_report_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights are those of the first command; the second makes the report whole."""
+    words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
+    with monkeypatch.context() as patched:
+        patched.setattr("latentheads.decoding.translate.translate", fails)
+        patched.setattr("latentheads.plot.draw_kl", fails)
+        done = inside("run.py", *words)
+    weights = (tmp_path / "checkpoints" / "last.safetensors").read_bytes()
+    lacked = json.loads((tmp_path / "results.json").read_text())
+    assert done.returncode == 1
+    assert f"written to {tmp_path}" in done.stdout
+    why = "out of memory: 51,539,607,552 bytes asked for at once"
+    missing = lacked.pop("missing")
+    place, _, short = missing.pop("translations").partition(": ")
+    assert (place.split()[0], short, missing) == ("sentence", why, {"plots": why})
+    assert done.stderr.splitlines()[-1] == (
+        f"run.py: error: the report lacks translations ({place}: {why}), plots ({why}); "
+        "the same command goes on with it"
+    )
+    assert inside("run.py", *words).returncode == 0
+    assert (tmp_path / "checkpoints" / "last.safetensors").read_bytes() == weights
+    whole = json.loads((tmp_path / "results.json").read_text())
+    assert whole["test"]["chrf"] >= 0
+    assert whole["test"].items() > lacked.pop("test").items()
+    assert {name: whole[name] for name in lacked} == lacked

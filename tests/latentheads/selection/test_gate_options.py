@@ -1,0 +1,193 @@
+"""Gates on the command line: trained, taken up again, begun from another run, removed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.selection.hard_concrete import HardConcrete
+from latentheads.training.checkpoints import weights
+from tests.experiments.programs import TINY, status_of
+from tests.latentheads.runs.test_loading import load
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+FEW = ["--recipe=transformer", *TINY, "--layers=1", "--held_out=3", "--samples=1", "--tokens=128"]
+PRESSED = ["--gates=encoder-self,decoder-cross", "--gate_penalty=5", "--steps=60"]
+PRESSED += ["--report_every=60", "--warmup_steps=1", "--learning_rate=0.01"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plain run, and one with gates that begins with its weights."""
+    from latentheads.experiments import run
+
+    top = tmp_path_factory.mktemp("gates")
+    short = ["--steps=3", "--report_every=3"]
+    assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
+    gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
+    assert run.main(gated) == 0
+    return top
+
+
+def settings(*words: str) -> Any:
+    from latentheads.experiments.cli.options import read_settings
+
+    return read_settings([*FEW, *words], "run.py", "", lambda parser: None)[0]
+
+
+def trainer(*words: str) -> Any:
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+
+    return trainer_of(*read_settings([*FEW, *words], "run.py", "", lambda parser: None))
+
+
+def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
+    from latentheads.experiments import prune
+
+    gated = load(runs / "gated")
+    assert set(gated.guide.selections) == {"encoder_0_self", "decoder_0_cross"}
+    assert all((family().mode == 0).all() for family in gated.guide.selections.values())
+    assert gated.model.pressure.value > 0
+    out = runs / "removed"
+    words = [str(runs / "gated"), "--by=gates", "--timed=2", "--rounds=1", "--out", str(out)]
+    assert prune.main(words) == 0
+    whole, small = json.loads((out / "curve.json").read_text())["curve"]
+    assert (whole["heads"], small["heads"]) == (6, 2)
+    results = json.loads((runs / "gated" / "results.json").read_text())
+    for point in (whole, small):
+        assert point["valid"]["plug_in"] == pytest.approx(results["valid"]["plug_in"], abs=1e-5)
+        assert point["test"]["bleu"] == pytest.approx(results["test"]["bleu"])
+    pruned = json.loads((out / "heads-2" / "results.json").read_text())
+    assert (pruned["gates"], pruned["selection"]) == (None, {})
+    loaded = load(out / "heads-2")
+    assert not loaded.model.selecting
+    assert loaded.model.pressure is None
+
+
+def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
+    results = json.loads((runs / "gated" / "results.json").read_text())
+    sites = [site for site in results["kl_by_site"] if site.endswith("selection")]
+    assert len(sites) == 2
+    assert results["recipe"] == "transformer+gates"
+    tokens = results["test"]["tokens"]
+    nats = sum(results["kl_by_site"][site] for site in sites) * tokens
+    assert 4 * 0.6 < nats < 4 * 0.7
+
+
+def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -> None:
+    plain = load(runs / "plain")
+    begun = trainer("--start", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}")
+    theirs = weights(model=plain.model, guide=plain.guide)
+    mine = weights(model=begun.model, guide=begun.guide)
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    again = trainer("--start", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}")
+    gated = load(runs / "gated")
+    for family, other in zip(
+        again.guide.selections.values(), gated.guide.selections.values(), strict=True
+    ):
+        assert torch.equal(family.logits, other.logits)
+
+
+def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
+    words = ["--gates=all", "--gate_heads=3", "--steps=4", "--report_every=2"]
+    whole = trainer(*words, f"--out={tmp_path / 'whole'}")
+    whole.train(quiet=True)
+    whole.folder.release()
+    half = trainer(*words, f"--out={tmp_path / 'half'}")
+    stop = half._watch
+    half._watch = lambda progress: bool(stop(progress)) or progress.step == 2  # type: ignore[method-assign]
+    half.train(quiet=True)
+    half.folder.release()
+    resumed = trainer(*words, f"--out={tmp_path / 'half'}")
+    assert resumed.engine.step == 2
+    assert float(resumed.model.pressure.value) == float(half.model.pressure.value) > 0
+    resumed.engine.stopped = False
+    resumed.train(quiet=True)
+    one, other = (weights(model=r.model, guide=r.guide) for r in (whole, resumed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gates=encoder", "unknown chain 'encoder'"),
+        ("--gates=all --gate_penalty=-1", "gate_penalty must be at least 0, got -1"),
+        ("--gates=all --kl=sampled", "closed form of their KL: use --kl analytic"),
+        ("--gates=all --select=group", "either selected or gated"),
+        ("--gates=all --gate_open=1", "gate_open must lie between 0 and 1, got 1"),
+        ("--gates=all --gate_heads=6", "gate_heads must lie in 0 ... 5, got 6"),
+        ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
+        ("--start={runs}/plain --width=16", "has another network: width 8 there, 16 here"),
+        ("--start={runs}/plain --norm=pre", "has another network: norm post there, pre here"),
+        ("--start={runs}/plain --mixers=local", "mixers attention there, local here"),
+        (
+            "--start={runs}/plain --language=tamir",
+            "has another vocabulary than this corpus: language velu there, tamir here",
+        ),
+        ("--start={runs}/plain --select=group", "(select none there, group here): model.encoder"),
+        (
+            "--start={runs}/gated",
+            "has another network: gates encoder-self,decoder-cross there, none here",
+        ),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_two(
+    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import run
+
+    given = [*FEW, *words.format(runs=runs).split(), f"--out={tmp_path / 'out'}"]
+    assert status_of(run.main, *given) == 2
+    error = capsys.readouterr().err
+    assert message.format(runs=runs) in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentheads.experiments import prune
+
+    def refusal(run: str, *words: str) -> str:
+        out = tmp_path / "out"
+        assert status_of(prune.main, str(runs / run), "--by=gates", *words, f"--out={out}") == 2
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    assert "has no gates: train it with --gates, or prune by gradient" in refusal("plain")
+    assert "has no gates in decoder-self" in refusal("gated", "--chains=decoder-self")
+    monkeypatch.setattr(HardConcrete, "mode", property(lambda law: torch.ones_like(law.logits)))
+    assert "has no closed gate, so there is nothing to remove" in refusal("gated")
+
+
+def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
+    from latentheads.experiments.cli.tables import result_table
+
+    results = json.loads((runs / "gated" / "results.json").read_text())
+    gates = results["gates"]
+    assert (gates["gated"], gates["open"], gates["wanted"]) == (4, 0, None)
+    assert 0 <= gates["expected"] < 1
+    assert gates["lambda"] == pytest.approx(5)
+    lines = [re.split(" {2,}", line.strip()) for line in result_table(results).splitlines()]
+    said = {line[0]: line[-1] for line in lines}
+    assert said["gates open at test time, of 4"] == "0"
+    assert said["lambda, nats a target token for an open gate"] == "5.0000"
+    kl = [name for name in said if " = " in name]
+    assert [name.partition(" = ")[0] for name in kl] == [
+        "encoder-self",
+        "encoder-self gates",
+        "decoder-self",
+        "decoder-cross",
+        "decoder-cross gates",
+    ]
+    assert not any("+" in name for name in kl), "there is one layer"
+    wanted = result_table({**results, "gates": {**gates, "wanted": 3}})
+    assert "wanted by --gate_heads, missed by 3" in wanted
+    reached = result_table({**results, "gates": {**gates, "wanted": 0}})
+    assert "wanted by --gate_heads  " in reached

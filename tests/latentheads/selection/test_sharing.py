@@ -1,0 +1,41 @@
+"""Shared heads, counted by hand."""
+
+from __future__ import annotations
+
+from math import nan
+
+import torch
+
+from latentheads.guides import Tied
+from latentheads.models import Translation, make_prior
+from latentheads.selection.laws import make_selector
+from latentheads.selection.selector import DrawnSelector
+from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
+
+
+def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
+    chosen = torch.tensor([[1.0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
+    expected = torch.tensor([[1.0, 0.5, nan], [0.5, 1, nan], [nan, nan, nan]])
+    torch.testing.assert_close(sharing(chosen), expected, equal_nan=True)
+
+
+def test_a_guide_tells_its_selections_by_block() -> None:
+    selector = make_selector("group", 3, 6, ("decoder-self",), targets=2)
+    prior = make_prior("delta")
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, prior, sizes(), selector=selector)
+    guide = Tied(model)
+    with torch.no_grad():
+        family = guide.selections["decoder_1_self"]
+        wanted = torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]])
+        family.weight.copy_(wanted / DrawnSelector.gain)
+    assert list(chosen_heads(guide)) == ["decoder.0.self", "decoder.1.self"]
+    found = chosen_heads(guide)["decoder.1.self"]
+    assert found.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]
+    probabilities = selection_probabilities(guide)["decoder.1.self"]
+    torch.testing.assert_close(probabilities[0, 0], torch.tensor(3.0).sigmoid())
+    assert sharing(found)[0, 1] == 0
+
+
+def test_a_guide_without_a_selection_tells_none() -> None:
+    assert chosen_heads(Tied(build())) == {}

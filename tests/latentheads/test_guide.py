@@ -1,0 +1,171 @@
+"""What a family may not return, said in one line before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+
+from latentheads import Batch, Head_ELBO, HeadContext, terms
+from latentheads.distributions import NormalHeads
+from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.guides import Guide
+from latentheads.names import Block
+from tests.tiny import HEADS, KINDS, attach, build, jiggle
+
+SITE = "^site 'decoder.0.self.logits': a family must return a distribution of heads"
+WRONG: dict[str, tuple[Callable[[HeadContext], Any], str]] = {
+    "tensor": (lambda c: c.scores, rf"{SITE}, such as NormalHeads, got Tensor$"),
+    "nothing": (lambda c: None, rf"{SITE}, such as NormalHeads, got NoneType$"),
+    "no event": (
+        lambda c: dist.Normal(c.scores, 1.0),
+        rf"{SITE}, queries and keys of shape \(3, 4, 4\), sentences \(3,\); "
+        r"got shape \(\), sentences \(3, 3, 4, 4\)$",
+    ),
+    "too few heads": (
+        lambda c: NormalHeads(c.scores[:, :2], c),
+        rf"{SITE}, .*; got shape \(2, 4, 4\), sentences \(3,\)$",
+    ),
+    "too few sentences": (
+        lambda c: NormalHeads(c.scores[:2], c),
+        rf"{SITE}, .*; got shape \(3, 4, 4\), sentences \(2,\)$",
+    ),
+    "scale of heads as of keys": (
+        lambda c: NormalHeads(c.scores, c, torch.ones(HEADS)),
+        r"^scale must spread over heads, queries and keys \(3, 4, 4\), such as \(3, 1, 1\), "
+        r"got \(3,\)$",
+    ),
+    "negative scale": (
+        lambda c: NormalHeads(c.scores, c, -0.5),
+        r"^scale must be positive, got -0.5$",
+    ),
+}
+every_mistake = pytest.mark.parametrize("mistake", WRONG)
+
+
+class Mistaken(Family):
+    def __init__(self, mistake: str) -> None:
+        super().__init__()
+        self.mistake = mistake
+
+    def forward(self, context: HeadContext) -> Any:
+        return WRONG[self.mistake][0](context)
+
+
+class MistakenGuide(Guide):
+    def __init__(self, model: Any, mistake: str) -> None:
+        self.mistake = mistake
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        return Mistaken(self.mistake)
+
+    def posterior(self, block: Block, context: HeadContext) -> Any:
+        return self.families[block.key](context)
+
+
+@every_mistake
+def test_a_guide_is_refused_what_is_no_law_of_its_heads(mistake: str, batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = MistakenGuide(model, mistake)
+    for ask in (terms, Head_ELBO(analytic=True).loss):
+        with pytest.raises(ValueError, match=WRONG[mistake][1]):
+            ask(model, guide, batch)
+
+
+@every_mistake
+def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
+    model = build("language-model").eval()
+    model.decoder.layers[0].inner.prior = Mistaken(mistake)
+    with pytest.raises(ValueError, match=WRONG[mistake][1]):
+        terms(model, attach("tied", model), batch)
+
+
+def test_one_law_for_all_sentences_is_a_law_for_each(batch: Batch) -> None:
+    class Alike(Guide):
+        def family(self, block: Block) -> Family:
+            return Constant()
+
+    class Constant(Family):
+        def forward(self, context: HeadContext) -> NormalHeads:
+            return NormalHeads(torch.zeros(context.scores.shape[-3:]), context)
+
+    model = build("language-model").eval()
+    assert terms(model, Alike(model), batch).elbo.shape == (3,)
+
+
+class Amortised(Guide):
+    """Moves the logits of every query by what one network, shared by all blocks, reads there."""
+
+    def __init__(self, model: Any) -> None:
+        self.reader = nn.Linear(model.network.width, 1)
+        self.seen: dict[str, HeadContext] = {}
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads))
+
+    def posterior(self, block: Block, context: HeadContext) -> NormalHeads:
+        self.seen[block.name] = context
+        assert context.key.shape[-1] == context.query.shape[-1]
+        shift = self.reader(context.query).unsqueeze(-3)
+        return NormalHeads(context.scores + shift, context, self.families[block.key].scale())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_posterior_reads_the_states_of_its_block(kind: str, batch: Batch) -> None:
+    model = build(kind).eval()
+    guide = jiggle(Amortised(model).double(), 0.3)
+    assert "reader.weight" in dict(guide.named_parameters())
+    assert not guide.options
+    found = terms(model, guide, batch)
+    for block in model.blocks:
+        context = guide.seen[block.name]
+        assert context.block == block
+        assert context.batch is batch
+        pairs = found.kl[block.site()]
+        assert (pairs > 0).any()
+    for objective in (Head_ELBO(), Head_ELBO(analytic=True)):
+        guide.zero_grad()
+        objective(model, guide)(batch).backward()
+        assert guide.reader.weight.grad.abs().sum() > 0
+
+
+def test_what_is_added_to_the_scores_of_the_first_block_is_read_off_its_embeddings(
+    batch: Batch,
+) -> None:
+    model = build("language-model").eval()
+    guide = jiggle(Amortised(model).double(), 0.3)
+    kl = terms(model, guide, batch).kl["decoder.0.self.logits"]
+    shift = guide.reader(model.embedding(batch.fed))
+    latent = guide.seen["decoder.0.self"].mask.latent
+    assert torch.allclose(kl, HEADS * 0.5 * (shift.square() * latent).sum((-1, -2)))
+
+
+def test_states_are_let_go_when_the_heads_are_drawn(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = Amortised(model).double()
+    guide(batch)
+    for name in ("query", "key"):
+        with pytest.raises(ValueError, match=rf"^the {name} states of decoder.0.self are not here"):
+            getattr(guide.seen["decoder.0.self"], name)
+
+
+def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
+    seen: list[HeadContext] = []
+
+    class Curious(Family):
+        def forward(self, context: HeadContext) -> NormalHeads:
+            assert context.query.shape == context.key.shape == (3, 4, 6)
+            seen.append(context)
+            return NormalHeads(context.scores, context)
+
+    model = build("language-model").eval()
+    model.decoder.layers[1].inner.prior = Curious()
+    terms(model, attach("cascaded", model), batch)
+    assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
+    assert seen[0].batch is None

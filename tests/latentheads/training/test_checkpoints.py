@@ -1,0 +1,276 @@
+"""Checkpoints are whole or not there, and only ours are read."""
+
+import json
+import os
+import resource
+import signal
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from latentheads.training import checkpoints
+from tests.tiny import attach, build
+
+
+def test_weights_and_facts_come_back(tmp_path: Path) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    path = tmp_path / "last.safetensors"
+    saved = checkpoints.weights(model=model, guide=guide)
+    expected = {name: tensor.detach().clone() for name, tensor in saved.items()}
+    checkpoints.save(path, saved, {"step": 7, "best": None})
+    with torch.no_grad():
+        for tensor in saved.values():
+            tensor.zero_()
+    tensors, facts = checkpoints.load(path)
+    checkpoints.restore(path, tensors, model=model, guide=guide)
+    assert facts == {"step": 7, "best": None}
+    for name, tensor in checkpoints.weights(model=model, guide=guide).items():
+        assert torch.equal(tensor, expected[name]), name
+    assert [file.name for file in tmp_path.iterdir()] == ["last.safetensors"]
+
+
+def test_a_shared_table_is_kept_once() -> None:
+    names = checkpoints.weights(model=build("language-model"))
+    assert "model.embedding.table.weight" in names or "model.output.table.weight" in names
+    assert not {"model.embedding.table.weight", "model.output.table.weight"} <= set(names)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 100, -1])
+def test_a_truncated_file_is_refused_in_one_line(kept: int, tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, checkpoints.weights(model=build()), {})
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"is no whole checkpoint: .*$") as mistake:
+        checkpoints.load(path)
+    assert "\n" not in str(mistake.value)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(ValueError, match="is no checkpoint of latentheads"):
+        checkpoints.load(path)
+    path.write_text("hello, I am no checkpoint at all")
+    with pytest.raises(ValueError, match="is no whole checkpoint"):
+        checkpoints.load(path)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        checkpoints.load(tmp_path / "missing.safetensors")
+
+
+def test_weights_of_another_model_change_nothing(tmp_path: Path) -> None:
+    small, large = build(width=6), build(width=12)
+    before = {n: t.detach().clone() for n, t in checkpoints.weights(model=large).items()}
+    path = tmp_path / "small"
+    with pytest.raises(ValueError, match=r"belongs to another model: model.* has shape"):
+        checkpoints.restore(path, checkpoints.weights(model=small), model=large)
+    with pytest.raises(ValueError, match=r"belongs to another model: it lacks model\."):
+        checkpoints.restore(path, checkpoints.weights(other=large), model=large)
+    for name, tensor in checkpoints.weights(model=large).items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_what_cannot_be_written_leaves_the_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, {"x": torch.ones(3)}, {"step": 1})
+    path.with_name(path.name + ".part").mkdir()
+    with pytest.raises(OSError, match="cannot write"):
+        checkpoints.save(path, {"x": torch.zeros(3)}, {"step": 2})
+    tensors, facts = checkpoints.load(path)
+    assert facts == {"step": 1}
+    assert torch.equal(tensors["x"], torch.ones(3))
+
+
+def test_a_file_that_cannot_grow_leaves_the_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, {"x": torch.ones(3)}, {"step": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*last.safetensors: File too large"):
+            checkpoints.save(path, {"x": torch.zeros(3000)}, {"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert checkpoints.load(path)[1] == {"step": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["last.safetensors"]
+
+
+def test_the_average_is_the_mean(tmp_path: Path) -> None:
+    for place in range(3):
+        tensors = {"x": torch.full((2,), float(place), dtype=torch.float32)}
+        checkpoints.save(tmp_path / str(place), tensors, {})
+    mean = checkpoints.average([tmp_path / str(place) for place in range(3)])
+    assert mean["x"].tolist() == [1.0, 1.0]
+    assert mean["x"].dtype == torch.float32
+    checkpoints.save(tmp_path / "other", {"y": torch.zeros(2)}, {})
+    with pytest.raises(ValueError, match="belongs to another model"):
+        checkpoints.average([tmp_path / "0", tmp_path / "other"])
+    with pytest.raises(ValueError, match="no checkpoint to average"):
+        checkpoints.average([])
+
+
+SMALL = {
+    "weight": torch.tensor([[0.5, -1.25], [3.0, 0.0]], dtype=torch.float32),
+    "noise": torch.arange(5, dtype=torch.uint8),
+    "kept": torch.tensor([True, False]),
+    "scalar": torch.tensor(2.0, dtype=torch.float64),
+    "none": torch.zeros(0, 3),
+}
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {"step": 3, "best": -1.5})
+    whole = path.read_bytes()
+    for bit in range(0, 8 * len(whole), 61):
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"last\.safetensors") as caught:
+            checkpoints.load(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_is_kept_is_read_by_others_too(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path / "last.safetensors", SMALL, {})
+    (tmp_path / "plain").touch()
+    mode = (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / "last.safetensors").stat().st_mode == mode
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {})
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ValueError, match=r"^cannot read .*last.safetensors: Permission denied$"):
+        checkpoints.load(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ValueError, match=r"is no file$"):
+            checkpoints.load(path)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_neither_saved_nor_loaded(
+    tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoints.save(path, SMALL, {"step": 1})
+    spoilt = {**SMALL, "weight": SMALL["weight"].clone()}
+    spoilt["weight"][1, 0] = value
+    with pytest.raises(FloatingPointError, match="is not written: weight is not finite"):
+        checkpoints.save(path, spoilt, {"step": 2})
+    assert checkpoints.load(path)[1] == {"step": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_find_not_finite", lambda tensors: None)
+        checkpoints.save(path, spoilt, {"step": 2})
+    with pytest.raises(ValueError, match="cannot be used: 'weight' is not finite"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.bool, torch.uint8])
+def test_numbers_of_another_kind_are_not_copied(tmp_path: Path, kind: torch.dtype) -> None:
+    model = build().float()
+    given = dict(checkpoints.weights(model=model))
+    name = next(iter(given))
+    before = given[name].detach().clone()
+    given[name] = torch.ones(before.shape, dtype=kind)
+    with pytest.raises(ValueError, match=rf"belongs to another model: {name} is {kind}, not "):
+        checkpoints.restore(tmp_path, given, model=model)
+    assert torch.equal(checkpoints.weights(model=model)[name], before)
+    finer = build()
+    checkpoints.restore(tmp_path, {**checkpoints.weights(model=model)}, model=finer)
+    assert torch.equal(checkpoints.weights(model=finer)[name], before.double())
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.float8_e4m3fn, torch.int16])
+def test_numbers_that_nobody_writes_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    header = {"format": checkpoints.FORMAT, "facts": "{}"}
+    save_file({"x": torch.zeros(2).to(kind)}, tmp_path / "x", header)
+    with pytest.raises(ValueError, match=f"cannot be used: 'x' is {kind}"):
+        checkpoints.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("facts", ["[]", "{", "", "3", "[" * 9999])
+def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
+    header = {"format": checkpoints.UNCHECKED, "facts": facts}
+    save_file({"x": torch.zeros(2)}, tmp_path / "x", header)
+    with pytest.raises(ValueError, match="cannot be used: its facts are no "):
+        checkpoints.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("step", [None, True, -1, 1.5, "7"])
+def test_a_step_is_a_number(tmp_path: Path, step: object) -> None:
+    assert checkpoints.read_step(tmp_path, {"step": 7}) == 7
+    with pytest.raises(ValueError, match="step must be a whole number from 0, got "):
+        checkpoints.read_step(tmp_path, {"step": step})
+
+
+def test_a_file_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
+    header = {"format": "latentheads checkpoint 1", "facts": '{"step": 2}'}
+    save_file({"x": torch.ones(2)}, tmp_path / "x", header)
+    tensors, facts = checkpoints.load(tmp_path / "x")
+    assert (tensors["x"].tolist(), facts) == ([1.0, 1.0], {"step": 2})
+
+
+def enlarge(header: dict[str, Any]) -> None:
+    header["x"]["shape"] = [2**40]
+
+
+def overlap(header: dict[str, Any]) -> None:
+    header["x"]["data_offsets"] = [0, 2**50]
+
+
+def rename(header: dict[str, Any]) -> None:
+    header["x"]["dtype"] = "PICKLE"
+
+
+@pytest.mark.parametrize("spoil", [enlarge, overlap, rename, dict.clear])
+def test_a_header_that_lies_costs_one_line(
+    tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    path = tmp_path / "x"
+    checkpoints.save(path, {"x": torch.ones(2)}, {})
+    whole = path.read_bytes()
+    (size,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + size])
+    spoil(header)
+    said = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(said)) + said + whole[8 + size :])
+    with pytest.raises(ValueError, match=r"is no whole checkpoint|is no checkpoint") as caught:
+        checkpoints.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_replaced_while_it_is_read_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors reads the header, and then opens the file anew for the numbers."""
+    path, opened = tmp_path / "last.safetensors", torch.UntypedStorage.from_file
+    checkpoints.save(path, {"x": torch.ones(300)}, {"step": 1})
+
+    def replaced(*given: Any, **options: Any) -> Any:
+        checkpoints.save(path, {"x": torch.zeros(3)}, {"step": 2})
+        return opened(*given, **options)
+
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", replaced)
+    tensors, facts = checkpoints.load(path)
+    assert (tensors["x"].tolist(), facts) == ([1.0] * 300, {"step": 1})
+    monkeypatch.undo()
+    assert checkpoints.load(path)[1] == {"step": 2}

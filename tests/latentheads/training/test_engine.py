@@ -1,0 +1,328 @@
+"""The engine: reports, resuming at any step, accumulation, and the guard that names the site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from pyro.infer.util import is_validation_enabled
+from torch import Tensor, nn
+
+from latentheads.corpora import Part, Rows
+from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
+from latentheads.families import Family
+from latentheads.guides import Guide
+from latentheads.names import Block
+from latentheads.training import checkpoints
+from latentheads.training.engine import Engine, Progress
+from latentheads.training.options import Training
+from tests.tiny import FORMS, HEADS, attach, build
+
+
+def part(sentences: int = 31) -> Part:
+    generator = torch.Generator().manual_seed(3)
+
+    def rows(types: int) -> Rows:
+        lengths = torch.randint(1, 7, (sentences,), generator=generator).tolist()
+        draw = (torch.randint(4, types, (n,), generator=generator).tolist() for n in lengths)
+        return Rows.of([*row, 2] for row in draw)
+
+    return Part(rows(13), rows(11))
+
+
+def make(prior: str = "independent", dropout: float = 0.3, **options: Any) -> Engine:
+    torch.manual_seed(0)
+    model = build(prior=prior, dropout=dropout)
+    guide = attach("cascaded" if prior == "independent" else "tied", model)
+    if options.get("precision") == "bf16":
+        model, guide = model.float(), guide.float()
+    plan = {"steps": 7, "report_every": 3, "warmup_steps": 2, "tokens": 29, **options}
+    return Engine(model, guide, part(), Training(**plan), seed=5)
+
+
+def outcome(engine: Engine) -> list[Tensor]:
+    return [p.detach().clone() for p in engine.objective.parameters()]
+
+
+def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
+    engine, seen = make(**options), []
+    engine.run(seen.append)
+    return seen, outcome(engine)
+
+
+def same(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_reports_come_in_stretches_and_at_the_end() -> None:
+    seen, _ = run(steps=37, report_every=15)
+    assert [progress.step for progress in seen] == [15, 30, 37]
+    assert seen[-1].objective > seen[0].objective
+    assert seen[-1].epoch > 0
+    assert all(progress.tokens_per_second > 0 for progress in seen)
+
+
+class Clock:
+    """A clock that others move on."""
+
+    def __init__(self) -> None:
+        self.now = 5.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("stop", [0, 2])
+def test_speed_counts_neither_evaluation_nor_checkpoints(
+    stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update takes a second, a report a hundred and a checkpoint a thousand."""
+    clock = Clock()
+    monkeypatch.setattr("latentheads.training.engine.time", clock)
+    engine, seen = make(checkpoint_every=2), []
+    updates = engine.stream.updates()
+    tokens = [next(updates).tokens for _ in range(7)]
+
+    def spend(seconds: float) -> None:
+        clock.now += seconds
+
+    def report(progress: Progress) -> None:
+        seen.append(progress.tokens_per_second)
+        spend(100)
+
+    class KilledError(Exception):
+        pass
+
+    saved: list[Any] = []
+
+    def checkpoint() -> None:
+        saved[:] = engine.state()
+        spend(1000)
+        if engine.step == stop:
+            raise KilledError
+
+    def train() -> None:
+        engine.run(report, checkpoint, lambda step: spend(1))
+
+    if stop:
+        with pytest.raises(KilledError):
+            train()
+        engine = make(checkpoint_every=2)
+        engine.restore(*saved)
+    train()
+    assert seen == [sum(tokens[:3]) / 3, sum(tokens[3:6]) / 3, tokens[6]]
+
+
+def test_same_seed_gives_the_same_weights() -> None:
+    assert same(run()[1], run()[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kl": "sampled"},
+        {"free_bits": 0.01},
+        {"clip": 0.0, "weight_decay": 1e-3},
+        {"precision": "bf16"},
+        {"accumulate": 3},
+        {"optimiser": "nag", "momentum": 0.9, "learning_rate": 0.1, "decay": "cosine"},
+    ],
+)
+def test_every_option_trains(options: dict) -> None:
+    seen, weights = run(dropout=0.0, steps=30, report_every=10, **options)
+    assert seen[-1].objective > seen[0].objective
+    assert all(torch.isfinite(weight).all() for weight in weights)
+
+
+def test_pyro_checks_the_first_pass_beside_training() -> None:
+    engine = make(steps=2)
+    checked: list[tuple[bool, bool]] = []
+    noise: list[Tensor] = []
+
+    def note(*_: Any) -> None:
+        checked.append((is_validation_enabled(), torch.is_grad_enabled()))
+        noise.append(torch.get_rng_state())
+
+    engine.model.register_forward_pre_hook(note)
+    engine.run(lambda progress: None)
+    assert checked == [(True, False), (False, True), (False, True)]
+    assert torch.equal(noise[0], noise[1])
+
+
+def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
+    seen, _ = run(kl_warmup_steps=4)
+    assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
+def test_training_goes_on_from_any_step_as_if_never_stopped(
+    stop: int, optimiser: str, tmp_path: Any
+) -> None:
+    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimiser": optimiser}
+    whole: list[Progress] = []
+    engine = make(**options)
+    engine.run(whole.append)
+    path = tmp_path / "last.safetensors"
+
+    class KilledError(Exception):
+        pass
+
+    killed, before = make(**options), []
+
+    def checkpoint() -> None:
+        checkpoints.save(path, *killed.state())
+        if killed.step == stop:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        killed.run(before.append, checkpoint)
+    resumed, after = make(**options), []
+    tensors, facts = checkpoints.load(path)
+    resumed.check(tensors, facts)
+    checkpoints.restore(path, tensors, model=resumed.model, guide=resumed.guide)
+    resumed.restore(tensors, facts)
+    torch.randn(17)
+    resumed.restore(tensors, facts)
+    resumed.run(after.append)
+    assert same(outcome(engine), outcome(resumed))
+    told = [(p.step, p.epoch, p.objective, p.kl_weight) for p in (*before, *after)]
+    assert told == [(p.step, p.epoch, p.objective, p.kl_weight) for p in whole]
+
+
+def test_a_stopped_run_stays_stopped(tmp_path: Any) -> None:
+    engine, seen = make(steps=20), []
+
+    def report(progress: Progress) -> bool:
+        seen.append(progress.step)
+        return progress.step == 6
+
+    path = tmp_path / "last.safetensors"
+    engine.run(report, lambda: checkpoints.save(path, *engine.state()))
+    assert seen == [3, 6]
+    again = make(steps=20)
+    again.restore(*checkpoints.load(path))
+    again.run(report)
+    assert seen == [3, 6]
+
+
+def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
+    """One update of two batches is one update of the batch that holds both."""
+    small = make("delta", dropout=0.0, accumulate=2, steps=1, warmup_steps=1)
+    update = next(small.stream.updates())
+    places = [place for batch, _ in update.shares for place in batch.sentences.tolist()]
+    large = make("delta", dropout=0.0, tokens=1000, steps=1, warmup_steps=1)
+    chosen = large.stream.part
+    large.stream.part = Part(chosen.targets.take(places), chosen.sources.take(places))
+    seen: list[Progress] = []
+    for engine in (small, large):
+        engine.run(seen.append)
+    assert seen[0].objective == pytest.approx(seen[1].objective, abs=1e-12)
+    for one, other in zip(outcome(small), outcome(large), strict=True):
+        assert torch.allclose(one, other, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("source_embedding.table.weight", "step 1: the model's parameter .* is not finite"),
+        ("decoder.layers.1.cross.attention.in_weight", r"parameter decoder\.layers\.1\.cross"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Encountered NaN")
+def test_a_broken_objective_stops_training_and_names_the_parameter(
+    where: str, message: str
+) -> None:
+    engine = make()
+    with torch.no_grad():
+        dict(engine.model.named_parameters())[where][-1] = torch.nan
+    with pytest.raises(FloatingPointError, match=message):
+        engine.run(lambda progress: None)
+
+
+@pytest.mark.filterwarnings("ignore:Encountered NaN")
+def test_a_broken_objective_names_the_site() -> None:
+    engine = make(dropout=0.0)
+    block = engine.model.decoder.layers[1].cross
+
+    def spoil(module: Any, inputs: Any, outputs: Tensor) -> Tensor:
+        return outputs * torch.nan
+
+    block.prior.location.register_forward_hook(spoil)
+    engine.guide.families[block.block.key].location.fusion.register_forward_hook(spoil)
+    with pytest.raises(FloatingPointError, match=r"step 1: site decoder\.1\.cross\.logits: "):
+        engine.run(lambda progress: None)
+    assert all(torch.isfinite(weight).all() for weight in outcome(engine))
+
+
+class Scaled(Family):
+    """Around the scores, with a scale that nobody keeps positive."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((heads, 1, 1), -0.3))
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(context.scores, context, self.scale)
+
+
+class Tilted(Scaled):
+    """The same, with a matrix over heads."""
+
+    def forward(self, context: HeadContext) -> CholeskyHeads:  # type: ignore[override]
+        return CholeskyHeads(context.scores, context, self.scale.flatten().diag())
+
+
+@pytest.mark.filterwarnings("ignore:Encountered NaN")
+@pytest.mark.parametrize("family", [Scaled, Tilted])
+@pytest.mark.parametrize("kl", ["analytic", "sampled"])
+@pytest.mark.parametrize("of", ["guide", "prior"])
+def test_a_scale_that_is_not_positive_is_blamed(family: type[Family], kl: Any, of: str) -> None:
+    model = build()
+    guide = attach("cascaded", model)
+    if of == "guide":
+        guide.families["decoder_1_cross"] = family(HEADS)  # type: ignore[call-arg]
+    else:
+        model.decoder.layers[1].cross.prior = family(HEADS)  # type: ignore[call-arg]
+    engine = Engine(model, guide, part(), Training(steps=1, kl=kl))
+    whose = "posterior" if of == "guide" else "prior"
+    expected = rf"^step 1: site decoder\.1\.cross\.logits: the {whose}'s scale is not positive$"
+    with pytest.raises(FloatingPointError, match=expected):
+        engine.run(lambda progress: None)
+
+
+class Loud(Family):
+    """A family with a noise of its own."""
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(context.scores, context)
+
+
+class LoudGuide(Guide):
+    def family(self, block: Block) -> Family:
+        return Loud()
+
+
+def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
+    model = build()
+    plan = Training(steps=3, noise_warmup_steps=2)
+    with pytest.raises(ValueError, match=r"^noise_warmup_steps acts on .*: Loud has none$"):
+        Engine(model, LoudGuide(model), part(), plan)
+    assert Engine(model, LoudGuide(model), part(), replace(plan, noise_warmup_steps=0))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_objective_of_a_first_step_in_little_noise_is_no_other_than_later(form: str) -> None:
+    torch.manual_seed(0)
+    model = build("language-model", layers=1)
+    own = Part(part().targets, None)
+    plan = Training(steps=1, noise_warmup_steps=1000, kl="sampled")
+    engine, seen = Engine(model, FORMS[form](model).double(), own, plan), []
+    engine.run(seen.append)
+    assert abs(seen[0].objective) < 9
+
+
+def test_half_precision_without_a_gpu_is_refused() -> None:
+    with pytest.raises(ValueError, match="precision fp16 needs a GPU: use bf16 or fp32"):
+        make(precision="fp16")

@@ -1,0 +1,79 @@
+"""Schedules of training, and options that make no sense."""
+
+import math
+
+import pytest
+
+from latentheads.training.options import Training
+
+
+def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
+    plan = Training(steps=10, warmup_steps=4)
+    assert [plan.rate(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert plan.rate(4) == 1.0
+    assert plan.rate(9) == pytest.approx(1 / 6)
+    assert plan.rate(10) == 0
+
+
+def test_inverse_square_root_is_continuous_at_the_end_of_the_warm_up() -> None:
+    plan = Training(steps=100, warmup_steps=16, decay="inverse-sqrt")
+    assert plan.rate(15) == 1
+    assert plan.rate(63) == pytest.approx(0.5)
+
+
+def test_cosine_cycles_grow_and_shrink() -> None:
+    """Period 10, twice as long each time, three quarters as high: the papers' schedule in small."""
+    plan = Training(
+        steps=80,
+        warmup_steps=5,
+        learning_rate=1.0,
+        decay="cosine",
+        period=10,
+        period_growth=2.0,
+        shrink=0.75,
+        least_rate=0.1,
+    )
+    found = [plan.rate(step) for step in (4, 5, 10, 14, 15, 25, 34, 35, 55)]
+    half = [0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * x)) for x in (0.0, 0.5, 0.9, 0.95)]
+    expected = [1, half[0], half[1], half[2]]
+    expected += [0.75 * half[0], 0.75 * half[1], 0.75 * half[3], 0.75**2 * half[0]]
+    assert found[:8] == pytest.approx(expected)
+    assert found[8] == pytest.approx(0.75**2 * half[1])
+
+
+def test_one_cosine_covers_all_steps() -> None:
+    plan = Training(steps=20, warmup_steps=0, decay="cosine")
+    assert plan.rate(0) == 1
+    assert plan.rate(10) == pytest.approx(0.5)
+    assert plan.rate(19) < 0.01
+
+
+def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
+    plan = Training(kl_warmup_steps=4, min_kl_weight=0.2, max_kl_weight=1.0)
+    weights = [plan.kl_weight(step) for step in range(6)]
+    assert weights == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert Training(max_kl_weight=0.5).kl_weight(0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": -1}, "steps must be at least 1, got -1"),
+        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"free_bits": -0.5}, "free_bits must be at least 0"),
+        ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
+        ({"patience": -1}, "patience must be at least 0"),
+        ({"momentum": 1.0}, "momentum must lie between 0 and 1, got 1.0"),
+        ({"period_growth": 0.5}, "period_growth must be at least 1"),
+    ],
+)
+def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Training(**options)
+
+
+def test_the_temperature_falls_geometrically() -> None:
+    plan = Training(steps=10, temperature=4.0, least_temperature=1.0)
+    assert [plan.temperature_at(step) for step in (0, 5, 10)] == pytest.approx([4.0, 2.0, 1.0])
+    assert Training(temperature=4.0).temperature_at(7) == 4.0
