@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CHAINS", "SENTENCES", "TARGET", "Block", "chain_of", "latent_of", "layer_of"]
+__all__ = [
+    "ALIGNMENT",
+    "CHAINS",
+    "SENTENCES",
+    "TARGET",
+    "Block",
+    "chain_of",
+    "latent_of",
+    "layer_of",
+]
 
 SENTENCES = "sentences"
 TARGET = "target"
 CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
+ALIGNMENT = "decoder-alignment"
+"""The chain of the alignment blocks above a decoder."""
 
 
 def chain_of(site: str) -> str:

@@ -8,11 +8,13 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import Hidden
 from latentheads.attention.block import GatePrior
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
+from latentheads.mask import causal
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import mixer
@@ -87,13 +89,14 @@ class LanguageModel(Decoder):
         law = make_prior(prior) if isinstance(prior, str) else prior
         return cls(len(corpus.target), law, network, latent, label_smoothing=label_smoothing)
 
-    def states(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "*batch target dim"]:
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
         """Runs the stack on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
         x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
-        return self.decoder(x, reach, choices=choices)
+        x = self.decoder(x, reach, choices=choices)
+        length = x.shape[-2]
+        earlier = causal(length, x.device).tril(-1)
+        return Hidden(x, x, earlier.expand(*batch.fed.shape, length))
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""

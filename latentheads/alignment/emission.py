@@ -308,6 +308,23 @@ class Dictionary:
         spread = (here.values * mixed).clamp_min(tiny).log()
         return spread + (here.top + largest)[..., None]
 
+    def word_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        words: Int[Tensor, "sentence row"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Log-probability of one word a row, for all positions.
+
+        Args:
+            states: What predicts it.
+            words: The word.
+        """
+        rows = full_precision(self.weight)[words]
+        said = [rows @ full_precision(each).mT for each in self.lexicons]
+        plain = (rows * full_precision(states)).sum(-1)
+        here = _Masses.of(states, self.weight)
+        return _by_pairs(plain, said) - self._log_normalisers(here, states)
+
     def _log_normalisers(
         self, here: _Masses, states: Float[Tensor, "sentence row dim"]
     ) -> Float[Tensor, "sentence row *keys"]:

@@ -136,6 +136,15 @@ class Alignments(TorchDistribution):
             found = found + law.gather(-1, drawn[..., head, None])[..., 0]
         return found
 
+    @property
+    def mode(self) -> Int[Tensor, "*draw target head"]:
+        """Each head's likeliest position, given the heads below."""
+        drawn = self.below
+        for head in self.pointing.heads:
+            place = self.pointing.given(head, drawn).argmax(-1, keepdim=True)
+            drawn = torch.cat([drawn, place.expand(*drawn.shape[:-1], 1)], -1)
+        return drawn[..., self.pointing.first :]
+
     @torch.no_grad()
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Int[Tensor, "*draw target head"]:
         """Draws head after head; a word that is not counted is drawn too."""

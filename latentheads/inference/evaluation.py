@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import AlignedTokens
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
@@ -116,7 +117,9 @@ def plug_in_log_likelihood(
         guide: Whose likeliest selection of heads is used, where the model selects.
     """
     with PlugIn(), WithSelection(guide):
-        law = model.likelihood(model.states(batch), batch)
+        law = model.law(batch)
+    if isinstance(law, AlignedTokens) and law.aligned.summable:
+        return law.summed(batch.scored).log_evidence.double()
     return law.log_prob(batch.scored).double()
 
 
