@@ -10,33 +10,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pandas as pd
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.analysis.figures import draw
 from latentheads.experiments.analysis.head_reports import HeadReport, portray
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import caption, head_table, notes, summary, table
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
 
 DESCRIPTION = (
-    "Reads the heads of finished runs on the same sentences and writes figures, one table and one "
-    "JSON: Jensen-Shannon divergence of head pairs as heat-maps, confidence, entropy, importance, "
-    "relevance and cosine of outputs as maps, and the roles that heads play. Heads stand at their "
-    "prior's location unless --draws is given."
+    "Tells what the heads of finished runs do, on the same sentences.\n\n"
+    "    python experiments/analyse.py runs/transformer-seed0 runs/coda-seed0 --out runs/heads\n\n"
+    "Writes figures, one table and one JSON: Jensen-Shannon divergence of head pairs as "
+    "heat-maps, confidence, entropy, importance, relevance and cosine of outputs as maps, and "
+    "the roles that heads play. Heads stand at their prior's location unless --draws is given."
 )
 DIGITS = "%.6g"
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="analyse.py", description=DESCRIPTION)
+    usage = "analyse.py [options] RUN [RUN ...]"
+    parser = Parser(prog="analyse.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to read": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
+        "when a head plays a role": ("positional", "margin", "rare", "top"),
+        "output": ("out",),
+        "the runs": (*OF_RUNS, "help"),
+    }
     parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
     parser.add_argument("--out", type=str, default="runs/analysis", help="where everything goes")
     parser.add_argument(
@@ -53,9 +62,11 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--draws",
-        action="store_true",
-        help="draw the heads from the guide, once a sentence; relevance is of the plug-in heads "
-        "all the same",
+        type=int,
+        default=0,
+        help="so many draws of the heads of every sentence from the guide, all figures averaged "
+        "over them; 0: heads at their prior's location. Relevance is of the plug-in heads all the "
+        "same",
     )
     parser.add_argument(
         "--conllu",
@@ -96,7 +107,7 @@ def make_parser() -> Parser:
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    check_least(vars(options), sentences=1, relevance=0, margin=0, top=0)
+    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0, top=0)
     check_seed(options.seed)
     for name in ("positional", "rare"):
         if not 0 < options[name] <= 1:
@@ -107,6 +118,8 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
+    from latentheads.experiments.analysis.figures import draw
+
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     said = table(rows, notes(texts, head_reports, options))
     write_text(out / "analysis.json", to_json(texts, head_reports, options))

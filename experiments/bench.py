@@ -1,5 +1,7 @@
 """Times a training step: the library against the same network by hand, and against its rivals.
 
+    python experiments/bench.py --recipe coda --rounds 5
+
 A step is forward, loss, backward and clearing the gradients. All rows of a table take turns within
 every round, the order rotated, on one batch and with one seed a round; the first rounds warm up. A
 row's time is its median over rounds, and its ratio the median of its ratios to the hand-written
@@ -16,23 +18,20 @@ the network's matrix products would need at the speed of one large product.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import pyro
 import torch
-from tqdm import tqdm
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import SPECIALS
 from latentheads.experiments.benchmarks.baselines import (
     BASELINE,
@@ -44,11 +43,8 @@ from latentheads.experiments.benchmarks.baselines import (
     Size,
     make_batch,
 )
-
-MEMORY = {
-    "cpu": "bytes saved for the backward pass, each storage counted once, weights left out",
-    "cuda": "peak of allocated memory during a step above what was allocated before it",
-}
+from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
+from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
 
 
 @dataclass(frozen=True)
@@ -99,26 +95,6 @@ class Result:
     size: Size
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lower quartile, median and upper quartile."""
-    low, middle, high = (
-        torch.tensor(values).double().quantile(torch.tensor([0.25, 0.5, 0.75]).double())
-    )
-    return float(low), float(middle), float(high)
-
-
-def race(runners: list[Runner], rounds: int, warmup: int, seed: int, bar: Any) -> None:
-    """Lets the rows take turns, the order rotated from round to round."""
-    for number in range(-warmup, rounds):
-        gc.collect()
-        for place in range(len(runners)):
-            runner = runners[(place + number) % len(runners)]
-            seconds = runner.timed(seed + number + warmup)
-            if number >= 0:
-                runner.seconds.append(seconds)
-            bar.update()
-
-
 def measure(
     recipe: str, precision: str, size: Size, setting: Setting, rounds: int, warmup: int, bar: Any
 ) -> list[Result]:
@@ -167,11 +143,6 @@ def _result(
         ideal / seconds,
         size,
     )
-
-
-def progress(steps: int) -> Any:
-    """A progress line in steps, on a terminal only."""
-    return tqdm(total=steps, unit="step", leave=False, disable=None)
 
 
 def table(
@@ -262,58 +233,9 @@ def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
     axes.grid(alpha=0.3)
 
 
-def metadata(plan: Plan, setting: Setting) -> dict[str, Any]:
-    """Everything that a number depends on."""
-    cuda = setting.device == "cuda"
-    return {
-        "device": torch.cuda.get_device_name() if cuda else _processor(),
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "pyro": pyro.__version__,
-        "python": platform.python_version(),
-        "memory": MEMORY[setting.device],
-        "setting": asdict(setting),
-        "plan": asdict(plan),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the line and leaves with status 2."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
-    return int(text)
-
-
-def writable(text: str) -> Path:
-    """A file in a folder that exists."""
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"cannot write {text!r}: no such folder, or a folder")
-    return path
-
-
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench.py", __doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument(
         "--recipe",
@@ -372,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads or torch.get_num_threads())
     pyro.enable_validation(False)
     setting = Setting(options.device, options.seed, options.adam)
-    facts = metadata(plan, setting)
+    facts = metadata(asdict(plan), setting)
     where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
     print(f"{where}\nMB: {facts['memory']}")
     report(options, plan, setting, facts)

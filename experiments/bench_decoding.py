@@ -1,5 +1,7 @@
 """Times decoding with keys and values kept against computing them again for every token.
 
+    python experiments/bench_decoding.py --recipe coda --beam 5
+
 Both rows are the same beam search over the same network in evaluation mode, its weights random and
 its heads at their prior's mean; only what a further token costs differs:
 
@@ -29,15 +31,14 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import pyro
 import torch
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import EOS, SPECIALS, Batch
 from latentheads.decoding.beam_search import Hypothesis, beam_search
-from latentheads.experiments import bench
-from latentheads.experiments.bench import Parser, positive, progress, quartiles, race, writable
 from latentheads.experiments.benchmarks.baselines import (
     RECIPES,
     Setting,
@@ -45,6 +46,9 @@ from latentheads.experiments.benchmarks.baselines import (
     make_batch,
     make_pair,
 )
+from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
+from latentheads.experiments.benchmarks.racing import metadata as machine_facts
+from latentheads.experiments.benchmarks.racing import progress, quartiles, race
 from latentheads.model import DecodingState
 from latentheads.models import Translation
 
@@ -300,7 +304,7 @@ def show(results: list[Result]) -> None:
 
 def metadata(plan: Plan, setting: Setting) -> dict[str, Any]:
     """Everything that a number depends on."""
-    known = bench.metadata(bench.FULL, setting)
+    known = machine_facts({}, setting)
     chosen = {"device": setting.device, "seed": setting.seed}
     facts = {name: known[name] for name in FACTS}
     return {**facts, "setting": chosen, "plan": asdict(plan)}
@@ -308,8 +312,7 @@ def metadata(plan: Plan, setting: Setting) -> dict[str, Any]:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench_decoding.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench_decoding.py", __doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument(
         "--recipe", action="append", choices=RECIPES, help="may be repeated; default: all"

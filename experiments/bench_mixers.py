@@ -1,5 +1,7 @@
 """Speed of what may mix the positions of a language model, against attention, with the length.
 
+    python experiments/bench_mixers.py --threads 1 --figure mixers.png
+
 Every row is the same network but for what mixes its positions, with about as many parameters, and
 takes training steps without latents on batches of the same tokens: blocks get longer and fewer.
 Rows take turns within every round, the order rotated; a row's time is its median over rounds.
@@ -12,18 +14,24 @@ Rows take turns within every round, the order rotated; a row's time is its media
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, Head_ELBO
-from latentheads.experiments.bench import Parser, positive
-from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all, report
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size, under
+from latentheads.experiments.benchmarks.command_line import Parser, positive
+from latentheads.experiments.benchmarks.growth import (
+    Growth,
+    add_options,
+    begin,
+    race_at_all,
+    report,
+)
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 
@@ -54,8 +62,7 @@ def make_rows(
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench_mixers.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench_mixers.py", __doc__)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")
     add_options(parser, FULL)
     return parser

@@ -1,5 +1,7 @@
 """Speed of a network that selects its heads, once trained: only the chosen are computed.
 
+    python experiments/bench_selection.py --threads 1 --rounds 8
+
 Every row runs the same language model forward on the same blocks of one task, without gradients,
 and differs in its heads. Rows take turns within every round, the order rotated; a row's time is its
 median over rounds, GFLOP what its matrix products multiply and add.
@@ -12,25 +14,26 @@ median over rounds, GFLOP what its matrix products multiply and add.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads import Batch, PlugIn
 from latentheads.effects import SharedDraws
-from latentheads.experiments.bench import Parser, quartiles
-from latentheads.experiments.bench_length import Growth, add_options, begin, race_at_all
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
+from latentheads.experiments.benchmarks.command_line import Parser
+from latentheads.experiments.benchmarks.growth import Growth, add_options, begin, race_at_all
+from latentheads.experiments.benchmarks.racing import quartiles
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
-from latentheads.selection.selector import Law, Selector
+from latentheads.selection.laws import Law, make_selector
 
 FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
 ROWS: dict[str, Law | None] = {
@@ -77,7 +80,7 @@ def _forward(
     """A row's network to run, and its parameters."""
     torch.manual_seed(setting.seed)
     law = ROWS[name]
-    selector = Selector(law, size.heads, 2 * size.heads) if law else None
+    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
     network = replace(size.network, norm="pre")
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
     model = model.to(setting.device).eval()
@@ -126,8 +129,7 @@ def show(points: Sequence[Point]) -> None:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser("bench_selection.py", description=__doc__, formatter_class=form)
+    parser = Parser("bench_selection.py", __doc__)
     add_options(parser, FULL, figure=False)
     return parser
 

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import pandas as pd
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,
@@ -30,20 +31,25 @@ from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
-from latentheads.plot.pictures import draw_elbos
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION = (
-    "Trains several recipes with several seeds on one corpus, the same data order and the same "
-    "noise seeds, and writes table.csv, table.md and elbos.png: mean over seeds, 95 % interval, "
-    "and the paired difference to the first recipe; of translations also significance.csv, the "
-    "paired bootstrap of BLEU and chrF with the first recipe's of the same seed. All other options "
-    "are those of run.py. A finished run in the folder is used again if its configuration is the "
-    "same."
+    "Trains several recipes with several seeds, and compares their bounds.\n\n"
+    "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
+    "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
+    "over seeds, 95 % interval, and the paired difference to the first recipe; of translations "
+    "also significance.csv, the paired bootstrap of BLEU and chrF with the first recipe's of "
+    "the same seed. All other options are those of run.py. A finished run in the folder is used "
+    "again if its configuration is the same."
 )
 
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     """Paired bootstrap of every translation with the first recipe's of the same seed."""
+    import pandas as pd  # takes long to load
+
     rows = []
     for seed, mine in runs.groupby("seed", sort=False):
         labels = list(mine.recipe)
@@ -85,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in rows:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
                 row["p"] = [float(p) for p in mine.p.dropna()]
+        from latentheads.plot.pictures import draw_elbos  # takes long to load
+
         draw_elbos(rows, out / "elbos.png")
         write_tables(runs, rows, table(rows), out)
     return 0

@@ -9,30 +9,34 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import torch
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Vocabulary
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Lose
 from latentheads.experiments.cli.errors import Losses, ending, in_a_line, lacks_memory, streaming
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.translate import chunks, too_wide
 from latentheads.guide import WithSelection
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
-    "Writes text that a language model draws token by token, each text behind the prompt that it "
-    "continues. Prompts come from --prompt, or from standard input, one a line; at a terminal, "
-    "where neither is given, text begins from nothing. A model of sentences writes one line a "
-    "text, ended where the model ends the sentence. A model of running text writes as many tokens "
-    "as it is asked for, over several lines, and an empty line behind each text. The same options "
-    "give the same text on the same machine. A prompt that is too long is named on standard error "
-    "and its texts stay empty; the status is then 1."
+    "Continues prompts with a finished language model, token by token.\n\n"
+    "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' --number 3\n\n"
+    "Prompts come from --prompt, or from standard input, one a line; at a terminal, where "
+    "neither is given, text begins from nothing. A model of sentences writes one line a text, "
+    "ended where the model ends the sentence. A model of running text writes as many tokens as "
+    "it is asked for, over several lines, and an empty line behind each text. The same options "
+    "give the same text on the same machine. A prompt that is too long is named on standard "
+    "error and its texts stay empty; the status is then 1."
 )
 TOGETHER = 64
 """Continuations drawn side by side."""
@@ -44,7 +48,13 @@ Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="generate.py", description=DESCRIPTION)
+    usage = "generate.py [options] RUN"
+    parser = Parser(prog="generate.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to write": ("prompt", "number", "length", "unknown"),
+        "decoding": ("temperature", "top_k", "draws", "context"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder of a language model that run.py wrote")
     parser.add_argument(
         "--prompt",
@@ -76,10 +86,11 @@ def make_parser() -> Parser:
         "--unknown", action="store_true", help="let the unknown word come; else it never does"
     )
     parser.add_argument(
-        "--draw",
-        action="store_true",
-        help="draw the heads from their prior too; else they are at its location. Which of them "
-        "speak is the likeliest in either case",
+        "--draws",
+        type=Literal[0, 1],
+        default=0,
+        help="1: draw the heads from their prior as each token is written; 0: they are at its "
+        "location. Which of them speak is the likeliest in either case",
     )
     add_run_options(parser, "of the draws")
     return parser
@@ -109,7 +120,7 @@ def load(options: Namespace) -> tuple[Loaded, Sampler]:
         top_k=options.top_k,
         block=block,
         context=(context or block // 2) if options.context is None else options.context,
-        drawn=options.draw,
+        drawn=bool(options.draws),
         stop=not block,
         begin=EOS if block else BOS,
         unknown=options.unknown,

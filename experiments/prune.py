@@ -12,22 +12,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import latentheads.experiments.cli.beginning  # noqa: F401
+
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.names import chains_of
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of
-from latentheads.plot.pictures import draw_pruning
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
@@ -36,13 +37,14 @@ from latentheads.runs.report import finite
 from latentheads.selection.hard_concrete import HardConcrete
 
 DESCRIPTION = (
-    "Removes heads of attention and n-grams from a finished run, the least important first, and "
-    "measures what is left at every step: the plug-in likelihood and the bound on validation, BLEU "
-    "on test, and the speed. Removal is real: a pruned network has smaller matrices, and the same "
-    "outputs as one whose heads are silent. Where a prior or a posterior mixes heads, as a cascade "
-    "does, the logits of removed heads are still drawn, and less time is won. Writes curve.json, "
-    "curve.png and, for every number of heads, a run folder that translate.py, generate.py, "
-    "score.py and analyse.py accept. The run itself is not changed."
+    "Removes the least important heads of a finished run, and measures the rest.\n\n"
+    "    python experiments/prune.py runs/transformer-seed0 --heads 16,8\n\n"
+    "Of attention and of n-grams. Measured at every step: the plug-in likelihood and the bound "
+    "on validation, BLEU on test, and the speed. Removal is real: a pruned network has smaller "
+    "matrices, and the same outputs as one whose heads are silent. Where a prior or a posterior "
+    "mixes heads, as a cascade does, the logits of removed heads are still drawn, and less time "
+    "is won. Writes curve.json, curve.png and, for every number of heads, a run folder that "
+    "translate.py, generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
 Laws = Mapping[str, HardConcrete]
 By = Literal["gradient", "gates", "random"]
@@ -50,7 +52,14 @@ By = Literal["gradient", "gates", "random"]
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="prune.py", description=DESCRIPTION)
+    usage = "prune.py [options] RUN"
+    parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to remove": ("heads", "by", "chains", "normalise"),
+        "what to measure": ("sentences", "timed", "rounds"),
+        "output": ("out", "overwrite"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
         "--by",
@@ -222,6 +231,8 @@ def write(
     run: Loaded, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
+    from latentheads.plot.pictures import draw_pruning  # takes long to load
+
     test = corpus.test.first(options.sentences or len(corpus.test))
     timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
 from latentheads.experiments.cli.errors import ending, leave
 from latentheads.experiments.cli.options import read_settings
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
@@ -18,9 +19,11 @@ from latentheads.runs.report import lacking
 from latentheads.runs.run import Run, make_accelerator
 
 DESCRIPTION = (
-    "Trains one recipe, a prior and a guide over a Transformer's attention heads, and reports the "
-    "true bound on log p(y | x) beside its terms. Without options: guide cascaded, prior "
-    "independent, on a grammar that needs no file. Everything goes to one folder."
+    "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
+    "    python experiments/run.py --recipe coda --steps 500 --out runs/first\n"
+    "    python experiments/run.py --preset multi30k --data FOLDER --source en --target de\n\n"
+    "Without options: guide cascaded, prior independent, on a grammar that needs no file. "
+    "Everything goes to one folder; the same command goes on with a run that was stopped."
 )
 
 

@@ -14,21 +14,35 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
+
+from latentheads.experiments.cli.groups import Paragraphs, arrange_options
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
-    "Scores the translations of the test part of finished runs with sacreBLEU and chrF2, and tests "
-    "each run against the first by paired bootstrap: the same resampled sentences for all runs. "
-    "Prints one table, score [95 % interval] and p of no difference, and the signatures to cite. "
-    "Plain text files, one sentence a line, may stand for runs: give --references."
+    "Scores translations with BLEU and chrF2, and tests each against the first.\n\n"
+    "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
+    "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
+    "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
+    "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
+    "text files, one sentence a line, may stand for runs: give --references."
 )
+GROUPS = {
+    "what to score": ("direction", "references", "tokenised", "lowercase"),
+    "how": ("paper", "resamples", "seed"),
+    "output": ("json", "help"),
+}
 TITLES = {"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
+    """Reports a mistake in one line, and shows its options in groups."""
+
+    def format_help(self) -> str:
+        """The help in groups."""
+        arrange_options(self, GROUPS)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and leaves with status 2."""
@@ -62,7 +76,8 @@ class System:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("score.py", description=DESCRIPTION)
+    usage = "score.py [options] RUN [RUN ...]"
+    parser = Parser("score.py", usage, DESCRIPTION, formatter_class=Paragraphs)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )
@@ -85,10 +100,10 @@ def make_parser() -> Parser:
         "alone",
     )
     parser.add_argument(
-        "--task", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
+        "--direction", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, help="resamples of the test part (default: 1000)"
+        "--resamples", type=int, default=1000, help="resamples of the test part (default: 1000)"
     )
     parser.add_argument("--seed", type=int, default=12345, help="of the resamples (default: 12345)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
@@ -135,7 +150,7 @@ def of_task(folder: Path, system: System, task: str) -> System:
     """The lines of one task of a run."""
     path = folder / "test.tasks.txt"
     if not path.is_file():
-        raise ValueError(f"{folder} has one direction alone: drop --task")
+        raise ValueError(f"{folder} has one direction alone: drop --direction")
     tasks = read_lines(path)
     if task not in tasks:
         known = ", ".join(dict.fromkeys(tasks))
@@ -175,7 +190,7 @@ def read_systems(
     ]
     if task is not None:
         if files:
-            raise ValueError(f"--task is for runs: {files[0]} is a text file")
+            raise ValueError(f"--direction is for runs: {files[0]} is a text file")
         systems = [of_task(Path(system.name), system, task) for system in systems]
     for system in systems:
         _check(system, systems[0])
@@ -204,7 +219,7 @@ def _check(system: System, first: System) -> None:
 def compare(
     systems: Sequence[System],
     paper: Protocol | None = None,
-    samples: int = 1000,
+    resamples: int = 1000,
     seed: int = 12345,
 ) -> list[Comparison]:
     """Scores every system and tests it against the first."""
@@ -215,7 +230,7 @@ def compare(
         first.references,
         first.tokenised,
         paper,
-        samples,
+        resamples,
         seed,
         first.lowercase,
     )
@@ -270,9 +285,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_writable(options.json)
         systems = read_systems(
-            options.runs, options.references, options.tokenised, options.lowercase, options.task
+            options.runs,
+            options.references,
+            options.tokenised,
+            options.lowercase,
+            options.direction,
         )
-        rows = compare(systems, options.paper, options.samples, options.seed)
+        rows = compare(systems, options.paper, options.resamples, options.seed)
     except ValueError as mistake:
         parser.error(str(mistake))
     print(table([system.name for system in systems], rows))

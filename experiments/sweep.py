@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import pandas as pd
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,
@@ -27,15 +28,18 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.tables import markdown
-from latentheads.plot.pictures import draw_sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION = (
-    "Trains several recipes with several numbers of heads at constant width: the more heads, "
-    "the narrower each, and all attend at the same cost. Data order and noise seeds are the "
-    "same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
-    "over seeds and 95 % interval. Parameters are printed, since a fusion over H heads grows as "
-    "H^2 (24 H^2 a block for coda-released). All other options are those of run.py. A finished "
-    "run in the folder is used again if its configuration is the same."
+    "Trains several recipes with several numbers of heads at constant width.\n\n"
+    "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
+    "The more heads, the narrower each, and all attend at the same cost. Data order and noise "
+    "seeds are the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and "
+    "figure 3: mean over seeds and 95 % interval. Parameters are printed, since a fusion over H "
+    "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
+    "run.py. A finished run in the folder is used again if its configuration is the same."
 )
 NUMBERS = "4,8,16,32"
 
@@ -53,6 +57,8 @@ def sweep(
     words: list[str], recipes: list[str], heads: list[int], seeds: list[int], out: Path
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Trains everything; gives every run, and a summary a recipe and number of heads."""
+    import pandas as pd  # takes long to load
+
     runs, rows = [], []
     for number in heads:
         own = [*words, "--heads", str(number)]
@@ -100,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     with ending("sweep.py", kept, kept, mistakes=()):
+        from latentheads.plot.pictures import draw_sweep  # takes long to load
+
         draw_sweep(rows, out / "heads.png")
         write_tables(runs, rows, table(rows), out)
     return 0

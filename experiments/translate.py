@@ -7,41 +7,51 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+
+import latentheads.experiments.cli.beginning  # noqa: F401
 
 import numpy as np
 import torch
 from jsonargparse import Namespace
 
-import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.options import CHARACTERS
 from latentheads.decoding.translate import Decoding, Lose, translate_part
 from latentheads.experiments.cli.errors import Losses, UnfinishedError, ending, streaming
+from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.runs.loading import Loaded, load_run
 
 DESCRIPTION = (
-    "Reads text from standard input, one sentence a line, and writes its translation to standard "
-    "output: as many lines, in the same order, an empty one for an empty one. Output comes while "
-    "input is still being read. A line that is too long, for the run or for the machine, is named "
-    "on standard error and stays empty; the status is then 1."
+    "Translates standard input with a finished run, line by line.\n\n"
+    "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n\n"
+    "One sentence a line, to standard output: as many lines, in the same order, an empty one "
+    "for an empty one. Output comes while input is still being read. A line that is too long, "
+    "for the run or for the machine, is named on standard error and stays empty; the status is "
+    "then 1."
 )
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="translate.py", description=DESCRIPTION)
+    parser = Parser(
+        prog="translate.py", usage="translate.py [options] RUN < TEXT", description=DESCRIPTION
+    )
+    parser.sections = {
+        "what to translate": ("direction", "buffer"),
+        "decoding": ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat"),
+        "the run": (*OF_RUNS, "help"),
+    }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
-        "--task",
+        "--direction",
         type=str,
-        help="of a run with several tasks: which, as en-de, de or bible:en-de",
+        help="which task of a run with several, as en-de, de or bible:en-de",
     )
     parser.add_argument("--beam", type=int, help="hypotheses of a sentence (default: the run's)")
     parser.add_argument(
@@ -50,7 +60,7 @@ def make_parser() -> Parser:
         help="exponent of the length that log-probability is divided by (default: the run's)",
     )
     parser.add_argument(
-        "--samples",
+        "--draws",
         type=int,
         help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
         "heads at their prior's location, the likeliest selection (default: the run's)",
@@ -156,15 +166,15 @@ def find_task(run: Loaded, named: str | None) -> int | None:
     data = run.settings.data
     if data.mixture is None:
         if named is not None:
-            raise ValueError(f"{run.path} has one direction alone: drop --task")
+            raise ValueError(f"{run.path} has one direction alone: drop --direction")
         return None
     if named is None and len(data.mixture.tasks) > 1:
         names = ", ".join(data.mixture.names)
-        raise ValueError(f"{run.path} has several tasks: give --task, one of {names}")
+        raise ValueError(f"{run.path} has several tasks: give --direction, one of {names}")
     return 0 if named is None else data.mixture.find(named, data.begin)
 
 
-def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
+def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
     """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
     Raises:
@@ -187,15 +197,14 @@ def chunks(text: IO[bytes], size: int) -> Iterator[list[str]]:
 
 def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
-    check_least(vars(options), buffer=1, samples=0)
+    check_least(vars(options), buffer=1)
     check_seed(options.seed)
     run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
     if run.source is None:
         raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
-    names = ("beam", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
-    given = {name: options[name] for name in names} | {"draws": options.samples}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return run, replace(run.settings.decoding, **chosen), find_task(run, options.task)
+    names = ("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat")
+    chosen = {name: options[name] for name in names if options[name] is not None}
+    return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

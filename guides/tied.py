@@ -12,7 +12,7 @@ __all__ = ["Tied"]
 
 
 class Tied(ModelGuide):
-    """Returns the model's own prior at every site, gates included.
+    """Returns the model's own prior at every site, whatever is drawn there.
 
     Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et
     al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.

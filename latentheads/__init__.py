@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from latentheads import models as models
     from latentheads import plot as plot
     from latentheads.batch import Batch as Batch
+    from latentheads.corpora.corpus import Corpus as Corpus
+    from latentheads.corpora.data import Data as Data
+    from latentheads.corpora.makers import folder_pairs as folder_pairs
+    from latentheads.corpora.makers import folder_tasks as folder_tasks
+    from latentheads.corpora.makers import folder_text as folder_text
+    from latentheads.corpora.makers import grammar as grammar
+    from latentheads.corpora.makers import grammar_tasks as grammar_tasks
+    from latentheads.corpora.makers import grammar_text as grammar_text
+    from latentheads.corpora.makers import hub_pairs as hub_pairs
+    from latentheads.corpora.makers import hub_tasks as hub_tasks
+    from latentheads.corpora.makers import hub_text as hub_text
+    from latentheads.corpora.makers import python_docs as python_docs
+    from latentheads.corpora.options import make_corpus as make_corpus
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
     from latentheads.effects import PlugIn as PlugIn
@@ -34,6 +47,8 @@ if TYPE_CHECKING:
 PLACES = {
     "Batch": "batch",
     "Block": "names",
+    "Corpus": "corpora.corpus",
+    "Data": "corpora.data",
     "Decoder": "model",
     "Guide": "guide",
     "HeadContext": "distributions",
@@ -47,7 +62,18 @@ PLACES = {
     "WithSelection": "guide",
     "Terms": "inference.bound",
     "evaluate": "inference.evaluation",
+    "folder_pairs": "corpora.makers",
+    "folder_tasks": "corpora.makers",
+    "folder_text": "corpora.makers",
+    "grammar": "corpora.makers",
+    "grammar_tasks": "corpora.makers",
+    "grammar_text": "corpora.makers",
+    "hub_pairs": "corpora.makers",
+    "hub_tasks": "corpora.makers",
+    "hub_text": "corpora.makers",
     "importance": "inference.bound",
+    "make_corpus": "corpora.options",
+    "python_docs": "corpora.makers",
     "terms": "inference.bound",
 }
 """The module of every public name."""

@@ -39,6 +39,8 @@ class Batch:
             domain; None: all have the first.
         target_task: The same for the decoder.
         one_task: Whether the sentences have one task on each side.
+        draws: So many times the same sentences stand behind each other, each time under a draw of
+            its own of what all sentences share.
     """
 
     target: Int[Tensor, "batch target"]
@@ -50,6 +52,7 @@ class Batch:
     source_task: Int[Tensor, batch] | None = None
     target_task: Int[Tensor, batch] | None = None
     one_task: bool = False
+    draws: int = 1
 
     @classmethod
     def of(

@@ -19,7 +19,7 @@ from torch.distributions import constraints
 from latentheads.alignment.law import Alignments
 from latentheads.distributions import HeadVariable
 from latentheads.names import SENTENCES, TARGET
-from latentheads.selection.laws import Selection
+from latentheads.selection.distribution import Selection
 
 __all__ = [
     "FromPrior",

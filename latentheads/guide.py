@@ -25,7 +25,7 @@ from latentheads.layers.output import TableOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
-from latentheads.selection.laws import Selection
+from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
 __all__ = ["Guide", "ModelGuide", "WithSelection", "check_options", "conditioned"]
@@ -84,12 +84,12 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in model.selecting:
-            selector = module.selector
-            if selector is None or selector.law == "static":
-                continue
             block, like = module.block, module.projection.weight
-            self.selections[block.key] = SelectionFamily(selector, block.chain, like)
-            self._selecting[block.site("selection")] = block.key
+            assert module.selector is not None
+            family = module.selector.posterior(block.chain, like)
+            if family is not None:
+                self.selections[block.key] = family
+                self._selecting[block.site("selection")] = block.key
         self.alignments: AlignmentPosterior | None = None
         aligner, form = model.alignments, self.alignment_form
         if aligner is not None and form is not None and not aligner.soft:

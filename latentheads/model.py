@@ -94,21 +94,24 @@ class HeadModel(nn.Module, ABC):
         if drawn is not None:
             return self._chosen(batch, drawn)
         found: dict[str, Choice] = {}
-        sides = {"encoder": batch.source_task, "decoder": batch.target_task}
-        for side, task in sides.items():
+        for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
-                    found |= {m.block.name: m.choose(task, batch.one_task) for m in blocks}
+                    found |= {m.block.name: self._choose(m, batch) for m in blocks}
         return found
 
     def _chosen(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
-        found: dict[str, Choice] = {}
-        for module in self.selecting:
-            task = batch.task_of(module.block.chain)
-            value = drawn.get(module.block.site("selection"))
-            found[module.block.name] = module.choose(task, batch.one_task, value)
-        return found
+        return {
+            module.block.name: self._choose(
+                module, batch, drawn.get(module.block.site("selection"))
+            )
+            for module in self.selecting
+        }
+
+    def _choose(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
+        task = batch.task_of(module.block.chain)
+        return module.choose(task, batch.one_task, drawn, batch.draws)
 
     @abstractmethod
     def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:

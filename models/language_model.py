@@ -9,15 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Hidden
-from latentheads.attention.block import GatePrior
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
 from latentheads.mask import causal
 from latentheads.model import Decoder, DecodingState
+from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
-from latentheads.models.mixers import mixer
+from latentheads.models.mixers import make_mixer
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS
@@ -34,7 +34,6 @@ class LanguageModel(Decoder):
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn: decoder-self, or none.
-        gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
     """
@@ -45,7 +44,6 @@ class LanguageModel(Decoder):
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
-        gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
     ) -> None:
@@ -53,6 +51,7 @@ class LanguageModel(Decoder):
         super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
+        heads = HeadOptions(prior, self.latent, selector)
         if "encoder=" in sizes.mixers or sizes.ngram_context:
             raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
         if sizes.cutoffs and label_smoothing:
@@ -61,7 +60,7 @@ class LanguageModel(Decoder):
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
-            return Layer(sizes, mixer(chain, depth, sizes, prior, self.latent, gate, selector))
+            return Layer(sizes, make_mixer(chain, depth, sizes, heads))
 
         self.decoder = Stack(sizes, layer)
 

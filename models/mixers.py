@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import GatePrior
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
 from latentheads.mask import Reach
+from latentheads.models.heads import HeadOptions, fill_places
 from latentheads.models.mixing import heads_below
 from latentheads.models.network import Network
-from latentheads.models.priors import Prior
 from latentheads.names import Block
-from latentheads.selection.selector import Choice, Selector
+from latentheads.selection.selector import Choice
 
-__all__ = ["LocalAttention", "Mixer", "SelfAttention", "attention", "mixer"]
-
-A = TypeVar("A", bound=LatentAttention)
+__all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
 
 
 @runtime_checkable
@@ -119,14 +114,8 @@ class LocalAttention(LatentAttention):
         return AttentionCache(last=self.band.before)
 
 
-def mixer(
-    chain: str,
-    layer: int,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None = None,
-    selector: Selector | None = None,
+def make_mixer(
+    chain: str, layer: int, network: Network, heads: HeadOptions
 ) -> SelfAttention | LocalAttention | NGram:
     """Makes what mixes the positions in a layer of a stack, latent where its chain is.
 
@@ -134,10 +123,7 @@ def mixer(
         chain: encoder-self or decoder-self.
         layer: Layer of the stack.
         network: Sizes, and what is chosen for each layer.
-        prior: Makes the prior of the block.
-        latent: The chains whose heads are drawn.
-        gate: The law of the gates of the block.
-        selector: How the block selects its heads.
+        heads: What is random about them.
     """
     stack = chain.split("-")[0]
     chosen, causal = network.stack(stack), stack == "decoder"
@@ -145,7 +131,7 @@ def mixer(
     band = Band(mixing.window, causal)
     if mixing.kind == "ngram":
         block = Block(chain, layer, network.ngram_heads or network.heads)
-        return _ngram(block, mixing.head_width, band, network, prior, latent, gate, selector)
+        return _make_ngram(block, mixing.head_width, band, network, heads)
     under = heads_below(chosen, layer)
     window = 0 if under is None else chosen[under].window
     below = Band(window, causal) if window else None
@@ -153,26 +139,17 @@ def mixer(
     block = Block(chain, layer, network.heads, begins)
     if mixing.kind == "local":
         local = partial(LocalAttention, band=band, below=below)
-        return attention(block, network, prior, latent, gate, selector, local)
-    whole = partial(SelfAttention, below=below)
-    return attention(block, network, prior, latent, gate, selector, whole)
+        return heads.make_attention(block, network, local)
+    return heads.make_attention(block, network, partial(SelfAttention, below=below))
 
 
-def _ngram(
-    block: Block,
-    head_width: int,
-    band: Band,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None,
-    selector: Selector | None,
+def _make_ngram(
+    block: Block, head_width: int, band: Band, network: Network, heads: HeadOptions
 ) -> NGram:
     """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
-    if selector is not None and block.chain in selector.chains:
-        selector = selector.fitting(block.heads)
-    block, selector = filled(block, selector)
-    noise = network.ngram_noise if block.chain in latent else 0.0
+    selector = heads.selector_of(block)
+    selector = None if selector is None else selector.fitting(block.heads)
+    block = fill_places(block, selector)
     return NGram(
         block,
         network.width,
@@ -181,29 +158,6 @@ def _ngram(
         network.ngram_slices,
         network.ngram_context and not band.causal,
         network.activation_dropout,
-        prior.outputs(block, noise) if noise else None,
-        gate,
+        heads.outputs_of(block, network.ngram_noise),
         selector,
     )
-
-
-def attention(
-    block: Block,
-    network: Network,
-    prior: Prior,
-    latent: Collection[str],
-    gate: GatePrior | None = None,
-    selector: Selector | None = None,
-    kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
-) -> A:
-    """Makes a block, latent where its chain is and with candidates where its chain selects."""
-    block, selector = filled(block, selector)
-    family = prior(block) if block.chain in latent else None
-    return kind(block, network.width, family, gate, network.attention_dropout, selector)
-
-
-def filled(block: Block, selector: Selector | None) -> tuple[Block, Selector | None]:
-    """A block with the places that its selector fills, and the selector if its chain selects."""
-    if selector is None or block.chain not in selector.chains:
-        return block, None
-    return replace(block, heads=selector.places), selector

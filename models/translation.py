@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.attention.block import GatePrior
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch, SentenceTasks
 from latentheads.corpora import Corpus
@@ -19,8 +18,9 @@ from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
+from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
-from latentheads.models.mixers import Mixer, attention, mixer
+from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS, Block
@@ -54,7 +54,6 @@ class Translation(Decoder):
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
         latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
-        gate: The law of every block's gates; None: no gates.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
         adapters: Steps of its own for each task, behind those that all share; None: none.
@@ -68,7 +67,6 @@ class Translation(Decoder):
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
-        gate: GatePrior | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
         adapters: Adapters | None = None,
@@ -77,7 +75,7 @@ class Translation(Decoder):
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
         self.network, self.prior, self.adapters = sizes, prior, adapters
-        width, heads = sizes.width, sizes.heads
+        heads, width = HeadOptions(prior, self.latent, selector), sizes.width
         if sizes.cutoffs:
             raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
         joint = sizes.share == "all"
@@ -95,12 +93,10 @@ class Translation(Decoder):
         self.target_embedding = Embedding(target, sizes.dropout)
 
         def mixing(chain: str, layer: int) -> Mixer:
-            return mixer(chain, layer, sizes, prior, self.latent, gate, selector)
+            return make_mixer(chain, layer, sizes, heads)
 
         def reading(layer: int) -> LatentAttention:
-            return attention(
-                Block(CHAINS[2], layer, heads), sizes, prior, self.latent, gate, selector
-            )
+            return heads.make_attention(Block(CHAINS[2], layer, sizes.heads), sizes)
 
         def own(side: str) -> nn.ModuleList | None:
             return None if adapters is None else adapters.make(side, width)

@@ -35,3 +35,9 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> NoiseTape:
     recorded = NoiseTape()
     monkeypatch.setattr("latentheads.distributions.heads.standard_normal", recorded)
     return recorded
+
+
+@pytest.fixture
+def as_the_programs_do() -> None:
+    """Float32, as a user has it."""
+    torch.set_default_dtype(torch.float32)

@@ -192,7 +192,7 @@ def test_5_padding_a_batch_changes_no_sentence(
 def test_5_a_later_target_token_changes_no_earlier_row(
     kind: str, form: str, batch: Batch, tape: NoiseTape
 ) -> None:
-    model = build(kind, prior="cascaded", gate=bernoulli_gate(1.0)).eval()
+    model = build(kind, prior="cascaded").eval()
     guide = attach(form, model)
     changed = batch.target.clone()
     changed[0, 2], changed[2, 1] = 11, EOS
@@ -243,7 +243,7 @@ def test_7_every_parameter_of_every_prior_is_trained(kind: str, prior: str, batc
 def test_8_incremental_decoding_is_the_full_sequence(
     kind: str, prior: str, chunks: tuple[int, ...], plug_in: bool, batch: Batch, tape: NoiseTape
 ) -> None:
-    model = build(kind, prior=prior, gate=bernoulli_gate(0.9 if plug_in else 1.0)).eval()
+    model = build(kind, prior=prior).eval()
     full = Batch(torch.full((3, 4), 5), batch.source)
     with PlugIn() if plug_in else torch.no_grad():
         expected = model.predict(model.states(full))

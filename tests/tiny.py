@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
@@ -49,15 +50,51 @@ def small_batch(**options: Any) -> Batch:
 def build(
     kind: str = "translation", prior: str = "independent", gate: Any = None, **changes: Any
 ) -> Any:
-    """A model with random biases and norms too, so that no parameter's place goes unnoticed."""
+    """A model with random biases and norms too, so that no parameter's place goes unnoticed.
+
+    With a gate every block draws a latent of the user's own too; see :func:`add_gates`.
+    """
     options = changes.pop("options", {})
     own = {k: changes.pop(k) for k in ("latent", "label_smoothing") if k in changes}
     law, network = make_prior(prior, **options), sizes(**changes)
     if kind == "translation":
-        model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, gate=gate, **own)
+        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, **own)
     else:
-        model = LanguageModel(TARGET_TYPES, law, network, gate=gate, **own)
+        model = LanguageModel(TARGET_TYPES, law, network, **own)
+    if gate is not None:
+        add_gates(model, gate)
     return jiggle(model, 0.1).double()
+
+
+def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:
+    """Adds a latent that the library knows nothing of: gates, for every sentence and block.
+
+    A block draws them behind its heads, at ``<block>.gate``, and multiplies what the heads say.
+
+    Args:
+        model: Changed in place.
+        law: Of the gates of a block, event ``head``; a module is trained with the model.
+    """
+    for module in list(model.modules()):
+        if isinstance(module, LatentAttention):
+            _add_gate(module, law)
+
+
+def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> None:
+    draw_heads, drawn = module._draw, []
+    module.gate = law  # type: ignore[assignment]
+
+    def draw(known: HeadContext) -> Tensor:
+        logits = draw_heads(known)
+        drawn.append(pyro.sample(module.block.site("gate"), law(known)))
+        return logits
+
+    def close(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        heads = inputs[0].unflatten(-1, (module.block.heads, -1))
+        return (heads * drawn.pop()[..., None, :, None]).flatten(-2)
+
+    module._draw = draw  # type: ignore[method-assign]
+    module.projection.register_forward_pre_hook(close)
 
 
 @torch.no_grad()

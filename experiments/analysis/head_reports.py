@@ -137,8 +137,10 @@ def _portray(text: Text, options: Namespace) -> HeadReport:
     model, seed = text.run.model, options.seed
     guide = text.run.guide if options.draws else None
 
-    def watched(stage: str, part: Part = text.part) -> Iterable[Batch]:
-        line, parts = f"{text.name}, {stage}", list(batches(part, TOKENS))
+    def watched(
+        stage: str, part: Part = text.part, times: int = max(1, options.draws)
+    ) -> Iterable[Batch]:
+        line, parts = f"{text.name}, {stage}", list(batches(part, TOKENS)) * times
         return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True)
 
     recorded = Recording(model)
@@ -164,14 +166,14 @@ def _portray(text: Text, options: Namespace) -> HeadReport:
     )
 
 
-Watched = Callable[[str, Part], Iterable[Batch]]
+Watched = Callable[[str, Part, int], Iterable[Batch]]
 
 
 def _relevance(text: Text, options: Namespace, watched: Watched) -> Relevance | None:
     number = options.sentences if options.relevance is None else options.relevance
     if not number:
         return None
-    return relevance(text.run.model, watched("relevance", text.part.first(number)))
+    return relevance(text.run.model, watched("relevance", text.part.first(number), 1))
 
 
 def _syntactic(text: Text, options: Namespace, watched: Watched) -> Syntactic | None:
@@ -180,6 +182,6 @@ def _syntactic(text: Text, options: Namespace, watched: Watched) -> Syntactic | 
         return None
     relations = Relations(text.parses.arcs, text.parses.words, margin=options.margin)
     guide = text.run.guide if options.draws else None
-    shown = watched("dependencies", text.parses.part)
+    shown = watched("dependencies", text.parses.part, max(1, options.draws))
     detect(text.run.model, shown, [relations], parsed, guide, options.seed)
     return relations.result()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
@@ -18,6 +17,9 @@ from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
 from latentheads.reading.divergence import Divergence
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["caption", "gaps", "head_figures", "head_table", "notes", "summary", "table"]
 
@@ -84,6 +86,8 @@ def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
 
 def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.DataFrame:
     """One row a head."""
+    import pandas as pd  # takes long to load
+
     return pd.DataFrame(
         row
         for text, head_report in zip(texts, head_reports, strict=True)
@@ -198,7 +202,10 @@ def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
 
 def caption(texts: Sequence[Text], options: Namespace) -> str:
     """Says what was read."""
-    heads = "Heads drawn from the guide (relevance: plug-in)" if options.draws else "Plug-in heads"
+    heads = "Plug-in heads"
+    if options.draws:
+        times = f", {options.draws} draws of each" if options.draws > 1 else ""
+        heads = f"Heads drawn from the guide{times} (relevance: plug-in)"
     corpora = " / ".join(dict.fromkeys(text.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
     return f"{heads}, first {number} of {options.part}, {corpora}"

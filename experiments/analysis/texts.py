@@ -13,9 +13,9 @@ from torch import Tensor
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows, Words
+from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
-from latentheads.corpora.mixed import ENGLISH
-from latentheads.corpora.options import Data, make_corpus
+from latentheads.corpora.options import make_corpus
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.reading import (
     Parsed,

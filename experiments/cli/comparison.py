@@ -6,10 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-from scipy import stats
+from typing import TYPE_CHECKING, Any
 
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
@@ -21,7 +18,10 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.selection.selector import LAWS
+from latentheads.selection.laws import LAWS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "COLUMNS",
@@ -62,6 +62,8 @@ def extend(parser: Parser) -> None:
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
+    from scipy import stats  # takes long to load
+
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan, math.nan
@@ -73,6 +75,8 @@ def run_all(
     words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
 ) -> pd.DataFrame:
     """Runs every recipe with every seed, or reads what a finished run wrote."""
+    import pandas as pd  # takes long to load
+
     plans = [
         (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
     ]
@@ -257,6 +261,8 @@ def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str,
         table: The same as Markdown.
         out: Where.
     """
+    import pandas as pd  # takes long to load
+
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
     write_text(out / "table.md", table)

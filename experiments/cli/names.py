@@ -16,7 +16,7 @@ from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.names import CHAINS
 from latentheads.runs.trust import refuse_code
-from latentheads.selection.selector import LAWS, Law
+from latentheads.selection.laws import LAWS, Law
 
 __all__ = [
     "DEFAULTS",

@@ -9,7 +9,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 
@@ -18,6 +18,7 @@ from latentheads.attention.disagreement import KINDS
 from latentheads.corpora.options import Data
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import leave
+from latentheads.experiments.cli.groups import RUN_GROUPS, TypedParagraphs, arrange_options
 from latentheads.experiments.cli.names import (
     NAMED,
     expand_words,
@@ -34,8 +35,8 @@ from latentheads.models import PRIORS, Network, Prior
 from latentheads.names import CHAINS
 from latentheads.runs.settings import Settings, make_settings
 from latentheads.selection.gate_options import Gates
+from latentheads.selection.laws import LAWS
 from latentheads.selection.options import Selecting
-from latentheads.selection.selector import LAWS
 from latentheads.training.options import Training
 
 __all__ = [
@@ -49,10 +50,20 @@ __all__ = [
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one line on stderr and exit status 2."""
+    """A parser whose errors are one line on stderr and exit status 2.
+
+    Attributes:
+        sections: The groups in which its help shows the options.
+    """
+
+    sections: Mapping[str, Sequence[str]] = {}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=TypedParagraphs, **options)
 
     def format_help(self) -> str:
-        """The help, without the marks that show names in the documentation."""
+        """The help in groups, without the marks that show names in the documentation."""
+        arrange_options(self, self.sections)
         return super().format_help().replace("``", "")  # type: ignore[no-any-return]
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -188,7 +199,9 @@ def _reading(
 
 def _parser(prog: str, description: str) -> Parser:
     set_loader("names", load_yaml)
-    parser = Parser(prog=prog, description=description, parser_mode="names")
+    usage = f"{prog} [options]"
+    parser = Parser(prog=prog, usage=usage, description=description, parser_mode="names")
+    parser.sections = RUN_GROUPS
     parser.add_argument("--config", action=ActionConfigFile, help="YAML file of options")
     parser.add_argument(
         "--preset", type=str, help=f"a YAML file of ours: {', '.join(sorted(presets()))}"
@@ -196,7 +209,6 @@ def _parser(prog: str, description: str) -> Parser:
     _add_recipe(parser)
     for group in (Data, Network, Training, Decoding, Selecting, Gates):
         parser.add_class_arguments(group, nested_key=None)
-    _name_groups(parser)
     parser.add_argument("--seed", type=int, default=0, help="of weights, data order and noise")
     parser.add_argument(
         "--samples", type=int, default=32, help="draws of each sentence in the report, K of IWAE"
@@ -254,15 +266,6 @@ def _add_recipe(parser: Parser) -> None:
         default="all",
         help=f"chains whose heads are drawn: all, none, or some of {','.join(CHAINS)}",
     )
-
-
-def _name_groups(parser: Parser) -> None:
-    """Gives the groups of the guide's and the prior's options a short title."""
-    titles = {"A guide that": "The guide", "Makes the prior": "The prior"}
-    for group in parser._action_groups:
-        for start, title in titles.items():
-            if (group.title or "").startswith(start):
-                group.title = title
 
 
 def _add_disagreement(parser: Parser) -> None:

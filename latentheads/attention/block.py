@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from pyro.distributions import Distribution
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
@@ -21,7 +20,6 @@ from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
     "BlockCache",
-    "GatePrior",
     "HeadBlock",
     "Watch",
     "gather_chosen",
@@ -30,22 +28,13 @@ __all__ = [
     "unwatched",
 ]
 
-GatePrior = Callable[[HeadContext], Distribution]
-"""The second kind of latent: the law of a block's gates, event ``head``."""
-
 Watch = Callable[..., None]
 """What somebody does with the heads of a pass; the last argument says which of them speak."""
 
 
 @dataclass
 class BlockCache:
-    """What a block keeps while decoding token by token.
-
-    Attributes:
-        gate: The gates of a sentence, which its hypotheses share.
-    """
-
-    gate: Tensor | None = field(default=None, kw_only=True)
+    """What a block keeps while decoding token by token: nothing, unless a subclass does."""
 
     def select(
         self,
@@ -59,17 +48,14 @@ class BlockCache:
             hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
                 all as they are.
         """
-        if self.gate is not None and sentences is not None:
-            self.gate = self.gate.index_select(0, sentences)
 
 
 class HeadBlock(nn.Module, ABC):
-    """Heads side by side: some are drawn, chosen or gated, and one projection reads them out.
+    """Heads side by side: they are drawn, or chosen, and one projection reads them out.
 
     Attributes:
         block: Its address.
         prior: The law of what is drawn of its heads; None: nothing is.
-        gate: The law of its gates at ``<block>.gate``; None: every head speaks.
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
@@ -79,10 +65,9 @@ class HeadBlock(nn.Module, ABC):
     prior: Family | None
     latent: str
 
-    def __init__(self, block: Block, gate: GatePrior | None, selector: Selector | None) -> None:
+    def __init__(self, block: Block, selector: Selector | None) -> None:
         super().__init__()
         self.block = block
-        self.gate = gate
         self.selector = selector
         self.watchers: list[Watch] = []
 
@@ -117,7 +102,11 @@ class HeadBlock(nn.Module, ABC):
         return False
 
     def choose(
-        self, task: Int[Tensor, " sentence"] | None, common: bool, drawn: Tensor | None = None
+        self,
+        task: Int[Tensor, " sentence"] | None,
+        common: bool,
+        drawn: Tensor | None = None,
+        draws: int = 1,
     ) -> Choice:
         """Draws which candidates fill the places, of every task, and takes the sentences' own.
 
@@ -127,21 +116,26 @@ class HeadBlock(nn.Module, ABC):
             task: The task of every sentence; None: all have the first.
             common: Whether all sentences have one task.
             drawn: What was drawn before; None draws it.
+            draws: Draws that the sentences stand for, one behind the other.
         """
-        assert self.selector is not None
-        chain, like = self.block.chain, self.projection.weight
-        if self.selector.law == "static":
-            return self.selector.assigned(chain, task, common, like)
+        selector, chain = self.selector, self.block.chain
+        assert selector is not None
         value = drawn
         if value is None:
-            law = self.selector.prior(chain, like)
-            value = pyro.sample(self.block.site("selection"), law)
-        draws = value.shape[-2] // self.selector.tasks(chain)
-        choice = self.selector.choose(value, task, common, draws)
+            value = selector.draw(self.block.site("selection"), chain, self.projection.weight)
+        rows, tasks = value.shape[-2], selector.tasks(chain)
+        if rows == tasks:
+            draws = 1  # one draw for all, such as the likeliest selection
+        elif rows != draws * tasks:
+            raise ValueError(
+                f"site {self.block.site('selection')!r}: {rows} rows for {tasks} tasks and "
+                f"{draws} draws: a batch says how many draws its sentences stand for"
+            )
+        choice = selector.choose(value, task, common, draws)
         own_places = choice.index is None and choice.common
         if self.training or not own_places or value.requires_grad or not self.sparse:
             return choice
-        return choice.speaking()
+        return choice.of_active()
 
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes all other heads for good; a block without heads has no site.
@@ -154,7 +148,7 @@ class HeadBlock(nn.Module, ABC):
         if self.prior is not None and len(computed) < self.block.heads:
             self.prior.prune(computed)
         if not computed:
-            self.prior = self.gate = None
+            self.prior = None
         self._prune_weights(computed, active)
         self.block = replace(self.block, heads=len(computed))
 
@@ -178,19 +172,15 @@ class HeadBlock(nn.Module, ABC):
     def _speaking(
         self,
         heads: Shaped[Tensor, "*batch computed query any"],
-        gate: Float[Tensor, "*gates computed"] | None,
         choice: Choice | None,
     ) -> Bool[Tensor, "*out head"]:
-        """True at heads that are heard: those chosen, with an open gate, and read out.
+        """True at heads that are heard: those chosen, or with an open gate, and read out.
 
         Args:
             heads: Something about every query of the heads that were computed.
-            gate: Their gates.
             choice: The heads in the places.
         """
         heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
-        if gate is not None:
-            heard = heard & (gate != 0)
         if choice is not None:
             heard = heard & (choice.weight != 0)
         if choice is not None and choice.silent and choice.index is not None:
@@ -198,17 +188,6 @@ class HeadBlock(nn.Module, ABC):
             heard = nobody.index_copy(-1, choice.index, heard)
         read = self.projection.weight.unflatten(-1, (self.speakers, -1))
         return heard & read.any(0).any(-1)
-
-    def _draw_gate(self, context: HeadContext, cache: BlockCache | None) -> Tensor | None:
-        """Draws the gates of a sentence, once: further tokens keep them."""
-        if self.gate is None:
-            return None
-        if cache is None or cache.gate is None:
-            gate = pyro.sample(self.block.site("gate"), self.gate(context))
-            if cache is None:
-                return gate
-            cache.gate = gate
-        return cache.gate
 
 
 @contextmanager

@@ -15,7 +15,7 @@ __all__ = ["AttentionCache"]
 
 @dataclass
 class AttentionCache(BlockCache):
-    """What attention keeps while decoding token by token: keys, values and gates.
+    """What attention keeps while decoding token by token: keys and values.
 
     Attributes:
         keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
@@ -49,7 +49,6 @@ class AttentionCache(BlockCache):
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
-        super().select(sentences, hypotheses)
         if self.keys is None or self.values is None:
             return
         own = None if self.of_memory else hypotheses

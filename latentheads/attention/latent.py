@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.attention.block import GatePrior, HeadBlock
+from latentheads.attention.block import HeadBlock
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import HeadContext
@@ -30,7 +30,6 @@ class LatentAttention(HeadBlock):
         block: Its address.
         width: Model width.
         prior: The law of its logits; None makes the block deterministic, without a site.
-        gate: The law of its gates at ``<block>.gate``; None makes every head speak.
         dropout: Dropout of the attention weights.
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
@@ -43,11 +42,10 @@ class LatentAttention(HeadBlock):
         block: Block,
         width: int,
         prior: Family | None,
-        gate: GatePrior | None = None,
         dropout: float = 0.0,
         selector: Selector | None = None,
     ) -> None:
-        super().__init__(block, gate, selector)
+        super().__init__(block, selector)
         size = width // selector.heads if selector else None
         candidates = selector.candidates_of(block.chain) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
@@ -104,13 +102,11 @@ class LatentAttention(HeadBlock):
         context = HeadContext(self.attention.scores(q, k), below, mask)
         logits = self._draw(context)
         spoken = self.attention.of_active(logits)
-        gate = self._draw_gate(context, cache)
-        gate = None if gate is None else self.attention.of_active(gate, -1)
         if self.watchers:
             every, over = mask.over_keys(spoken)
             told = (self.attention.placed(each, choice) for each in (every, v))
-            self._tell(*told, over, self._speaking(every, gate, choice))
-        update = self.attention.read_out(spoken, v, mask, gate, choice)
+            self._tell(*told, over, self._speaking(every, choice))
+        update = self.attention.read_out(spoken, v, mask, choice)
         return update, self.attention.placed(logits, choice)
 
     def cache(self) -> AttentionCache:

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from latentheads.attention.band import Band
 from latentheads.attention.block import (
     BlockCache,
-    GatePrior,
     HeadBlock,
     gather_chosen,
     last_of,
@@ -32,7 +31,7 @@ __all__ = ["NGram", "NGramCache"]
 
 @dataclass
 class NGramCache(BlockCache):
-    """What an n-gram block keeps while decoding: its last n - 1 inputs, and gates.
+    """What an n-gram block keeps while decoding: its last n - 1 inputs.
 
     Attributes:
         last: n - 1.
@@ -55,7 +54,6 @@ class NGramCache(BlockCache):
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        super().select(sentences, hypotheses)
         if self.inputs is not None:
             self.inputs = reorder(self.inputs, sentences, hypotheses)
 
@@ -89,7 +87,6 @@ class NGram(HeadBlock):
         context: Whether the maximum over the sentence is concatenated.
         dropout: Of the heads.
         prior: The law of the outputs of its heads; None makes the block deterministic.
-        gate: The law of its gates at ``<block>.gate``; None makes every head speak.
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
     """
@@ -106,10 +103,9 @@ class NGram(HeadBlock):
         context: bool = False,
         dropout: float = 0.0,
         prior: Family | None = None,
-        gate: GatePrior | None = None,
         selector: Selector | None = None,
     ) -> None:
-        super().__init__(block, gate, selector)
+        super().__init__(block, selector)
         heads = selector.heads if selector else block.heads
         candidates = selector.candidates_of(block.chain) if selector else heads
         inputs, read = band.width + context, width // heads if slices else width
@@ -149,14 +145,12 @@ class NGram(HeadBlock):
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads, gate = gather_chosen(self._computed(x, reach, cache, choice), choice), None
-        if self.prior is not None or self.gate is not None:
+        heads = gather_chosen(self._computed(x, reach, cache, choice), choice)
+        if self.prior is not None:
             known = HeadContext(full_precision(heads), None, reach.outputs(self.size))
-            heads, gate = self._draw(known).to(heads.dtype), self._draw_gate(known, cache)
+            heads = self._draw(known).to(heads.dtype)
         if self.watchers:
-            self._tell(heads, reach.drawn, self._speaking(heads, gate, choice))
-        if gate is not None:
-            heads = heads * gate[..., None, None].to(heads.dtype)
+            self._tell(heads, reach.drawn, self._speaking(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)

@@ -154,22 +154,18 @@ class MultiHeadAttention(nn.Module):
         logits: Float[Tensor, "*batch head query key"],
         v: Float[Tensor, "*values head position dim"],
         mask: Mask,
-        gate: Float[Tensor, "*gates head"] | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
-        """Softmax over the readable keys, weighted sum of values, gates, output projection.
+        """Softmax over the readable keys, weighted sum of values, choice, output projection.
 
         Args:
             logits: Of the heads that are read out.
             v: Their values.
             mask: Validity of the pairs.
-            gate: Their gates.
             choice: The heads in the places.
         """
         weights = torch.softmax(logits + mask.bias, -1)
         heads = self.sum_values(weights, v)
-        if gate is not None:
-            heads = heads * gate[..., None, None].to(heads.dtype)
         if choice is not None:
             heads = self._weighted(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))

@@ -1,8 +1,22 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
 from latentheads.corpora.batches import batches, windows
-from latentheads.corpora.corpus import Corpus, Part, grammar, grammar_sources
-from latentheads.corpora.mixed import grammar_tasks, parallel_tasks
+from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.data import Data
+from latentheads.corpora.makers import (
+    folder_pairs,
+    folder_tasks,
+    folder_text,
+    grammar,
+    grammar_tasks,
+    grammar_text,
+    hub_pairs,
+    hub_tasks,
+    hub_text,
+    python_docs,
+)
+from latentheads.corpora.mixed import parallel_tasks
+from latentheads.corpora.options import make_corpus
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows
@@ -12,6 +26,7 @@ from latentheads.corpora.vocabulary import Vocabulary, Words
 
 __all__ = [
     "Corpus",
+    "Data",
     "Mixture",
     "Part",
     "Place",
@@ -22,11 +37,19 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
+    "folder_pairs",
+    "folder_tasks",
+    "folder_text",
     "grammar",
-    "grammar_sources",
     "grammar_tasks",
+    "grammar_text",
+    "hub_pairs",
+    "hub_tasks",
+    "hub_text",
+    "make_corpus",
     "parallel",
     "parallel_tasks",
     "prose",
+    "python_docs",
     "windows",
 ]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
+from latentheads.corpora.data import Data
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
+from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
-__all__ = ["Corpus", "Part", "grammar", "grammar_sources", "known_truth"]
+__all__ = ["Corpus", "Part", "draw_pairs", "draw_text", "known_truth"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Part:
     def __repr__(self) -> str:
         tasks = "" if self.mixture is None else f", {len(self.mixture.tasks)} tasks"
         return f"Part({len(self):,} {self.unit}, {self.tokens:,} target tokens{tasks})"
+
+    @property
+    def sides(self) -> tuple[Rows, ...]:
+        """The targets, and the sources where there are any."""
+        return (self.targets,) if self.sources is None else (self.targets, self.sources)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -112,6 +120,8 @@ class Corpus:
         test: What is reported.
         target: Target vocabulary.
         source: Source vocabulary, or None for a language model.
+        data: The options that it was made of, so that it can be made again; None of one that was
+            put together by hand.
     """
 
     name: str
@@ -120,11 +130,18 @@ class Corpus:
     test: Part
     target: Vocabulary
     source: Vocabulary | None = None
+    data: Data | None = None
 
     def __repr__(self) -> str:
-        names = ("train", "valid", "test", "target", "source")
+        names = ("train", "valid", "test", "target", "source", "overlap")
         shown = (f"{name}={getattr(self, name)!r}" for name in names)
         return f"Corpus({self.name!r}, {', '.join(shown)})"
+
+    @cached_property
+    def overlap(self) -> Overlap:
+        """How many held-out sentences stand in training too."""
+        train = self.train.sides
+        return Overlap(*(count_shared(train, part.sides) for part in (self.valid, self.test)))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -147,7 +164,7 @@ class Corpus:
         return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
 
 
-def grammar(
+def draw_pairs(
     sentences: int = 20_000,
     held_out: int = 500,
     language: str = next(iter(LANGUAGES)),
@@ -188,7 +205,7 @@ def grammar(
     return Corpus(f"grammar-{language}", *parts, target, source)
 
 
-def grammar_sources(
+def draw_text(
     sentences: int = 20_000,
     held_out: int = 500,
     domains: Mapping[str, float] | None = None,

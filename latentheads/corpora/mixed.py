@@ -11,6 +11,7 @@ import numpy as np
 
 from latentheads.corpora.cleaning import USUAL, Cleaning, clean
 from latentheads.corpora.corpus import Corpus, Part, known_truth
+from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, sample
 from latentheads.corpora.parallel import learn
 from latentheads.corpora.rows import Rows
@@ -18,10 +19,7 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 
-__all__ = ["ENGLISH", "grammar_tasks", "parallel_tasks", "tag_of"]
-
-ENGLISH = "en"
-"""What the grammar's English-like side is called in a task."""
+__all__ = ["draw_tasks", "parallel_tasks", "tag_of"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def tag_of(vocabulary: Vocabulary, task: Task) -> int:
     return vocabulary.tag(_tag(task.target))
 
 
-def grammar_tasks(
+def draw_tasks(
     mixture: Mixture, sizes: Sequence[int], held_out: int = 500, seed: int = 0
 ) -> Corpus:
     """Draws a corpus of several tasks from the synchronous grammar.

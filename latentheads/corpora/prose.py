@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
 
 import numpy as np
 
@@ -11,14 +10,12 @@ from latentheads.batch import UNK
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.subwords import Subwords
-from latentheads.corpora.vocabulary import Vocabulary, Words
+from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
 
-__all__ = ["Lines", "Unit", "prose"]
+__all__ = ["Lines", "prose"]
 
 Lines = Callable[[], Iterable[str]]
 """Reads the lines of a text from its beginning, as often as it is called."""
-
-Unit = Literal["word", "subword"]
 
 
 def prose(

@@ -7,14 +7,17 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Tagged", "Vocabulary", "Words"]
+__all__ = ["Tagged", "Unit", "Vocabulary", "Words"]
+
+Unit = Literal["word", "subword"]
+"""What a running text is made of."""
 
 
 class Vocabulary(ABC):

@@ -250,6 +250,7 @@ class _Search:
             source_task=self._repeated(self.batch.source_task),
             target_task=self._repeated(self.batch.target_task),
             one_task=self.batch.one_task,
+            draws=self.draws,
         )
 
     def _repeated(self, task: Tensor | None) -> Tensor | None:

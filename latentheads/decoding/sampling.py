@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.effects import PlugIn
-from latentheads.model import Decoder
+from latentheads.model import DecodingState
 
 __all__ = ["sample_text"]
 
@@ -26,9 +26,28 @@ CHUNK = 256
 """Tokens fed in one pass at most: a pass scores the whole vocabulary after every one."""
 
 
+@runtime_checkable
+class Sampled(Protocol):
+    """What sampling asks of a model: to begin, and to go on token by token."""
+
+    @property
+    def training(self) -> bool:
+        """Whether it drops something."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    def begin(self, batch: Batch) -> DecodingState:
+        """Prepares to decode a batch."""
+
+    def step(self, tokens: Tensor, state: DecodingState) -> Tensor:
+        """Feeds further tokens and scores the vocabulary after each."""
+
+
 @torch.no_grad()
 def sample_text(
-    model: Decoder,
+    model: Sampled,
     prompts: Sequence[Sequence[int]],
     length: int,
     temperature: float = 1.0,
@@ -84,7 +103,7 @@ def sample_text(
 
 
 def _check(
-    model: Decoder, prompts: Sequence[Sequence[int]], length: int, temperature: float, top_k: int
+    model: Sampled, prompts: Sequence[Sequence[int]], length: int, temperature: float, top_k: int
 ) -> None:
     if model.training:
         raise ValueError("model must be in evaluation mode: call model.eval() first")
@@ -133,7 +152,7 @@ class _Reader:
         context: Tokens kept of a full block.
     """
 
-    def __init__(self, model: Decoder, block: int, context: int) -> None:
+    def __init__(self, model: Sampled, block: int, context: int) -> None:
         self.model, self.block, self.context = model, block, context
         self.state: Any = None
         self.start = self.fed = 0

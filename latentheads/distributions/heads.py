@@ -90,8 +90,8 @@ class HeadVariable(TorchDistribution):
     the mask says which pairs count in a density and which are read by the softmax, and it touches
     neither location nor sample.
 
-    A pair that carries no latent counts in no density, but somebody may read it: the block above, a
-    gate. So a posterior that is restricted leaves it to the prior.
+    A pair that carries no latent counts in no density, but somebody may read it: the block above,
+    or a latent of a user's own. So a posterior that is restricted leaves it to the prior.
 
     A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is

@@ -43,7 +43,7 @@ class Family(nn.Module, ABC):
         """Builds the distribution of the logits of all heads."""
 
 
-def check_law(site: str, law: Any, shape: torch.Size) -> None:
+def check_law(site: str, law: Any, shape: Sequence[int]) -> None:
     """Refuses what is no law of a block's heads.
 
     Args:
@@ -59,10 +59,11 @@ def check_law(site: str, law: Any, shape: torch.Size) -> None:
             f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
             f"got {type(law).__name__}"
         )
-    if law.event_shape != shape[-3:] or not spreads(law.batch_shape, shape[:-3]):
+    batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
+    if law.event_shape != event or not spreads(torch.Size(law.batch_shape), batch):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
-            f"shape {tuple(shape[-3:])}, sentences {tuple(shape[:-3])}; got shape "
+            f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
             f"{tuple(law.event_shape)}, sentences {tuple(law.batch_shape)}"
         )
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyro.distributions as dist
 import torch
-from arviz_stats.base import array_stats
 from jaxtyping import Float
 from pyro import poutine
 from pyro.poutine import Trace
@@ -270,6 +269,8 @@ def _tail_shape(log_weights: np.ndarray) -> float:
 
     Where weights tie with the cut-off ArviZ divides by zero and answers with a number all the same.
     """
+    from arviz_stats.base import array_stats  # takes long to load
+
     try:
         with np.errstate(divide="raise", invalid="raise"):
             return float(array_stats.psislw(-log_weights)[1])

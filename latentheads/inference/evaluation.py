@@ -221,7 +221,7 @@ def _fixed(model: nn.Module, draw: Terms) -> bool:
     """Whether nothing is drawn but logits without noise, by the model as by the guide."""
     blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
     points = {block.site for block in blocks if isinstance(block.prior, Point)}
-    noise = any(b.gate or not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
+    noise = any(not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
     return bool(blocks) and not (noise or draw.shared_kl) and points.issuperset(draw.kl)
 
 

@@ -23,7 +23,7 @@ from latentheads.effects import SharedDraws
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SENTENCES
-from latentheads.selection.laws import Countable
+from latentheads.selection.distribution import Countable
 
 __all__ = ["MOST", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 
@@ -69,8 +69,8 @@ class Alternatives(Head_ELBO):
         """That of one draw of everything else."""
         laws, kl = {}, torch.zeros((), device=batch.target.device)
         for module in model.selecting:
-            if module.selector.law == "static":
-                continue
+            if module.block.key not in guide.selections:
+                continue  # its heads are given, not drawn
             site = module.block.site("selection")
             laws[site] = guide.selections[module.block.key]()
             if not isinstance(laws[site], Countable):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import fmean
 
-from rouge_score.rouge_scorer import RougeScorer
-
 __all__ = ["Rouge", "lead", "rouge"]
 
 KINDS = ("rouge1", "rouge2", "rougeL")
@@ -39,6 +37,8 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
         summaries: One text each.
         references: The texts that each is compared with.
     """
+    from rouge_score.rouge_scorer import RougeScorer  # takes long to load
+
     if not references or any(not each for each in references):
         raise ValueError("every summary needs one reference or more")
     if len(summaries) != len(references):

@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import estimate_ci
+
+from latentheads.metrics.protocol import Protocol
 
 __all__ = [
     "Comparison",
@@ -31,10 +33,7 @@ __all__ = [
     "split_compounds",
 ]
 
-Protocol = Literal["iwslt14", "wmt14"]
-"""Whose ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""
-
-FEWEST_SAMPLES = 40
+FEWEST_RESAMPLES = 40
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
@@ -163,7 +162,7 @@ def paired_bootstrap(
     references: Sequence[str],
     tokenised: bool = False,
     protocol: Protocol | None = None,
-    samples: int = 1000,
+    resamples: int = 1000,
     seed: int = 12345,
     lowercase: bool = False,
 ) -> list[Comparison]:
@@ -175,22 +174,22 @@ def paired_bootstrap(
         references: The translation of each sentence that counts as right.
         tokenised: Whether the lines are tokenised already, words with spaces between.
         protocol: Adds ``paper_bleu``, as the papers on this data set count it.
-        samples: How often the corpus is resampled; the least p is 1 / (samples + 1).
+        resamples: How often the corpus is resampled; the least p is 1 / (resamples + 1).
         seed: Of the resamples.
         lowercase: Whether case counts for nothing.
 
     Returns:
         The baseline, then the others in their order.
     """
-    if samples < FEWEST_SAMPLES:
-        raise ValueError(f"samples must be at least {FEWEST_SAMPLES}, got {samples}")
+    if resamples < FEWEST_RESAMPLES:
+        raise ValueError(f"resamples must be at least {FEWEST_RESAMPLES}, got {resamples}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
     systems = [baseline, *others]
     for lines in systems:
         _check_lines(lines, references)
     columns = {
-        name: _estimates(metric, systems, references, samples, seed)
+        name: _estimates(metric, systems, references, resamples, seed)
         for name, metric in _metrics(tokenised, protocol, lowercase).items()
     }
     return [Comparison(*row) for row in zip(*columns.values(), strict=True)]
@@ -227,7 +226,7 @@ def _estimates(
     metric: Any,
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
-    samples: int,
+    resamples: int,
     seed: int,
 ) -> list[Estimate]:
     r"""One score of all systems, the first of them the baseline.
@@ -240,15 +239,15 @@ def _estimates(
     subtracted, so that its p is about half as large.
     """
     rng = np.random.default_rng(seed)
-    places = rng.choice(len(references), (samples, len(references)))
+    places = rng.choice(len(references), (resamples, len(references)))
     every = [_resampled(metric, lines, references, places) for lines in systems]
-    signature = f"{metric.get_signature().format()}|bs:{samples}|seed:{seed}|p:two-sided"
+    signature = f"{metric.get_signature().format()}|bs:{resamples}|seed:{seed}|p:two-sided"
     (first, baseline), *_ = every
     estimates = []
     for score, resampled in every:
         differences = resampled - baseline
         away = np.abs(differences - differences.mean()) >= abs(score - first)
-        p = (1 + int(away.sum())) / (samples + 1)
+        p = (1 + int(away.sum())) / (resamples + 1)
         mean, half = estimate_ci(resampled)
         estimates.append(Estimate(score, float(mean), float(half), p, signature))
     estimates[0] = replace(estimates[0], p=None)

@@ -31,13 +31,6 @@ from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.translation import Scores, score
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS
-from latentheads.plot.pictures import (
-    draw_bound,
-    draw_divergence,
-    draw_kl,
-    draw_selection,
-    draw_selection_history,
-)
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import HEADS, Folder
 from latentheads.runs.loading import apply_pruning, make_model, read_heads, vocabularies_to_json
@@ -446,7 +439,7 @@ class Run:
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
                 "sharing": [[_number(share) for share in row] for row in shared.tolist()],
-                "by_chance": selector.heads / selector.candidates,
+                "by_chance": selector.heads / selector.candidates_of(chain),
             }
         return found
 
@@ -532,6 +525,8 @@ class Run:
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
+        from latentheads.plot.pictures import draw_divergence  # takes long to load
+
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
@@ -542,6 +537,13 @@ class Run:
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""
+        from latentheads.plot.pictures import (  # takes long to load
+            draw_bound,
+            draw_kl,
+            draw_selection,
+            draw_selection_history,
+        )
+
         records, path = self.folder.metrics(), self.folder.path
         draw_bound(records, path / "bound.png")
         draw_kl(results["kl_by_site"], path / "kl.png")

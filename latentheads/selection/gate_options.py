@@ -51,7 +51,7 @@ class Gates:
         chosen = chains_of(self.gates)
         if chosen == ():
             return None
-        return Gating.of(
+        return Gating(
             heads,
             tuple(chain for chain in chains if chosen is None or chain in chosen),
             prior_open=self.gate_open,

@@ -1,5 +1,7 @@
 r"""Gates of heads that close exactly: the Hard Concrete law of Louizos, Welling and Kingma (2018).
 
+https://arxiv.org/abs/1712.01312
+
 With a location :math:`\log\alpha`, a temperature :math:`\beta` and an interval
 :math:`(\gamma, \zeta)` that reaches beyond [0, 1],
 
@@ -21,7 +23,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.selection.laws import Selection
+from latentheads.selection.distribution import Selection
 
 __all__ = ["HIGH", "LOW", "HardConcrete"]
 

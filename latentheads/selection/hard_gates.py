@@ -1,6 +1,7 @@
 r"""Gates that may close heads for good: one Hard Concrete gate a head, shared by all sentences.
 
-What a head says is multiplied by its gate, as Voita et al. (2019) do. The gates are a global latent
+What a head says is multiplied by its gate, as Voita et al. (2019,
+https://arxiv.org/abs/1905.09418) do. The gates are a global latent
 of the model: drawn once for all sentences, with a posterior of their own in every guide, and a KL
 that is counted once for the data set.
 
@@ -20,9 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.names import CHAINS
 from latentheads.selection.hard_concrete import HardConcrete
-from latentheads.selection.selector import Choice, Selector
+from latentheads.selection.selector import Choice, DrawnSelector
 
 __all__ = ["GateController", "GatePenalty", "Gating"]
 
@@ -46,13 +46,11 @@ class GatePenalty(nn.Module):
 
 
 @dataclass(frozen=True)
-class Gating(Selector):
-    """How a model's heads are gated: each has a place of its own and a gate in it.
+class Gating(DrawnSelector):
+    """How a model's heads are gated: each has a place of its own and a gate in it, for all tasks.
 
     Args:
-        law: ``selection``: each head on its own.
-        heads: H.
-        candidates: H too.
+        heads: H, the heads of a block, and its candidates too.
         chains: The chains whose heads are gated.
         prior_open: pi, the prior probability that a gate is open.
         location: log alpha, where every gate starts.
@@ -67,14 +65,8 @@ class Gating(Selector):
     temperature: float = 0.33
     pressure: GatePenalty = field(default_factory=GatePenalty)
 
-    @classmethod
-    def of(cls, heads: int, chains: tuple[str, ...] = CHAINS, **options: Any) -> Gating:
-        """Gates all heads of some chains; options are those of the class."""
-        return cls("selection", heads, heads, chains, **options)
-
     def __post_init__(self) -> None:
-        if self.candidates != self.heads:
-            raise ValueError(f"every head has one gate: {self.heads}, not {self.candidates}")
+        super().__post_init__()
         if not 0 < self.prior_open < 1:
             raise ValueError(f"gate_open must lie between 0 and 1, got {self.prior_open}")
         if not self.temperature > 0:
@@ -84,7 +76,11 @@ class Gating(Selector):
 
     def fitting(self, heads: int) -> Gating:
         """The same gates for a block of so many heads, under the same pressure."""
-        return self if heads == self.heads else replace(self, heads=heads, candidates=heads)
+        return self if heads == self.heads else replace(self, heads=heads)
+
+    def candidates_of(self, chain: str) -> int:
+        """Every head has a gate."""
+        return self.heads
 
     def tasks(self, chain: str) -> int:
         """All tasks share the gates."""
@@ -93,7 +89,7 @@ class Gating(Selector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> HardConcrete:
-        """The law of the gates, with a temperature of its own."""
+        """The law of the gates, with a temperature of its own: it needs no relaxation."""
         return HardConcrete(logits, self.temperature)
 
     def prior(self, chain: str, like: Tensor) -> HardConcrete:
@@ -115,7 +111,12 @@ class Gating(Selector):
         """The gates, whatever the task."""
         if draws == 1:
             return super().choose(value, None, True)
-        return super().choose(value, None if task is None else 0 * task, False, draws)
+        # several draws need to know the sentences, but a draw has the row of one task alone
+        return super().choose(value, None if task is None else torch.zeros_like(task), False, draws)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Every head stands in its own place, behind its gate."""
+        return Choice(value)
 
 
 class GateController:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from latentheads.experiments.cli.names import chains_of
 from latentheads.names import CHAINS
+from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
 
 __all__ = ["Selecting"]
@@ -37,7 +38,9 @@ class Selecting:
         if chains_of(self.select_chains) == ():
             raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
 
-    def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Any:
+    def selector(
+        self, heads: int, sources: Sequence[str], targets: Sequence[str]
+    ) -> Selector | None:
         """Makes the selector of a model; None where all heads speak.
 
         Args:
@@ -47,18 +50,18 @@ class Selecting:
         """
         if self.select == "none":
             return None
-        return Selector(
+        sides = {"source_sets": sources, "target_sets": targets}
+        return make_selector(
             self.select,
             heads,
-            0 if self.select == "static" else self.candidates or 2 * heads,
+            self.candidates or 2 * heads,
             chains_of(self.select_chains) or CHAINS,
             len(sources),
             len(targets),
-            self._sets(sources, targets, sources),
-            self._sets(sources, targets, targets),
+            **{name: self._sets_of(sources, targets, side) for name, side in sides.items()},
         )
 
-    def _sets(
+    def _sets_of(
         self, sources: Sequence[str], targets: Sequence[str], side: Sequence[str]
     ) -> tuple[int, ...]:
         """The family of every task of a side; those in none have one of their own."""

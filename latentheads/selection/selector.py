@@ -1,22 +1,32 @@
-"""Which candidate heads fill the places of a block for each task: from a draw to a choice."""
+"""Which candidate heads fill the places of a block for each task: from a draw to a choice.
+
+What every law of selection answers is :class:`Selector`. A law is one file beside this one: its
+distribution and its selector; ``laws.py`` is the table of their names.
+"""
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
+import pyro
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.names import CHAINS
-from latentheads.selection.laws import Gates, Group, Selection, Subset
+from latentheads.selection.distribution import Selection
+from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["LAWS", "Choice", "Law", "Selector"]
-
-Law = Literal["selection", "subset", "group", "static"]
-LAWS: tuple[Law, ...] = get_args(Law)
+__all__ = [
+    "CandidateSelector",
+    "Choice",
+    "DrawnSelector",
+    "Selector",
+    "TaskSelector",
+    "in_order",
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Choice:
         """Whether all sentences share it."""
         return self.weight.ndim == 1
 
-    def speaking(self) -> Choice:
+    def of_active(self) -> Choice:
         """The same choice for all, in which only those who speak are computed."""
         index = self.weight.nonzero().squeeze(-1)
         return Choice(self.weight[index], index, silent=True)
@@ -63,129 +73,63 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Selector:
-    """How a model's blocks get their heads: H of H' candidates, for each task.
+class Selector(ABC):
+    """How a model's blocks get their heads: what every law of selection answers.
 
-    Each candidate has weights of its own for queries, keys and values. ``group`` and ``subset``
-    fill the H places of a block, so that the output projection and all that reads logits stays as
-    it is without selection: the chosen of group g stands in place g, those of a subset in the
-    order of the candidates. With ``selection`` every candidate has its own place and speaks or
-    not. With ``static`` nothing is drawn: tasks of one set, such as a family of languages, have
-    H heads of their own.
-
-    Attributes:
-        gain: A step of the optimiser moves a posterior's logits so many times as far as a weight.
+    Where a law draws, the draw is a vector of a block's candidates, one a task, at the site
+    ``<block>.selection``: drawn once for all sentences, with a posterior in every guide.
 
     Args:
-        law: ``selection``, each candidate on its own; ``subset``, exactly H of them; ``group``,
-            one of each of H groups; ``static``.
-        heads: H.
-        candidates: H'; with ``group`` a multiple of H; without meaning to ``static``.
+        heads: H, the heads of a block.
         chains: The chains whose blocks select.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
-        source_sets: With ``static``, the set of each of the encoder's tasks, counted from 0; each
-            its own when not given.
-        target_sets: The same for the decoder.
     """
 
-    gain: ClassVar[float] = 10.0
-
-    law: Law
     heads: int
-    candidates: int = 0
     chains: tuple[str, ...] = CHAINS
-    sources: int = 1
-    targets: int = 1
-    source_sets: tuple[int, ...] = ()
-    target_sets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.law not in LAWS:
-            raise ValueError(f"unknown law {self.law!r}: choose from {', '.join(LAWS)}")
-        if self.law != "static" and self.candidates <= self.heads:
-            raise ValueError(
-                f"candidates must be more than the {self.heads} heads, got {self.candidates}"
-            )
-        if self.law == "group" and self.candidates % self.heads:
-            raise ValueError(
-                f"candidates must be a multiple of the {self.heads} heads for group, "
-                f"got {self.candidates}"
-            )
         unknown = set(self.chains) - set(CHAINS)
         if unknown or not self.chains:
             wrong = min(unknown) if unknown else ""
             raise ValueError(f"unknown chain {wrong!r}: choose from {', '.join(CHAINS)}")
-        if min(self.sources, self.targets) < 1:
-            raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
-        for side, sets, tasks in (
-            ("source", self.source_sets, self.sources),
-            ("target", self.target_sets, self.targets),
-        ):
-            if sets and (len(sets) != tasks or min(sets) < 0):
-                raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
-
-    def fitting(self, heads: int) -> Selector:
-        """The selector of a block of so many heads.
-
-        Raises:
-            ValueError: It is not H.
-        """
-        if heads != self.heads:
-            raise ValueError(
-                f"heads are selected for {self.heads} places in every block: "
-                f"ngram_heads must be {self.heads} too, got {heads}"
-            )
-        return self
 
     @property
     def places(self) -> int:
         """Heads that a block computes and that its output projection reads."""
-        return self.candidates if self.law == "selection" else self.heads
+        return self.heads
 
+    @abstractmethod
+    def fitting(self, heads: int) -> Selector:
+        """The selector of a block of so many heads.
+
+        Raises:
+            ValueError: Blocks of so many heads cannot select.
+        """
+
+    @abstractmethod
     def candidates_of(self, chain: str) -> int:
         """Heads with weights of their own in a block of a chain."""
-        if self.law != "static":
-            return self.candidates
-        return self.heads * (max(self._sets(chain)) + 1)
 
-    def _sets(self, chain: str) -> tuple[int, ...]:
-        given = self.source_sets if chain.startswith("encoder") else self.target_sets
-        return given or tuple(range(self.tasks(chain)))
-
-    def assigned(
-        self, chain: str, task: Int[Tensor, " sentence"] | None, common: bool, like: Tensor
-    ) -> Choice:
-        """The choice of every sentence with ``static``: the heads of its task's set."""
-        sets = torch.tensor(self._sets(chain), device=like.device)
-        mine = sets[0] if task is None else sets[task[0] if common else task]
-        places = torch.arange(self.heads, device=like.device)
-        index = mine[..., None] * self.heads + places
-        return Choice(like.new_ones(index.shape), index)
-
+    @abstractmethod
     def tasks(self, chain: str) -> int:
-        """Tasks that a chain tells apart."""
-        return self.sources if chain.startswith("encoder") else self.targets
+        """Tasks that a chain tells apart: rows of a draw."""
 
-    def distribution(
-        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
-    ) -> Selection:
-        """The law with some logits; without a temperature its draws have no gradient."""
-        if self.law == "group":
-            return Group(logits, self.heads, temperature)
-        if self.law == "subset":
-            return Subset(logits, self.heads, temperature)
-        return Gates(logits, temperature)
+    @abstractmethod
+    def prior(self, chain: str, like: Tensor) -> Selection | None:
+        """The law of a draw for every task of a chain; None: nothing is drawn.
 
-    def prior(self, chain: str, like: Tensor) -> Selection:
-        """Every candidate with probability H/H', for every task of a chain."""
-        share = self.heads / self.candidates
-        logit = math.log(share / (1 - share)) if self.law == "selection" else 0.0
-        return self.distribution(like.new_full((self.tasks(chain), self.candidates), logit))
+        Args:
+            chain: The block's.
+            like: A tensor of the model, for type and device.
+        """
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Logits that a posterior starts near: the prior's."""
-        return self.prior(chain, like).logits
+    @abstractmethod
+    def posterior(self, chain: str, like: Tensor) -> SelectionFamily | None:
+        """A new posterior, with parameters of its own; None: nothing is drawn."""
+
+    @abstractmethod
+    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+        """Says which candidates speak, zeros and ones for every task: drawn at a site, or given."""
 
     def choose(
         self,
@@ -207,26 +151,130 @@ class Selector:
             ValueError: There are several draws, and they do not fit the sentences.
         """
         if draws > 1:
-            if task is None or len(task) % draws:
-                raise ValueError(
-                    f"{draws} draws need the task of every sentence, each {draws} times"
-                )
-            draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
-            return self._filled(value[task + len(value) // draws * draw])
+            return self.fill_places(_of_draws(value, task, draws))
         if value.ndim > 2 and (task is None or common):
+            # particles stand in front, so that sentences must not lose their dimension
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:
-            return self._filled(value[0] if task is None else value[task[0]])
-        return self._filled(value[..., task, :])
+            return self.fill_places(value[0] if task is None else value[task[0]])
+        return self.fill_places(value[..., task, :])
 
-    def _filled(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        if self.law == "selection":
-            return Choice(value)
-        index = self._index(value.detach())
-        return Choice(value.gather(-1, index), index)
+    @abstractmethod
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The heads that stand in the places, given who speaks."""
 
-    def _index(self, value: Float[Tensor, "*sentences candidate"]) -> Int[Tensor, "*s place"]:
-        if self.law == "subset":
-            return value.topk(self.heads, -1).indices.sort(-1).values
-        member = value.unflatten(-1, (-1, self.heads)).argmax(-2)
-        return member * self.heads + torch.arange(self.heads, device=value.device)
+
+def _of_draws(
+    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, draws: int
+) -> Float[Tensor, "sentence candidate"]:
+    """What each sentence's own draw says of its task; a draw has as many sentences as any other."""
+    if task is None or len(task) % draws or len(value) % draws:
+        raise ValueError(f"{draws} draws need the task of every sentence, each {draws} times")
+    draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
+    return value.unflatten(0, (draws, -1))[draw, task]
+
+
+def in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
+    """The chosen, so many in every row, in the order of the candidates."""
+    index = value.detach().topk(number, -1).indices.sort(-1).values
+    return Choice(value.gather(-1, index), index)
+
+
+@dataclass(frozen=True)
+class DrawnSelector(Selector):
+    """One that draws: its law has logits, and its posterior has logits to learn.
+
+    Attributes:
+        gain: A step of the optimiser moves a posterior's logits so many times as far as a weight.
+    """
+
+    gain: ClassVar[float] = 10.0
+
+    @abstractmethod
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> Selection:
+        """The law with some logits; without a temperature its draws have no gradient."""
+
+    @abstractmethod
+    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Logits that a posterior starts near: the prior's, unless a subclass says otherwise."""
+
+    def prior(self, chain: str, like: Tensor) -> Selection:
+        """The law of a draw for every task of a chain."""
+        return self.distribution(self.start(chain, like))
+
+    def posterior(self, chain: str, like: Tensor) -> SelectionFamily:
+        """A new posterior, with parameters of its own."""
+        return SelectionFamily(self.distribution, self.start(chain, like.detach()), self.gain)
+
+    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+        """Draws which candidates speak."""
+        value: Tensor = pyro.sample(site, self.prior(chain, like))
+        return value
+
+
+@dataclass(frozen=True)
+class TaskSelector(Selector):
+    """One that chooses for each task, such as a language or a domain.
+
+    Args:
+        heads: H.
+        chains: The chains whose blocks select.
+        sources: Tasks that the encoder tells apart.
+        targets: Tasks that the decoder tells apart.
+    """
+
+    sources: int = 1
+    targets: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.sources, self.targets) < 1:
+            raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
+
+    def fitting(self, heads: int) -> TaskSelector:
+        """The selector itself, if a block has as many heads as all others."""
+        if heads != self.heads:
+            raise ValueError(
+                f"heads are selected for {self.heads} places in every block: "
+                f"ngram_heads must be {self.heads} too, got {heads}"
+            )
+        return self
+
+    def tasks(self, chain: str) -> int:
+        """Those of the encoder, or of the decoder."""
+        return self.sources if chain.startswith("encoder") else self.targets
+
+
+@dataclass(frozen=True)
+class CandidateSelector(TaskSelector, DrawnSelector):
+    """One that draws among H' candidates, each with queries, keys and values of its own.
+
+    What is chosen fills the H places of a block, so that the output projection and all that reads
+    logits stays as it is without selection.
+
+    Args:
+        heads: H.
+        chains: The chains whose blocks select.
+        sources: Tasks that the encoder tells apart.
+        targets: Tasks that the decoder tells apart.
+        candidates: H', more than H.
+    """
+
+    candidates: int = 0
+
+    def __post_init__(self) -> None:
+        if self.candidates <= self.heads:
+            raise ValueError(
+                f"candidates must be more than the {self.heads} heads, got {self.candidates}"
+            )
+        super().__post_init__()
+
+    def candidates_of(self, chain: str) -> int:
+        """The same in every block."""
+        return self.candidates
+
+    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Zeros: every candidate is as likely as any other."""
+        return like.new_zeros(self.tasks(chain), self.candidates)

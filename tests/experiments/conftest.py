@@ -5,15 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.experiments.programs import SHORT, TINY, inside
-
-
-@pytest.fixture
-def as_the_programs_do() -> None:
-    """Float32, as a user has it."""
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="session")

@@ -183,14 +183,14 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]
     from latentheads.experiments.analysis.head_reports import portray
     from latentheads.experiments.analysis.texts import texts
 
-    options = said(*runs, "--sentences=4", "--draws", "--seed=3", "--relevance=0")
+    options = said(*runs, "--sentences=4", "--draws=2", "--seed=3", "--relevance=0")
     plain, drawn = (portray(text, options) for text in texts(options))
     assert plain.relevance is None
     assert "relevance" not in plain.maps
     for head_report, path in ((plain, runs[0]), (drawn, runs[1])):
         text = text_of(path, "--sentences=4")
         parts = list(batches(text.part, 4096))
-        expected = measure(text.run.model, parts, text.run.guide, 3)
+        expected = measure(text.run.model, parts * 2, text.run.guide, 3)
         still = measure(text.run.model, parts)
         block = "decoder.1.cross"
         assert close(head_report.measures.entropy[block], expected.entropy[block])
@@ -214,7 +214,7 @@ def conllu(path: Path, *sentences: str) -> Path:
 def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     runs: list[str], other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
@@ -346,7 +346,7 @@ def test_a_mistake_costs_one_line_and_status_two(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as stop:
@@ -360,7 +360,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 
 
 def test_help_and_a_mistake_as_a_user_sees_them(capsys: pytest.CaptureFixture[str]) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     with pytest.raises(SystemExit) as stop:
         analyse.main(["--help"])

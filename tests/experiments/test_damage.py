@@ -24,7 +24,7 @@ LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.
 def undrawn(monkeypatch: pytest.MonkeyPatch, as_the_programs_do: None) -> None:
     """Figures take longer than all else."""
     for name in ("bound", "kl", "divergence"):
-        monkeypatch.setattr(f"experiment.draw_{name}", lambda *_: None)
+        monkeypatch.setattr(f"latentheads.runs.run.draw_{name}", lambda *_: None)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def trained(tiny_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 6 updates that was stopped after 5; its last checkpoint is of step 4."""
-    import experiment
+    from latentheads.runs import run as experiment
 
     out, tick = tmp_path_factory.mktemp("halted") / "run", experiment.Run._tick
 
@@ -296,7 +296,7 @@ def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
 def test_with_overwrite_it_says_which_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import experiment
+    from latentheads.runs import run as experiment
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -324,7 +324,7 @@ def remove(path: Path) -> None:
 def test_what_is_removed_while_it_trains_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
 ) -> None:
-    import experiment
+    from latentheads.runs import run as experiment
 
     tick = experiment.Run._tick
 
@@ -354,8 +354,9 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pictures
     from matplotlib.figure import Figure
+
+    from latentheads.plot import pictures
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -375,7 +376,7 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
-    import pictures
+    from latentheads.plot import pictures
 
     pictures.draw_bound([], tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")

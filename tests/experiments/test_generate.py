@@ -53,8 +53,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     Notes what text is drawn with.
     """
-    import generate
-
+    from latentheads.experiments import generate
     from latentheads.runs.loading import load_run
 
     data = SimpleNamespace(block=6, context=2)
@@ -78,7 +77,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_the_same_seed_gives_the_same_text(run: Path, say: Say) -> None:
-    words = ["--number=3", "--length=12", "--draw"]
+    words = ["--number=3", "--length=12", "--draws=1"]
     one = program("generate.py", str(run), *words, "--seed=5", text="the men\n\n")
     assert (one.returncode, one.stderr) == (0, "")
     lines = one.stdout.split("\n")[:-1]
@@ -154,7 +153,7 @@ def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
 def test_without_any_prompt_it_says_how_to_give_one(
     say: Say, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     line = (
         "generate.py: error: standard input has no prompt: give --prompt TEXT, or --prompt= to "
@@ -209,7 +208,7 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
 def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     draw = generate.sample_text
 
@@ -246,11 +245,11 @@ def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None
 def test_options_reach_the_draw(say: Say) -> None:
     given = ("--prompt=the", "--length=8")
     likeliest = say("", *given, "--temperature=0")[1]
-    assert say("", *given, "--top_k=1", "--temperature=2", "--draw", "--seed=3")[0] == 0
+    assert say("", *given, "--top_k=1", "--temperature=2", "--draws=1", "--seed=3")[0] == 0
     assert say("", *given, "--top_k=1", "--temperature=2", "--seed=3")[1] == likeliest
     assert say("", *given, "--temperature=2", "--seed=3")[1] != likeliest
     plain, drawn = (
-        say("", *given, "--temperature=0", "--number=9", *more)[1] for more in ([], ["--draw"])
+        say("", *given, "--temperature=0", "--number=9", *more)[1] for more in ([], ["--draws=1"])
     )
     assert len(set(plain)) == 1 < len(set(drawn))
 
@@ -351,7 +350,7 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
 def test_what_is_no_language_model_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
     for name, message in (
@@ -368,7 +367,7 @@ def test_what_is_no_language_model_is_refused(
 def test_a_full_disk_costs_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)

@@ -52,7 +52,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
 def test_a_language_model_of_ngrams_goes_on_with_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     words = ["--task=language-model", "--sentences=40", "--held_out=5", "--mixers=ngram"]
     train(tmp_path, *words, "--windows=3", "--ngram_heads=1", "--recipe=cascaded").finish()
@@ -68,8 +68,7 @@ NOISY = ["--mixers=ngram", "--windows=2", "--ngram_noise=0.3", "--ngram_heads=3"
 def test_heads_of_ngrams_are_drawn_gated_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
-    import prune
+    from latentheads.experiments import generate, prune
 
     out, words = tmp_path / "run", ["--task=language-model", "--sentences=40", "--held_out=5"]
     train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--layers=2").finish()
@@ -87,7 +86,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
     capsys.readouterr()
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draw"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
     assert generate.main(drawn) == 0
     assert capsys.readouterr().out.startswith("the")
 
@@ -95,14 +94,14 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
 def test_ngram_heads_are_read_beside_those_that_attend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyse
+    from latentheads.experiments import analyse
 
     out, words = tmp_path / "run", ["--sentences=40", "--held_out=5", "--layers=1", "--windows=2"]
     train(
         out, *words, "--mixers=encoder=ngram", "--ngram_noise=0.3", "--recipe=mean-field"
     ).finish()
     told = tmp_path / "told"
-    assert analyse.main([str(out), "--sentences=4", "--draws", "--out", str(told)]) == 0
+    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
@@ -133,7 +132,7 @@ def test_ngram_heads_are_read_beside_those_that_attend(
 def test_what_would_act_on_no_head_is_refused_in_one_line(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     try:
         status: object = run.main([*SMALL, *BRIEF, *words.split(), f"--out={tmp_path / 'run'}"])

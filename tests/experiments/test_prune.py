@@ -27,8 +27,7 @@ FEW = ["--layers=2", "--held_out=3", "--samples=1"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: one of each kind, and the first one pruned."""
-    import prune
-    import run
+    from latentheads.experiments import prune, run
 
     top = tmp_path_factory.mktemp("prune")
     for recipe in ("transformer", "cascaded"):
@@ -48,7 +47,7 @@ def going_on(start: Path) -> list[str]:
 
 
 def call(*words: str) -> int:
-    import prune
+    from latentheads.experiments import prune
 
     return int(status_of(prune.main, *words, "--timed=2", "--rounds=1"))
 
@@ -98,10 +97,7 @@ def test_other_programs_take_a_pruned_run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    import analyse
-    import run
-    import score
-    import translate
+    from latentheads.experiments import analyse, run, score, translate
 
     folder = runs / name
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe dog\n")))
@@ -160,7 +156,7 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
 def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     runs: Path, tmp_path: Path
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     assert run.main([*going_on(runs / "pruned" / "heads-0"), f"--out={tmp_path}"]) == 0
     assert not any(load(tmp_path).heads.values())
@@ -198,8 +194,7 @@ def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
 def test_a_language_model_is_pruned_by_default_to_nothing(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
-    import run
+    from latentheads.experiments import generate, run
 
     assert call(str(runs / "language-model"), f"--out={tmp_path}") == 0
     points = curve(tmp_path)
@@ -231,7 +226,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import prune
+    from latentheads.experiments import prune
 
     given = words.format(runs=runs).split()
     with pytest.raises(SystemExit) as left:
@@ -256,7 +251,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 def test_what_a_pruned_network_cannot_become_costs_one_line(
     words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     start = runs / "pruned" / "heads-7"
     given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]

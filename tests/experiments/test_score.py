@@ -33,11 +33,11 @@ def write(path: Path, lines: list[str]) -> str:
 def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "poor", POOR)]
     out = tmp_path / "scores.json"
-    words = [*runs, "--paper", "wmt14", "--samples", "100", "--seed", "5", "--json", str(out)]
+    words = [*runs, "--paper", "wmt14", "--resamples", "100", "--seed", "5", "--json", str(out)]
     done = program("score.py", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", samples=100, seed=5)
+    good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", resamples=100, seed=5)
     head, first, second, empty, *signatures = done.stdout.splitlines()
     assert head.split()[:4] == ["run", "BLEU", "[95", "%]"]
     assert first.split()[:2] == [runs[0], f"{good.bleu.score:.2f}"]
@@ -57,12 +57,12 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
     file = write(tmp_path / "good.txt", GOOD)
     right = write(tmp_path / "right.txt", RIGHT)
-    done = inside("score.py", file, "--references", right, "--samples", "50")
+    done = inside("score.py", file, "--references", right, "--resamples", "50")
     assert done.returncode == 0, done.stderr
     assert "tok:13a" in done.stdout
     assert "paper" not in done.stdout
     run = make_run(tmp_path / "run", GOOD)
-    both = inside("score.py", run, file, "--references", right, "--tokenised", "--samples", "50")
+    both = inside("score.py", run, file, "--references", right, "--tokenised", "--resamples", "50")
     assert both.returncode == 0, both.stderr
     assert both.stdout.count("1.0000") == 2
     mixed = inside("score.py", run, file, "--references", right)
@@ -83,9 +83,9 @@ MISTAKES = [
     ("text --references gone", "cannot read gone: No such file or directory"),
     ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
     ("run --references text", "--references, --tokenised and --lowercase are for text files"),
-    ("run --samples 10", "samples must be at least 40, got 10"),
+    ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),
-    ("run --samples many", "argument --samples: invalid int value: 'many'"),
+    ("run --resamples many", "argument --resamples: invalid int value: 'many'"),
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
     ("", "the following arguments are required: RUN"),

@@ -58,7 +58,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     data = write_corpus(tmp_path / "corpus")
     words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--rouge=true", "--seeds=0"]

@@ -17,7 +17,7 @@ FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sweep
+    from latentheads.experiments import sweep
 
     recipes = ["--recipes", "transformer,coda-released", "--seeds=0"]
     words = [*recipes, *FEW, "--layers=2", "--out", str(tmp_path)]
@@ -62,7 +62,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sweep
+    from latentheads.experiments import sweep
 
     given = ["--head_numbers=2", *FEW, f"--out={tmp_path}", *words.split()]
     assert status_of(sweep.main, *given) == 2

@@ -147,7 +147,7 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
     text = (place / f"test.{name.removeprefix('bible:')[:2]}").read_text(encoding="utf-8")
     tasks = lines_of(finished / "test.tasks.txt")
     written = zip(lines_of(finished / "test.translations.txt"), tasks, strict=True)
-    words = "--task", name.replace("en-", "")
+    words = "--direction", name.replace("en-", "")
     found = translated(finished, text, *words)
     assert found == (0, [line for line, task in written if task == name], "")
     assert translated(finished, "\n\n", *words) == (0, ["", ""], "")
@@ -156,9 +156,9 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], f"has several tasks: give --task, one of {', '.join(NAMES)}"),
-        (["--task=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
-        (["--task=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
+        ([], f"has several tasks: give --direction, one of {', '.join(NAMES)}"),
+        (["--direction=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
+        (["--direction=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
     ],
 )
 def test_a_task_that_is_not_the_runs_costs_one_line(
@@ -179,9 +179,9 @@ def test_a_run_of_one_direction_has_no_task(
     words = ["--data", str(folder), "--source=en", "--target=de", "--steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
-    one = translated(tmp_path / "run", "a\n", "--task=de")
+    one = translated(tmp_path / "run", "a\n", "--direction=de")
     assert one[0] == 2
-    assert one[2].endswith("has one direction alone: drop --task\n")
+    assert one[2].endswith("has one direction alone: drop --direction\n")
 
 
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
@@ -189,9 +189,9 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
 ) -> None:
     import score as program
 
-    results, words = results_of(finished), [str(finished), str(finished), "--samples=50"]
+    results, words = results_of(finished), [str(finished), str(finished), "--resamples=50"]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
-        chosen = ["--task", name] if name else []
+        chosen = ["--direction", name] if name else []
         assert program.main([*words, *chosen, "--json", str(tmp_path / "scores.json")]) == 0
         assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
         said = json.loads((tmp_path / "scores.json").read_text())
@@ -215,12 +215,12 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
         (copy / "test.tasks.txt").write_text("en-de\n")
     messages = {
         "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
-        "file": "--task is for runs: ",
-        "plain": "has one direction alone: drop --task",
+        "file": "--direction is for runs: ",
+        "plain": "has one direction alone: drop --direction",
         "short": "must name the task of each line of test.translations.txt",
     }
     with pytest.raises(SystemExit):
-        program.main([*words, "--task", task])
+        program.main([*words, "--direction", task])
     error = capsys.readouterr().err
     assert messages[kind] in error
     assert error.count("\n") == 1
@@ -357,7 +357,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     monkeypatch.chdir(folder.parent)
     act(folder)
@@ -378,8 +378,7 @@ MIXED += ["--types=300"]
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import run
-
+    from latentheads.experiments import run
     from latentheads.runs.run import Run
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
@@ -408,7 +407,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import compare
+    from latentheads.experiments import compare
 
     words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
@@ -428,7 +427,7 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(
 def test_what_a_language_model_writes_is_no_translation(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import generate
+    from latentheads.experiments import generate
 
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])

@@ -188,7 +188,7 @@ def test_an_error_that_is_not_of_memory_is_not_hidden(
     def breaks(*_: Any) -> list[str]:
         raise RuntimeError("our own")
 
-    monkeypatch.setattr("decoding.translate", breaks)
+    monkeypatch.setattr("latentheads.decoding.translate.translate", breaks)
     with pytest.raises(RuntimeError, match="our own"):
         say("a\n")
 
@@ -215,7 +215,7 @@ def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) 
 
 
 def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[str]) -> None:
-    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--samples=0")[1] == expected
+    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--draws=0")[1] == expected
     other = say(text(LINES), "--beam=1")[1]
     assert len(other) == len(LINES)
     assert other != expected
@@ -228,16 +228,16 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(decoding)
         return [""] * len(batch)
 
-    monkeypatch.setattr("decoding.translate", note)
+    monkeypatch.setattr("latentheads.decoding.translate.translate", note)
     say("a")
-    say("a", "--beam=3", "--length_penalty=0.5", "--samples=4")
+    say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]
     assert found == [(2, 1.0, 0), (3, 0.5, 4)]
 
 
 def test_draws_are_repeated_by_their_seed(say: Say) -> None:
     given = text(LINES)
-    one, two, other = (say(given, "--samples=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
+    one, two, other = (say(given, "--draws=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
     assert one == two
     assert one != other
     assert len(other) == len(LINES)
@@ -255,7 +255,7 @@ MISTAKES = [
     ("--buffer 0", "buffer must be at least 1, got 0"),
     ("--beam 0", "beam must be at least 1, got 0"),
     ("--beam two", "--beam"),
-    ("--samples -1", "samples must be at least 0, got -1"),
+    ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
     ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
     (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),
@@ -276,7 +276,7 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
 def test_what_cannot_translate_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import translate
+    from latentheads.experiments import translate
 
     words = ["--task=language-model", "--sentences=20", "--held_out=4", "--steps=1"]
     train(tmp_path / "lm", *words)
@@ -302,7 +302,7 @@ def test_what_cannot_translate_is_refused(
 def test_a_full_disk_costs_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import translate
+    from latentheads.experiments import translate
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the gap\n")))
     with Path("/dev/full").open("w") as full:

@@ -91,7 +91,7 @@ def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
 
 def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
     """The plain pass may begin when blocks below have already run."""
-    gates = Gating.of(HEADS, ("encoder-self",))
+    gates = Gating(HEADS, ("encoder-self",))
     model = Translation(
         *(SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes(dropout=0.4)),
         latent=("decoder-self",),

@@ -63,8 +63,8 @@ class MistakenGuide(Guide):
     def family(self, block: Block) -> Family:
         return Mistaken(self.mistake)
 
-    def posterior(self, block: str, context: HeadContext) -> Any:
-        return self.families[block](context)
+    def posterior(self, block: Block, context: HeadContext) -> Any:
+        return self.families[block.key](context)
 
 
 @every_mistake

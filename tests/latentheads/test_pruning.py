@@ -21,10 +21,10 @@ from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import CHAINS
 from latentheads.pruning import every_head, most_important, remove_heads
 from latentheads.reading import Recording, gradient_importance
-from latentheads.selection.selector import Selector
+from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, jiggle
+from tests.tiny import FORMS, KINDS, attach, build, jiggle
 
 KEPT = {
     "encoder.0.self": [2],
@@ -186,14 +186,6 @@ def test_heads_may_go_in_several_steps(batch: Batch) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_gates_go_with_their_heads(batch: Batch) -> None:
-    model = build("language-model", "cascaded", gate=bernoulli_gate(), layers=2).eval()
-    kept = {"decoder.0.self": [2], "decoder.1.self": [0]}
-    small, reference = removed(model, kept), silenced(model, kept)
-    found = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("prior", ["delta", "cascaded"])
 def test_the_smaller_network_is_saved_and_rebuilt(prior: str, batch: Batch, tmp_path: Path) -> None:
     first, second = build(prior=prior).eval(), build(prior=prior).eval()
@@ -250,7 +242,7 @@ def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message
 
 
 def test_candidates_are_not_removed() -> None:
-    selector = Selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
+    selector = make_selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
     model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)
     with pytest.raises(ValueError, match="selects its heads for every task"):
         remove_heads(model, {"decoder.0.self": [0]})

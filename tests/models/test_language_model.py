@@ -10,15 +10,12 @@ from latentheads import Batch, PlugIn, terms
 from latentheads.decoding.beam_search import greedy
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import LanguageModel, Network, make_prior
-from tests.tiny import attach, bernoulli_gate, build, latents, sizes
+from tests.tiny import attach, build, latents, sizes
 
 
 def test_sites_and_blocks(batch: Batch) -> None:
-    model = build("language-model", gate=bernoulli_gate())
-    names = [
-        f"decoder.{layer}.self.{latent}" for layer in range(2) for latent in ("logits", "gate")
-    ]
-    assert latents(model, batch) == names
+    model = build("language-model")
+    assert latents(model, batch) == [f"decoder.{layer}.self.logits" for layer in range(2)]
     assert [block.chain for block in model.blocks] == ["decoder-self"] * 2
 
 

@@ -23,7 +23,7 @@ from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
 from latentheads.reading import Recording
 from latentheads.reading.divergence import divergence
-from latentheads.selection.selector import LAWS, Law, Selector
+from latentheads.selection.laws import LAWS, Law, make_selector
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -452,7 +452,7 @@ def test_no_block_runs_where_ngrams_stand(batch: Batch) -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_band_of_selected_heads_is_attention_where_it_holds_all(law: Law, batch: Batch) -> None:
-    chooses, found = Selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
+    chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
         model = Translation(11, 13, make_prior(prior), network, selector=chooses).double().eval()

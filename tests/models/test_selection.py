@@ -22,7 +22,8 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.selection.selector import LAWS, Choice, Law, Selector
+from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.selector import Choice, Selector
 from tests.tiny import (
     FORMS,
     SOURCE_TYPES,
@@ -43,7 +44,7 @@ every_law = pytest.mark.parametrize("law", [law for law in LAWS if law != "stati
 def selector(law: Law, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
     plain = {"chains": chains, "sources": 2, "targets": 3}
-    return Selector(law, HEADS, CANDIDATES, **{**plain, **changes})
+    return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
 
 
 def make(law: Law, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
@@ -92,7 +93,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Law) -> None
     """Two tasks, one block: log p(D) sums the choices of both, drawn once for all sentences."""
     torch.manual_seed(1)
     number = 4 if law == "group" else 3
-    small = Selector(law, 2, number, ("encoder-self",), 2, 1)
+    small = make_selector(law, 2, number, ("encoder-self",), 2, 1)
     network = sizes(heads=2, layers=1)
     prior = make_prior("delta")
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=small)
@@ -353,6 +354,16 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
 
 
+def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
+    """Three sentences, each under a draw of its own."""
+    model = make("group")
+    guide, batch = Tied(model).double(), two_tasks()
+    with PlugIn(), WithSelection(guide, 3):
+        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 draws: a batch says how"):
+            model.states(batch)
+        assert model.states(replace(batch, draws=3)).shape[0] == 3
+
+
 @pytest.mark.parametrize("mixers", ["attention", "ngram"])
 @pytest.mark.parametrize("particles", [2, 3])
 def test_vectorised_particles_share_a_static_choice(
@@ -396,7 +407,7 @@ def test_vectorised_particles_draw_selections_of_their_own() -> None:
 )
 def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Selector(*options)
+        make_selector(*options)
 
 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:

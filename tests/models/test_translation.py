@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pyro
 import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
-from pyro.poutine.messenger import Messenger
 
 from latentheads import Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.models import PRIORS, Translation, make_prior
-from tests.tiny import FORMS, KINDS, attach, bernoulli_gate, build, latents, rows, sizes
+from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
 
 
 def test_sites_are_named_by_block_bottom_to_top(batch: Batch) -> None:
-    model = build(gate=bernoulli_gate())
+    model = build()
     blocks = ["encoder.0.self", "encoder.1.self"]
     blocks += [f"decoder.{layer}.{kind}" for layer in range(2) for kind in ("self", "cross")]
-    expected = [f"{name}.{latent}" for name in blocks for latent in ("logits", "gate")]
-    assert latents(model, batch) == expected
+    assert latents(model, batch) == [f"{name}.logits" for name in blocks]
     assert poutine.trace(model).get_trace(batch).observation_nodes == ["target"]
     assert [b.name for b in model.blocks] == blocks
 
@@ -119,7 +116,7 @@ def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("prior", sorted(PRIORS))
 def test_selecting_hypotheses_continues_each(kind: str, prior: str, batch: Batch) -> None:
-    model = build(kind, prior=prior, gate=bernoulli_gate()).eval()
+    model = build(kind, prior=prior).eval()
     first = torch.tensor([[[5], [6]], [[7], [8]], [[9], [10]]])
     sentences, hypotheses = torch.tensor([2, 0]), torch.tensor([[1, 1, 0], [0, 1, 0]])
     second = torch.tensor([[[4], [5], [6]], [[7], [7], [8]]])
@@ -150,22 +147,6 @@ def test_the_memory_is_not_copied_for_hypotheses(batch: Batch) -> None:
     assert all(one is other for one, other in zip(before, after, strict=True))
     assert cross.keys.shape[:-2] == (3, 3)
     assert inner.keys.shape[:-2] == (3, 5, 3)
-
-
-def test_a_gate_is_drawn_once_a_sentence_while_decoding(batch: Batch) -> None:
-    torch.manual_seed(0)
-    model, drawn = build(gate=bernoulli_gate(0.5)).eval(), []
-
-    class Note(Messenger):
-        def _pyro_post_sample(self, msg: Any) -> None:
-            if msg["name"] == "decoder.0.self.gate":
-                drawn.append(msg["value"])
-
-    with Note():
-        state = model.begin(batch)
-        for position in range(4):
-            model.step(batch.fed[:, position : position + 1], state)
-    assert all(torch.equal(gate, drawn[0]) for gate in drawn)
 
 
 def test_a_batch_without_source_is_refused_in_one_line(batch: Batch) -> None:

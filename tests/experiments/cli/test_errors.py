@@ -120,7 +120,8 @@ PROGRAMS = [
 def test_every_program_minds_ctrl_c_before_it_loads_anything(path: Path) -> None:
     imports = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Import)]
     names = [alias.name for each in imports for alias in each.names]
-    assert next(n for n in names if n not in sys.stdlib_module_names) == "beginning"
+    first = "latentheads.experiments.cli.beginning"
+    assert next(n for n in names if n not in sys.stdlib_module_names) == first
     froms = [e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ImportFrom)]
     late = [e for e in froms if str(e.module).partition(".")[0] not in sys.stdlib_module_names]
-    assert min(e.lineno for e in late) > imports[names.index("beginning")].lineno
+    assert min(e.lineno for e in late) > imports[names.index(first)].lineno

@@ -100,7 +100,8 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that would have been written."""
     found: list[Any] = []
-    monkeypatch.setattr("pictures.save_figure", lambda figure, path: found.append(figure))
+    place = "latentheads.plot.pictures.save_figure"
+    monkeypatch.setattr(place, lambda figure, path: found.append(figure))
     return found
 
 

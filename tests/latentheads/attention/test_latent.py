@@ -14,7 +14,8 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.families import Gaussian, HeadScale, Plain, Point
 from latentheads.mask import Mask, causal
-from tests.tiny import HEADS, bernoulli_gate, jiggle
+from latentheads.selection.selector import Choice
+from tests.tiny import HEADS, jiggle
 
 WIDTH, QUERIES, KEYS = 6, 5, 7
 BLOCK = Block("decoder-self", 0, HEADS)
@@ -90,14 +91,13 @@ def test_drawn_logits_are_what_the_softmax_reads() -> None:
 
 @pytest.mark.parametrize("closed", range(HEADS))
 def test_a_closed_gate_silences_its_head(closed: int) -> None:
-    block = jiggle(LatentAttention(BLOCK, WIDTH, None, bernoulli_gate()), 0.2)
+    block = jiggle(LatentAttention(BLOCK, WIDTH, None), 0.2)
     x, mask = torch.randn(2, QUERIES, WIDTH), everything(QUERIES, QUERIES)
     gate = torch.ones(2, HEADS)
     gate[:, closed] = 0
 
     def output() -> torch.Tensor:
-        with poutine.condition(data={BLOCK.site("gate"): gate}):
-            return block(x, None, mask)[0]
+        return block(x, None, mask, choice=Choice(gate))[0]
 
     before = output()
     with torch.no_grad():

@@ -30,7 +30,8 @@ from latentheads.reading import Recording, gradient_importance, labelled, measur
 from latentheads.reading.divergence import divergence
 from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.selector import LAWS, Law, Selector
+from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.selector import Choice
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.tiny import (
@@ -39,7 +40,6 @@ from tests.tiny import (
     KINDS,
     NoiseTape,
     attach,
-    bernoulli_gate,
     build,
     jiggle,
     padded,
@@ -352,7 +352,7 @@ def test_the_mask_of_outputs_counts_coordinates() -> None:
 def gated(kind: str = "translation", choice: str = "ngram", heads: int = 2, **more: Any) -> Any:
     """A model whose n-gram blocks have another number of heads than attention has."""
     network = sizes(**{**CHOICES[choice], "ngram_heads": heads, **more})
-    gating, law = Gating.of(HEADS, CHAIN[kind]), make_prior("independent")
+    gating, law = Gating(HEADS, CHAIN[kind]), make_prior("independent")
     if kind == "translation":
         model: Any = Translation(11, 13, law, network, selector=gating)
     else:
@@ -449,21 +449,13 @@ def test_closed_gates_are_removed_with_equal_outputs(
 
 
 @every_kind
-def test_gates_of_a_sentence_act_and_stay_while_decoding(kind: str, batch: Batch) -> None:
-    silent = build(kind, gate=bernoulli_gate(0.0), **NGRAMS).eval()
-    module = silent.decoder.layers[0].inner
-    x, reach = torch.randn(3, 5, 6), silent.reach(batch.target_drawn)
-    assert torch.allclose(module(x[:, : batch.target.shape[1]], reach), module.out.bias)
-    model = build(kind, gate=bernoulli_gate(0.5), **NGRAMS).eval()
-    sites = poutine.trace(model).get_trace(batch).nodes
-    assert "decoder.0.self.gate" in sites
-    state = model.begin(batch)
-    for t in range(3):
-        model.step(batch.fed[:, [t]], state)
-        gate = state.caches["decoder.0.self"].gate.clone() if not t else gate
-    assert torch.equal(state.caches["decoder.0.self"].gate, gate)
-    state.select(torch.tensor([2, 0]))
-    assert torch.equal(state.caches["decoder.0.self"].gate, gate[[2, 0]])
+def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
+    model = build(kind, **NGRAMS).eval()
+    module = model.decoder.layers[0].inner
+    x, reach = torch.randn(3, 4, 6), model.reach(batch.target_drawn)
+    found = module(x, reach, choice=Choice(torch.zeros(HEADS)))
+    assert torch.allclose(found, module.out.bias)
+    assert not torch.allclose(module(x, reach), module.out.bias)
 
 
 # Chosen.
@@ -476,7 +468,7 @@ def test_candidates_fill_the_places_of_every_task(
     kind: str, choice: str, law: Law, batch: Batch
 ) -> None:
     tasks = 2
-    selector = Selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
     network, prior = sizes(**CHOICES[choice]), make_prior("independent")
     if kind == "translation":
         model: Any = Translation(11, 13, prior, network, selector=selector)
@@ -507,7 +499,7 @@ def test_candidates_fill_the_places_of_every_task(
 @pytest.mark.parametrize("form", ["mean-field", "cascaded"])
 @pytest.mark.parametrize("law", LAWS)
 def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) -> None:
-    selector = Selector(law, HEADS, 2 * HEADS, CHAINS[:2])
+    selector = make_selector(law, HEADS, 2 * HEADS, CHAINS[:2])
     network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
     model = Translation(11, 13, make_prior("independent"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -520,7 +512,7 @@ def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) 
 
 
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
-    selector = Selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
     network = sizes(**CHOICES["slices"])
     model: Any = LanguageModel(13, make_prior("delta"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -537,7 +529,7 @@ def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
 
 
 def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
-    selector = Selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
         LanguageModel(13, make_prior("delta"), network, selector=selector)

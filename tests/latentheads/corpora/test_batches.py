@@ -7,13 +7,13 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
-from latentheads.corpora.corpus import grammar
+from latentheads.corpora.corpus import draw_pairs
 from tests.latentheads.corpora.texts import TEXTS, running
 
 
 @pytest.fixture(scope="module")
 def part() -> Part:
-    return grammar(sentences=307, held_out=11).train
+    return draw_pairs(sentences=307, held_out=11).train
 
 
 def places(part: Part, **options: int) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 
 from latentheads.corpora import Corpus, Part, Rows, batches, windows
 from latentheads.corpora.cache import cached
-from latentheads.corpora.corpus import grammar, grammar_sources
+from latentheads.corpora.corpus import draw_pairs, draw_text
 from tests.latentheads.corpora.texts import pets, story
 
 
@@ -47,8 +47,8 @@ def alike(left: Corpus, right: Corpus) -> bool:
         pets,
         lambda: pets(joint=False, tokenised=True),
         lambda: pets(test=[("Hund", "dog\thound")], several=True),
-        lambda: grammar(sentences=50, held_out=5),
-        lambda: grammar_sources(sentences=50, held_out=5),
+        lambda: draw_pairs(sentences=50, held_out=5),
+        lambda: draw_text(sentences=50, held_out=5),
         lambda: story(block=3),
         lambda: story(unit="subword", block=3),
         story,

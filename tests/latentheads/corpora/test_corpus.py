@@ -6,11 +6,11 @@ import pytest
 
 from latentheads import corpora
 from latentheads.batch import UNK
-from latentheads.corpora.corpus import grammar, grammar_sources
+from latentheads.corpora.corpus import draw_pairs, draw_text
 
 
 def test_no_held_out_source_occurs_in_training() -> None:
-    corpus = grammar(sentences=501, held_out=53)
+    corpus = draw_pairs(sentences=501, held_out=53)
     seen = {tuple(row) for row in corpus.train.sources}
     held_out = [tuple(row) for part in (corpus.valid, corpus.test) for row in part.sources]
     assert len(corpus.valid) == len(corpus.test) == 53
@@ -19,14 +19,14 @@ def test_no_held_out_source_occurs_in_training() -> None:
 
 
 def test_truth_is_a_log_probability_of_each_sentence() -> None:
-    corpus = grammar(sentences=2003, held_out=53)
+    corpus = draw_pairs(sentences=2003, held_out=53)
     for part in (corpus.train, corpus.valid, corpus.test):
         assert len(part.truth) == len(part)
         assert all(value <= 0 for value in part.truth)
 
 
 def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
-    part = grammar(sentences=503, held_out=53).test
+    part = draw_pairs(sentences=503, held_out=53).test
     sides = zip(part.sources, part.targets, strict=True)
     unknown = [UNK in source or UNK in target for source, target in sides]
     assert 0 < sum(unknown) < len(part)
@@ -34,7 +34,7 @@ def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
 
 
 def test_references_are_what_the_ids_say() -> None:
-    corpus = grammar(sentences=2003, held_out=5)
+    corpus = draw_pairs(sentences=2003, held_out=5)
     known = [place for place, row in enumerate(corpus.test.targets) if UNK not in row]
     assert known
     for place in known:
@@ -45,34 +45,30 @@ def test_references_are_what_the_ids_say() -> None:
 
 
 def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
-    one = grammar_sources(sentences=2003, held_out=5, domains={"news": 1.0, "talk": 0.0})
-    both = grammar_sources(sentences=2003, held_out=5)
+    one = draw_text(sentences=2003, held_out=5, domains={"news": 1.0, "talk": 0.0})
+    both = draw_text(sentences=2003, held_out=5)
     assert one.source is None
     assert all(math.isfinite(value) and value < 0 for value in (*one.test.truth, *both.test.truth))
 
 
 def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        grammar(sentences=0)
+        draw_pairs(sentences=0)
 
 
-def test_corpora_are_made_by_what_the_package_gives() -> None:
-    made = corpora.grammar(sentences=3, held_out=2)
-    assert made.name == "grammar-velu"
-    assert corpora.grammar_sources(sentences=3, held_out=2).source is None
-    tasks = corpora.Mixture((corpora.Task("en", "velu"),))
-    assert len(corpora.grammar_tasks(tasks, [3], held_out=2).train) == 3
+def test_what_the_package_gives_is_no_module() -> None:
     for name in corpora.__all__:
         assert callable(getattr(corpora, name)), f"{name} is a module"
 
 
 def test_a_corpus_is_shown_in_one_line() -> None:
-    made = grammar(sentences=2000, held_out=30)
+    made = draw_pairs(sentences=2000, held_out=30)
     tokens = [f"{part.tokens:,}" for part in (made.train, made.valid, made.test)]
     assert repr(made) == (
         f"Corpus('grammar-velu', train=Part(2,000 sentences, {tokens[0]} target tokens), "
         f"valid=Part(30 sentences, {tokens[1]} target tokens), "
         f"test=Part(30 sentences, {tokens[2]} target tokens), "
-        f"target=Words({len(made.target)} types), source=Words({len(made.source)} types))"
+        f"target=Words({len(made.target)} types), source=Words({len(made.source)} types), "
+        "overlap=Overlap(valid=0, test=0))"
     )
     assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"

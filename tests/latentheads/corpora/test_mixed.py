@@ -17,9 +17,9 @@ import torch
 from latentheads.batch import EOS, SPECIALS
 from latentheads.corpora import Corpus, Mixture, Part, Stream, Task, batches
 from latentheads.corpora.cache import cached
-from latentheads.corpora.corpus import grammar
+from latentheads.corpora.corpus import draw_pairs
 from latentheads.corpora.grammar import sample
-from latentheads.corpora.mixed import grammar_tasks, parallel_tasks, tag_of
+from latentheads.corpora.mixed import draw_tasks, parallel_tasks, tag_of
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import Pair
@@ -138,7 +138,7 @@ def test_one_task_is_the_corpus_of_its_pairs() -> None:
 
 
 def test_batches_without_tasks_are_what_they_were() -> None:
-    part, digest = grammar(sentences=307, held_out=11).train, hashlib.sha256()
+    part, digest = draw_pairs(sentences=307, held_out=11).train, hashlib.sha256()
     for seed, epoch in ((None, 0), (3, 0), (3, 2)):
         for batch in batches(part, 97, seed, epoch):
             assert (batch.source_task, batch.target_task, batch.one_task) == (None, None, False)
@@ -265,7 +265,7 @@ THREE = "news:velu,talk:velu,tamir,korin-en,velu-tamir"
 
 @pytest.fixture(scope="module")
 def drawn() -> Corpus:
-    return grammar_tasks(mixture(THREE), [60, 50, 40, 30, 20], 6)
+    return draw_tasks(mixture(THREE), [60, 50, 40, 30, 20], 6)
 
 
 def test_the_grammar_draws_as_many_as_asked_of_each_task(drawn: Corpus) -> None:
@@ -301,8 +301,8 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
 
 def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
     text, sizes = "news:velu,talk:velu,news:tamir", [50, 50, 50]
-    mixed = grammar_tasks(mixture(text), sizes, 2)
-    told = grammar_tasks(mixture(text, apart="domain"), sizes, 2)
+    mixed = draw_tasks(mixture(text), sizes, 2)
+    told = draw_tasks(mixture(text, apart="domain"), sizes, 2)
     assert read(mixed, mixed.train) == read(told, told.train)
     truths = [(part.truth, part.task) for part in (mixed.train, told.train)]
     (one, task), (other, _) = truths
@@ -332,4 +332,4 @@ def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus)
 )
 def test_what_the_grammar_lacks_is_named(text: str, sizes: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        grammar_tasks(mixture(text), sizes, 3)
+        draw_tasks(mixture(text), sizes, 3)

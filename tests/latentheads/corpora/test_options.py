@@ -124,8 +124,7 @@ def test_compressed_files_and_a_cache_give_the_same_corpus(folder: Path, tmp_pat
 def test_a_run_of_compressed_files_goes_on_with_its_cache(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
-
+    from latentheads.experiments import run
     from latentheads.experiments.cli.options import read_settings
     from latentheads.runs.run import Run
 
@@ -272,7 +271,7 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (
         lambda at: (shutil.rmtree(at), write_text(at)),
         "",
-        "corpus has no text in de or en, but running text in .txt: for a language model add --task",
+        "corpus has no text in de or en, but running text in .txt: for a language model take task",
     ),
     (nothing, f"{MADE} --share all", "share all needs one joint vocabulary"),
     (nothing, f"{TEXT} --block -1", "block must be at least 0, got -1"),
@@ -321,7 +320,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     monkeypatch.chdir(folder.parent)
     act(folder)
@@ -568,7 +567,7 @@ def results_of(out: Path) -> dict[str, Any]:
 def test_a_text_in_blocks_runs_from_end_to_end(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, recipe: str
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     out, cut = tmp_path / "run", ["--task=language-model", "--block=7", "--context=3"]
     units = ["--unit=subword", "--types=300"] if unit == "subword" else []
@@ -610,7 +609,7 @@ def test_a_text_in_blocks_runs_from_end_to_end(
 def test_a_text_of_lines_has_a_perplexity_by_sentences(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     words = ["--data", str(texts), "--task=language-model", *SMALL, *BRIEF]
     assert run.main([*words, "--recipe=coda", "--out", str(tmp_path / "run")]) == 0
@@ -629,9 +628,9 @@ def test_a_text_of_lines_has_a_perplexity_by_sentences(
 def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
     texts: Path, tmp_path: Path
 ) -> None:
-    import run
     import torch
 
+    from latentheads.experiments import run
     from latentheads.training import checkpoints
 
     cut = ["--task=language-model", "--block=7", "--context=3"]
@@ -664,7 +663,7 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
 
 
 def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) -> None:
-    import run
+    from latentheads.experiments import run
 
     words = ["--data", str(texts), "--task=language-model", "--block=7", *SMALL, *BRIEF]
     words += ["--recipe=transformer", "--out", str(tmp_path / "run")]

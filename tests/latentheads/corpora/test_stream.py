@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from latentheads.corpora import Part, Place, Rows, Stream, batches
-from latentheads.corpora.corpus import grammar
+from latentheads.corpora.corpus import draw_pairs
 from tests.latentheads.corpora.texts import running
 
 
 @pytest.fixture(scope="module")
 def part() -> Part:
-    return grammar(sentences=307, held_out=11).train
+    return draw_pairs(sentences=307, held_out=11).train
 
 
 def places(update: object) -> list[list[int]]:

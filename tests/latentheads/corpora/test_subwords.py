@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora import Words, subwords
-from latentheads.corpora.corpus import grammar_sources
+from latentheads.corpora.corpus import draw_text
 from latentheads.corpora.subwords import Subwords, vocabulary_from_json
 
-LINES = list(grammar_sources(sentences=300, held_out=50, seed=1).test.references) * 3
+LINES = list(draw_text(sentences=300, held_out=50, seed=1).test.references) * 3
 HOSTILE = ["<eos> the<eos> <pad> x<pad>x", "a<unk> <unk> <bos> ", "</w> Ġ ▁ ##a @@ b@@"] * 4
 
 RAW = Subwords.train([*LINES, *HOSTILE], 400)

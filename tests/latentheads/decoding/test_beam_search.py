@@ -9,13 +9,12 @@ from itertools import product
 from typing import Any
 from zlib import crc32
 
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads import Batch, HeadContext, PlugIn
+from latentheads import Batch, PlugIn
 from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
@@ -26,7 +25,6 @@ from tests.tiny import (
     NOISY,
     SOURCE_TYPES,
     SOURCES,
-    bernoulli_gate,
     jiggle,
     rows,
     sizes,
@@ -39,21 +37,15 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
 
 
-def small(kind: str = "translation", prior: str = "cascaded", gate: Any = None) -> Any:
+def small(kind: str = "translation", prior: str = "cascaded") -> Any:
     """A model of few target types with an opinion about them."""
     law = make_prior(prior)
     model = (
-        Translation(SOURCE_TYPES, TYPES, law, sizes(), gate=gate)
+        Translation(SOURCE_TYPES, TYPES, law, sizes())
         if kind == "translation"
-        else LanguageModel(TYPES, law, sizes(), gate=gate)
+        else LanguageModel(TYPES, law, sizes())
     )
     return jiggle(model, 0.4).double().eval()
-
-
-def uneven_gate(known: HeadContext) -> dist.TorchDistribution:
-    """Plug-in gates that differ from head to head."""
-    likely = known.scores.new_tensor([0.9, 0.2, 0.7])
-    return dist.Bernoulli(likely.expand(known.scores.shape[:-2])).to_event(1)
 
 
 # An independent search: one sentence, no cache, all hypotheses computed again for every token.
@@ -149,7 +141,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
 @pytest.mark.parametrize("beam", [1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
-    model, batch = small(kind, prior, uneven_gate), small_batch()
+    model, batch = small(kind, prior), small_batch()
     found = beam_search(model, batch, beam, 0.6, limit=7)
     for place in range(len(batch)):
         agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
@@ -325,15 +317,10 @@ class Script(Messenger):
         super().__init__()
         self.numbers: list[int] = []
         self.before: list[list[tuple[int, ...]]] = []
-        self.gates: list[str] = []
 
     def _pyro_sample(self, msg: Any) -> None:
         name, law = msg["name"], msg["fn"]
-        if name.endswith(".gate"):
-            self.gates.append(name)
-            drawn = torch.stack([noise(n, name)[:, 0] for n in self.numbers])
-            msg["value"] = (drawn.view(law.shape()) < 0.3).double()
-        elif name.endswith(".logits"):
+        if name.endswith(".logits"):
             msg["value"] = law._draw(self._noise(name, law.location))
 
     def _noise(self, name: str, like: Tensor) -> Tensor:
@@ -386,16 +373,12 @@ def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
 
 @every_kind
 @pytest.mark.parametrize("prior", NOISY)
-@pytest.mark.parametrize(("samples", "gate"), [(1, None), (3, None), (2, bernoulli_gate(0.5))])
-def test_draws_are_kept_and_their_mean_is_scored(
-    kind: str, prior: str, samples: int, gate: Any
-) -> None:
-    model, batch, script = small(kind, prior, gate), small_batch(), Script()
+@pytest.mark.parametrize("samples", [1, 3])
+def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples: int) -> None:
+    model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (1, 6), (3, 6)):
-        script.gates.clear()
         with script:
             found = beam_search(Scripted(model, script), batch, beam, 0.6, samples, limit)
-        assert len(script.gates) == len(set(script.gates))
         for place in range(len(batch)):
             log_prob = drawn(model, batch, place, samples)
             assert len(found[place]) == (21 if beam == WIDE else beam)
@@ -415,7 +398,7 @@ def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> N
 
 @every_kind
 def test_the_same_seed_draws_the_same(kind: str) -> None:
-    model, batch = small(kind, gate=bernoulli_gate()), small_batch()
+    model, batch = small(kind), small_batch()
 
     def search(seed: int) -> list[list[Hypothesis]]:
         torch.manual_seed(seed)

@@ -16,10 +16,12 @@ from latentheads import Batch, PlugIn
 from latentheads.batch import BOS, EOS, PAD, UNK
 from latentheads.decoding import sampling
 from latentheads.decoding.sampling import sample_text
+from latentheads.guide import WithSelection
+from latentheads.guides import Tied
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
-from tests.latentheads.decoding.test_beam_search import uneven_gate
-from tests.tiny import build, jiggle, sizes, small_batch
+from latentheads.selection.hard_gates import Gating
+from tests.tiny import HEADS, build, jiggle, sizes, small_batch
 
 TYPES = 11
 PROMPTS = [[5, 7], [], [4, 6, 10, 9, 8], [7], [5, 5, EOS, 4]]
@@ -29,11 +31,11 @@ every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
 
 
 def small(
-    prior: str = "cascaded", cutoffs: tuple[int, ...] = (), gate: Any = None, **options: Any
+    prior: str = "cascaded", cutoffs: tuple[int, ...] = (), selector: Any = None, **options: Any
 ) -> Any:
     """A model of few types with an opinion about them."""
     network = sizes(cutoffs=cutoffs, adaptive_factor=2, share="decoder" if cutoffs else "none")
-    model = LanguageModel(TYPES, make_prior(prior, **options), network, gate=gate)
+    model = LanguageModel(TYPES, make_prior(prior, **options), network, selector=selector)
     return jiggle(model, 0.3).double().eval()
 
 
@@ -128,9 +130,17 @@ def test_the_law_of_every_token_is_that_of_a_whole_pass(
 
 
 def test_gates_stay_as_they_were_at_the_beginning() -> None:
-    model = small(gate=uneven_gate)
-    found = sample_text(model, PROMPTS, 7, temperature=0, stop=False)
-    assert found == [likeliest(model, prompt, 7, False) for prompt in PROMPTS]
+    model = small(selector=Gating(HEADS, ("decoder-self",)))
+    guide = Tied(model).double()
+    for family in guide.selections.values():
+        family.weight.data = torch.tensor([[4.0, -4.0, 0.9]]) / Gating.gain
+    with WithSelection(guide):
+        found = sample_text(model, PROMPTS, 7, temperature=0, stop=False)
+        assert found == [likeliest(model, prompt, 7, False) for prompt in PROMPTS]
+    for family in guide.selections.values():
+        family.weight.data = family.weight.data.roll(1, -1)
+    with WithSelection(guide):
+        assert found != sample_text(model, PROMPTS, 7, temperature=0, stop=False)
 
 
 @pytest.mark.parametrize("block", [0, 4])

@@ -19,7 +19,7 @@ from latentheads.inference.bound import closed_form
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import Law, Selector
+from latentheads.selection.laws import Law, make_selector
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
 
 SITE = "encoder.0.self.selection"
@@ -30,7 +30,7 @@ every_law = pytest.mark.parametrize("law", ["selection", "subset", "group"])
 def pair(law: Law, prior: str = "delta", form: str = "", **changes: Any) -> tuple[Any, Any]:
     """A network of one block that selects, for two tasks, and its guide."""
     torch.manual_seed(3)
-    selector = Selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
+    selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
     network = replace(sizes(heads=2, layers=1), **changes)
     model: Any = Translation(
         SOURCE_TYPES, TARGET_TYPES, make_prior(prior), network, selector=selector
@@ -197,7 +197,7 @@ def test_particles_are_averaged() -> None:
 
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
-    network, selector = sizes(heads=2, layers=1), Selector("static", 2, sources=2)
+    network, selector = sizes(heads=2, layers=1), make_selector("static", 2, sources=2)
     plain = make_prior("delta")
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, selector=selector)
     model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
@@ -210,7 +210,7 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
-    network, gates = sizes(heads=2, layers=1), Gating.of(2)
+    network, gates = sizes(heads=2, layers=1), Gating(2)
     model: Any = Translation(
         SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates
     )
@@ -219,7 +219,7 @@ def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
 
 
 def test_too_many_choices_are_told_in_one_line() -> None:
-    selector = Selector("selection", 3, 7, ("encoder-self",))
+    selector = make_selector("selection", 3, 7, ("encoder-self",))
     model: Any = Translation(
         SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(layers=1), selector=selector
     )

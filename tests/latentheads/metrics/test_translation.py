@@ -114,7 +114,7 @@ def test_scores_are_those_of_sacrebleus_own_program(tmp_path: Path, tokenised: b
 
 
 def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
-    base, poor = paired_bootstrap(RIGHT, [POOR], RIGHT, protocol="iwslt14", samples=200)
+    base, poor = paired_bootstrap(RIGHT, [POOR], RIGHT, protocol="iwslt14", resamples=200)
     for name in ("bleu", "chrf", "paper_bleu"):
         assert getattr(base, name).p is None
         assert getattr(poor, name).p == pytest.approx(1 / 201)
@@ -123,14 +123,14 @@ def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
 
 def test_the_bootstrap_does_not_tell_a_system_from_itself_or_a_like_one() -> None:
     like = [line.replace("cat", "hat") if i % 5 == 1 else line for i, line in enumerate(RIGHT)]
-    _, same, other = paired_bootstrap(CLOSE, [list(CLOSE), like], RIGHT, samples=200)
+    _, same, other = paired_bootstrap(CLOSE, [list(CLOSE), like], RIGHT, resamples=200)
     assert same.bleu.p == same.chrf.p == 1
     assert other.bleu.p is not None
     assert other.bleu.p > 0.2
 
 
 def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> None:
-    (base,) = paired_bootstrap(CLOSE, [], RIGHT, protocol="iwslt14", samples=200, seed=7)
+    (base,) = paired_bootstrap(CLOSE, [], RIGHT, protocol="iwslt14", resamples=200, seed=7)
     whole = score(CLOSE, RIGHT, protocol="iwslt14")
     assert (base.bleu.score, base.chrf.score) == (whole.bleu, whole.chrf)
     assert base.paper_bleu is not None
@@ -145,17 +145,17 @@ def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> N
 def test_the_seed_decides_and_the_environment_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first = paired_bootstrap(CLOSE, [POOR], RIGHT, samples=100, seed=3)
+    first = paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=3)
     monkeypatch.setenv("SACREBLEU_SEED", "none")
-    assert paired_bootstrap(CLOSE, [POOR], RIGHT, samples=100, seed=3) == first
+    assert paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=3) == first
     assert os.environ["SACREBLEU_SEED"] == "none"
-    other = paired_bootstrap(CLOSE, [POOR], RIGHT, samples=100, seed=4)
+    other = paired_bootstrap(CLOSE, [POOR], RIGHT, resamples=100, seed=4)
     assert other[0].bleu.mean != first[0].bleu.mean
     assert capfd.readouterr() == ("", "")
 
 
 def test_empty_translations_score_nothing() -> None:
-    base, empty = paired_bootstrap(RIGHT, [[""] * len(RIGHT)], RIGHT, samples=50)
+    base, empty = paired_bootstrap(RIGHT, [[""] * len(RIGHT)], RIGHT, resamples=50)
     assert empty.bleu.score == empty.chrf.score == empty.bleu.high == 0
     assert base.bleu.score == pytest.approx(100)
 
@@ -168,8 +168,8 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="all 2 references are empty: there is nothing to score"):
         score(["a", "b"], ["", " "])
     assert score(["a", "b"], ["", "b"]).chrf > 0
-    with pytest.raises(ValueError, match="samples must be at least 40, got 39"):
-        paired_bootstrap(["a"], [], ["a"], samples=39)
+    with pytest.raises(ValueError, match="resamples must be at least 40, got 39"):
+        paired_bootstrap(["a"], [], ["a"], resamples=39)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         paired_bootstrap(["a"], [], ["a"], seed=-1)
     with pytest.raises(ValueError, match="1 translations of 2 references"):
@@ -186,7 +186,7 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
 
     found = []
     for seed in range(60):
-        _, other = paired_bootstrap(noisy(), [noisy()], right, True, samples=100, seed=seed)
+        _, other = paired_bootstrap(noisy(), [noisy()], right, True, resamples=100, seed=seed)
         found.append(other.bleu.p)
     assert sum(p < 0.05 for p in found) <= 8
     assert 0.3 < sum(found) / len(found) < 0.65

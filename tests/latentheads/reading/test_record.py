@@ -17,7 +17,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Plain, Point
 from latentheads.mask import Mask, causal
 from latentheads.reading import Recording, labelled, readings
-from tests.tiny import HEADS, KINDS, attach, bernoulli_gate, build, padded, small_batch
+from tests.tiny import HEADS, KINDS, attach, build, padded, small_batch
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -50,12 +50,11 @@ def test_what_is_recorded_is_what_was_drawn(kind: str, training: bool) -> None:
 
 @pytest.mark.parametrize("prior", [None, Point(Plain())])
 def test_weights_and_outputs_of_a_block_with_and_without_a_latent(prior: Any) -> None:
-    block = LatentAttention(Block("decoder-self", 0, HEADS), 6, prior, bernoulli_gate(0.2))
+    block = LatentAttention(Block("decoder-self", 0, HEADS), 6, prior)
     x, readable = torch.randn(2, 5, 6), causal(5).expand(2, -1, -1)
     mask = Mask.build(readable, torch.ones(2, 5).bool(), torch.float64)
     with PlugIn(), Recording(block) as closed:
-        block(query=x, memory=None, mask=mask)
-    block.gate = None
+        block(query=x, memory=None, mask=mask, choice=Choice(torch.zeros(HEADS)))
     with PlugIn(), Recording(block) as heads:
         written, _ = block(x, None, mask)
     found = heads["decoder.0.self"]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, HeadContext, PlugIn
+from latentheads import Batch, PlugIn
 from latentheads.batch import EOS
+from latentheads.guide import WithSelection
+from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
+from latentheads.names import CHAINS
 from latentheads.pruning import remove_heads
 from latentheads.reading import Propagated, Recording, propagate, relevance
 from latentheads.reading.relevance import BIASES
+from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -31,6 +35,8 @@ from tests.tiny import (
 )
 
 TINY = 1e-13
+UNEVEN = (4.0, -4.0, 0.9)
+"""log alpha of an open gate, of a closed one, and of one between."""
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_norm = pytest.mark.parametrize("norm", ["pre", "post"])
 every_rule = pytest.mark.parametrize("biases", BIASES)
@@ -41,9 +47,15 @@ def wide(kind: str = "translation", prior: str = "cascaded", **changes: Any) -> 
     return build(kind, prior, feed_forward=23, **changes).eval()
 
 
-def uneven_gate(known: HeadContext) -> dist.TorchDistribution:
-    likely = known.scores.new_tensor([0.9, 0.2, 0.7])
-    return dist.Bernoulli(likely.expand(known.scores.shape[:-2])).to_event(1)
+def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> Any:
+    """A model with gates in all chains, and a guide whose gates have these log alphas."""
+    network, law = sizes(feed_forward=23, **changes), make_prior(prior)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating(HEADS, CHAINS))
+    model = jiggle(model, 0.1).double().eval()
+    guide = Tied(model).double()
+    for family in guide.selections.values():
+        family.weight.data = torch.tensor([gates]) / Gating.gain
+    return model, guide
 
 
 def conserved(found: Propagated, within: float = 1e-9) -> bool:
@@ -66,8 +78,10 @@ def test_all_of_the_logit_arrives_at_the_inputs(kind: str, norm: str, prior: str
 
 @every_norm
 def test_it_is_conserved_behind_gates_and_in_a_network_without_latents(norm: str) -> None:
-    for model in (wide(gate=uneven_gate, norm=norm), wide(latent=(), norm=norm)):
+    model, guide = gated(UNEVEN, norm=norm)
+    with WithSelection(guide):
         assert conserved(propagate(model, small_batch(), stabiliser=TINY))
+    assert conserved(propagate(wide(latent=(), norm=norm), small_batch(), stabiliser=TINY))
 
 
 @every_kind
@@ -105,17 +119,16 @@ def test_it_is_conserved_by_adapters(norm: str, biases: str, common: bool) -> No
 def test_it_is_conserved_where_nobody_says_anything(norm: str, biases: str) -> None:
     """Heads that are removed or closed, and units that are all off, leave their biases alone."""
 
-    def closed(known: HeadContext) -> dist.TorchDistribution:
-        return dist.Bernoulli(known.scores.new_zeros(known.scores.shape[:-2])).to_event(1)
-
     pruned = wide(norm=norm, prior="delta")
     remove_heads(pruned, {"encoder.0.self": [], "decoder.1.cross": [], "decoder.0.self": [1]})
     off = wide(norm=norm)
     for name, parameter in off.named_parameters():
         if "feed_forward.inner.bias" in name:
             nn.init.constant_(parameter, -99.0)
-    for model in (pruned, off, wide(norm=norm, gate=closed)):
-        assert conserved(propagate(model, small_batch(), biases, TINY), 1e-6)
+    closed, guide = gated([-4.0] * HEADS, norm=norm)
+    with WithSelection(guide):
+        for model in (pruned, off, closed):
+            assert conserved(propagate(model, small_batch(), biases, TINY), 1e-6)
 
 
 @every_norm
@@ -138,7 +151,9 @@ def test_it_is_conserved_in_single_precision(norm: str) -> None:
 
 
 def test_a_head_behind_a_closed_gate_has_no_relevance() -> None:
-    found = propagate(wide(gate=uneven_gate), small_batch())
+    model, guide = gated(UNEVEN)
+    with WithSelection(guide):
+        found = propagate(model, small_batch())
     for heads in found.heads.values():
         assert not heads[..., 1].any()
         assert heads[..., 0].any()
@@ -299,5 +314,7 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
         relevance(model, [batch], shares="l2")
     with pytest.raises(ValueError, match="parts must hold a target token"):
         relevance(model, [])
+    nameless = build("language-model")
+    nameless.words = nameless._modules.pop("embedding")
     with pytest.raises(ValueError, match="model must have a child whose name ends in embedding"):
-        propagate(nn.Sequential(nn.Linear(2, 2)), batch)
+        propagate(nameless, batch)

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, HeadContext, PlugIn
+from latentheads import Batch, PlugIn
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.corpora.grammar import Arc
 from latentheads.guide import WithSelection
@@ -33,7 +32,8 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import divergence
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import LAWS, Selector
+from latentheads.selection.laws import LAWS, make_selector
+from latentheads.selection.selector import Selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
@@ -46,29 +46,20 @@ ARCS = [
     [Arc("nsubj", 2, 0), Arc("dobj", 2, 3)],
 ]
 CLOSED = [*((law, "delta") for law in (*LAWS, "gates")), ("selection", "cascaded")]
-CLOSED += [("gates", "cascaded"), ("gate", "cascaded")]
-"""Ways to choose or to close heads, and priors; the last one draws a gate for every sentence."""
-
-
-def by_its_pairs(known: HeadContext) -> dist.TorchDistribution:
-    """Gates that are open in some sentences, whatever their padding."""
-    heads = torch.arange(HEADS)
-    likely = 0.1 + 0.8 * ((known.mask.pairs[..., None] + heads) % 2)
-    return dist.Bernoulli(likely).to_event(1)
+CLOSED += [("gates", "cascaded")]
+"""Ways to choose or to close heads, and priors."""
 
 
 def made(closed: str, prior: str) -> tuple[Any, Any]:
     """A model, and a guide some of whose heads are silent."""
     torch.manual_seed(4)
-    law, gate = make_prior(prior), by_its_pairs if closed == "gate" else None
+    law = make_prior(prior)
     if closed == "gates":
-        chosen: Selector | None = Gating.of(HEADS, CHAINS)
-    elif closed == "gate":
-        chosen = None
+        chosen: Selector = Gating(HEADS, CHAINS)
     else:
-        chosen = Selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
+        chosen = make_selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, gate=gate, selector=chosen)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=chosen)
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():
@@ -154,9 +145,8 @@ def test_every_measure_is_the_same_whatever_the_batches(closed: str, prior: str)
     assert found.keys() == other.keys()
     for name, value in found.items():
         assert torch.allclose(other[name], value, atol=1e-7, equal_nan=True), name
-    if closed != "gate":
-        never = any(v.isnan().any() for name, v in found.items() if name.startswith("entropy"))
-        assert never == (closed == "gates")
+    never = any(v.isnan().any() for name, v in found.items() if name.startswith("entropy"))
+    assert never == (closed == "gates")
     agreed, other = (agreements(model, guide, parts) for parts in ([batch_of(EVERY)], apart()))
     for block, value in agreed.items():
         assert torch.allclose(other[block], value, atol=1e-9), block

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
-    import run
+    from latentheads.experiments import run
 
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"

@@ -12,6 +12,7 @@ import torch
 
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
+from tests.experiments.conftest import as_the_programs_do  # noqa: F401
 from tests.experiments.programs import TINY, status_of
 from tests.latentheads.runs.test_loading import load
 
@@ -25,7 +26,7 @@ PRESSED += ["--report_every=60", "--warmup_steps=1", "--learning_rate=0.01"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain run, and one with gates that begins with its weights."""
-    import run
+    from latentheads.experiments import run
 
     top = tmp_path_factory.mktemp("gates")
     short = ["--steps=3", "--report_every=3"]
@@ -42,7 +43,7 @@ def settings(*words: str) -> Any:
 
 
 def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
-    import prune
+    from latentheads.experiments import prune
 
     gated = load(runs / "gated")
     assert set(gated.guide.selections) == {"encoder_0_self", "decoder_0_cross"}
@@ -138,7 +139,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run
+    from latentheads.experiments import run
 
     given = [*FEW, *words.format(runs=runs).split(), f"--out={tmp_path / 'out'}"]
     assert status_of(run.main, *given) == 2
@@ -150,7 +151,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import prune
+    from latentheads.experiments import prune
 
     def refusal(run: str, *words: str) -> str:
         out = tmp_path / "out"

@@ -25,7 +25,7 @@ CHAIN = {"translation": CHAINS, "language-model": ("decoder-self",)}
 
 
 def gated(kind: str = "translation", prior: str = "independent", **options: Any) -> Any:
-    gating = Gating.of(HEADS, CHAIN[kind], **options)
+    gating = Gating(HEADS, CHAIN[kind], **options)
     law = make_prior(prior)
     if kind == "translation":
         model: Any = Translation(11, 13, law, sizes(), selector=gating)
@@ -176,12 +176,10 @@ def test_pressure_is_kept_with_the_model() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Gating.of(3, **options)
+        Gating(3, **options)
 
 
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
     with pytest.raises(ValueError, match=r"gate_heads must lie in 0 \.\.\. 17, got 18"):
         GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)
-    with pytest.raises(ValueError, match="every head has one gate: 3, not 4"):
-        Gating("selection", 3, 4)

@@ -9,14 +9,17 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from latentheads.selection.laws import Countable, Gates, Group, Selection, Subset
+from latentheads.selection.bernoulli import Bernoullis
+from latentheads.selection.distribution import Countable, Selection
+from latentheads.selection.group import Group
+from latentheads.selection.subset import Subset
 
 TASKS, CANDIDATES = 2, 6
 
 
 def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> Countable:
     if kind == "gates":
-        return Gates(logits, temperature)
+        return Bernoullis(logits, temperature)
     if kind == "group":
         return Group(logits, 3, temperature)
     return Subset(logits, 2, temperature)
@@ -166,7 +169,7 @@ def test_a_plate_may_stretch_a_law(kind: str) -> None:
     [
         (lambda: Subset(torch.zeros(3), 4), "size must lie in 1 ... 3, got 4"),
         (lambda: Group(torch.zeros(3), 2), "groups must divide the 3 candidates, got 2"),
-        (lambda: Gates(torch.zeros(3), 0.0), "temperature must be positive, got 0.0"),
+        (lambda: Bernoullis(torch.zeros(3), 0.0), "temperature must be positive, got 0.0"),
     ],
 )
 def test_a_wrong_option_is_named(call: object, said: str) -> None:

@@ -6,29 +6,29 @@ import pytest
 import torch
 
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import Selector
+from latentheads.selection.laws import make_selector
 
 LIKE = torch.zeros(1)
 
 
 def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
-    group = Selector("group", 3, 6)
+    group = make_selector("group", 3, 6)
     drawn = torch.tensor([[0.0, 1, 1, 1, 0, 0]])
     index = group.choose(drawn, None).index
     assert index is not None
     assert index.tolist() == [3, 1, 2]
-    index = Selector("subset", 3, 6).choose(drawn, None).index
+    index = make_selector("subset", 3, 6).choose(drawn, None).index
     assert index is not None
     assert index.tolist() == [1, 2, 3]
-    own = Selector("selection", 3, 6).choose(drawn, None)
+    own = make_selector("selection", 3, 6).choose(drawn, None)
     assert own.index is None
     assert own.weight.tolist() == drawn[0].tolist()
 
 
 @pytest.mark.parametrize("task", [None, torch.tensor([0, 0, 0])])
 def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | None) -> None:
-    gates, drawn = Gating.of(3), torch.ones(2, 3)
-    for selector in (gates, Selector("selection", 2, 3)):
+    gates, drawn = Gating(3), torch.ones(2, 3)
+    for selector in (gates, make_selector("selection", 2, 3)):
         with pytest.raises(ValueError, match="2 draws need the task of every sentence"):
             selector.choose(drawn, task, draws=2)
     fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), draws=2)
@@ -37,7 +37,7 @@ def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | No
 
 def test_every_sentence_gets_the_choice_of_its_task() -> None:
     drawn = torch.tensor([[1.0, 0, 0, 1], [0, 1, 1, 0]])
-    selector = Selector("group", 2, 4, targets=2)
+    selector = make_selector("group", 2, 4, targets=2)
     tasks = torch.tensor([1, 0, 1])
     each = selector.choose(drawn, tasks)
     assert each.index is not None
@@ -53,27 +53,28 @@ def test_every_sentence_gets_the_choice_of_its_task() -> None:
 
 
 def test_static_sets_are_shared_by_a_family() -> None:
-    selector = Selector("static", 2, sources=1, targets=3, target_sets=(1, 0, 1))
+    selector = make_selector("static", 2, sources=1, targets=3, target_sets=(1, 0, 1))
     assert selector.candidates_of("decoder-self") == 4
     assert selector.candidates_of("encoder-self") == 2
-    choice = selector.assigned("decoder-self", torch.tensor([0, 1, 2]), False, LIKE)
+    given = selector.draw("unused", "decoder-self", LIKE)
+    choice = selector.choose(given, torch.tensor([0, 1, 2]))
     assert choice.index is not None
     assert choice.index.tolist() == [[2, 3], [0, 1], [2, 3]]
     assert choice.weight.eq(1).all()
-    alone = selector.assigned("encoder-self", None, False, LIKE)
+    alone = selector.choose(selector.draw("unused", "encoder-self", LIKE), None)
     assert alone.index is not None
     assert alone.index.tolist() == [0, 1]
-    own = Selector("static", 2, targets=3)
+    own = make_selector("static", 2, targets=3)
     assert own.candidates_of("decoder-cross") == 6
 
 
 def test_sets_must_name_every_task() -> None:
     with pytest.raises(ValueError, match="target_sets must name the set of each of 3 tasks"):
-        Selector("static", 2, targets=3, target_sets=(0, 1))
+        make_selector("static", 2, targets=3, target_sets=(0, 1))
 
 
 @pytest.mark.parametrize("law", ["selection", "subset", "group"])
 def test_the_prior_gives_every_candidate_the_same_probability(law: str) -> None:
-    selector = Selector(law, 2, 6, sources=3)  # type: ignore[arg-type]
+    selector = make_selector(law, 2, 6, sources=3)  # type: ignore[arg-type]
     prior = selector.prior("encoder-self", LIKE)
     torch.testing.assert_close(prior.mean, torch.full((3, 6), 1 / 3, dtype=LIKE.dtype))

@@ -8,7 +8,8 @@ import torch
 
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
-from latentheads.selection.selector import Selector
+from latentheads.selection.laws import make_selector
+from latentheads.selection.selector import DrawnSelector
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 
@@ -20,14 +21,14 @@ def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
 
 
 def test_a_guide_tells_its_selections_by_block() -> None:
-    selector = Selector("group", 3, 6, ("decoder-self",), targets=2)
+    selector = make_selector("group", 3, 6, ("decoder-self",), targets=2)
     prior = make_prior("delta")
     model = Translation(SOURCE_TYPES, TARGET_TYPES, prior, sizes(), selector=selector)
     guide = Tied(model)
     with torch.no_grad():
         family = guide.selections["decoder_1_self"]
         wanted = torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]])
-        family.weight.copy_(wanted / Selector.gain)
+        family.weight.copy_(wanted / DrawnSelector.gain)
     assert list(chosen_heads(guide)) == ["decoder.0.self", "decoder.1.self"]
     found = chosen_heads(guide)["decoder.1.self"]
     assert found.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]

@@ -80,7 +80,7 @@ def test_speed_counts_neither_evaluation_nor_checkpoints(
 ) -> None:
     """An update takes a second, a report a hundred and a checkpoint a thousand."""
     clock = Clock()
-    monkeypatch.setattr("latentheads.engine.time", clock)
+    monkeypatch.setattr("latentheads.training.engine.time", clock)
     engine, seen = make(checkpoint_every=2), []
     updates = engine.stream.updates()
     tokens = [next(updates).tokens for _ in range(7)]

@@ -1,0 +1,206 @@
+"""The options of a corpus: where its text is and how it is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from latentheads.checks import check_least
+from latentheads.corpora.grammar import LANGUAGES
+from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.tasks import Apart, Mixture, Task
+from latentheads.corpora.vocabulary import Unit
+from latentheads.metrics.protocol import Protocol
+
+__all__ = ["ENGLISH", "MADE", "TASK_OPTIONS", "Data"]
+
+ENGLISH = "en"
+"""What the grammar's English-like side is called in a task."""
+
+MADE = ("grammar", "pydoc")
+"""Corpora that the library makes itself."""
+
+TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
+"""Options that say nothing where there are no tasks."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The corpus.
+
+    Attributes:
+        data: ``grammar``, sentences drawn from a synchronous grammar whose exact log p(y | x) is
+            known; ``pydoc``, the prose of Python's own reference; a corpus of the Hugging Face hub,
+            ``multi30k``, ``iwslt14``, ``iwslt17`` or ``wmt14``, texts with their summaries,
+            ``gigaword``, ``cnn_dailymail`` or ``scitldr``, or, for a language model,
+            ``wikitext-2`` or ``wikitext-103``; or a folder with train.SOURCE and train.TARGET,
+            valid.* and test.*, one sentence a line, for a language model train.txt, valid.txt and
+            test.txt, .gz accepted.
+        task: translation, or language-model (pydoc and wikitext: always; grammar: of its
+            English-like side).
+        language: Target language of the grammar.
+        sentences: Training sentences drawn from the grammar.
+        held_out: Sentences of valid and of test drawn from the grammar.
+        source: Language translated from, as files or columns are called: en, de, ...
+        target: Language translated into.
+        block: Tokens of the blocks that a running text is cut into, for a language model; 0 takes
+            every line for a sentence alone.
+        context: Report perplexity by windows too, each token with so many before it or more; 0:
+            by blocks alone.
+        unit: What a language model's text is made of: its words, or subwords learned by BPE.
+        minimum: A word seen less often in training is unknown to a language model.
+        train_name: How a folder's training files are called before the dot.
+        valid_name: The same for validation; empty: valid, val or dev.
+        test_name: The same for test.
+        types: Subwords of a vocabulary, at most, learned from training by BPE.
+        joint: One vocabulary for both sides.
+        lowercase: Lower-case everything that the model sees and writes.
+        tokenised: A translation's text is tokenised: keep its words, and score it as it is.
+        max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any.
+        references: How a folder's held-out files of references are called behind the dot, several
+            on a line with tabs between; empty: the target's own files.
+        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
+            longer one is left out, in valid and test it is refused; running text in blocks has any.
+        max_length: Longest training sentence in words; 0: any.
+        max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
+            the papers do with 1.5; 0: any.
+        first: Use the first so many training pairs, or lines, only; 0: all.
+        hub_path: Another repository of the hub than the known one, or local files.
+        hub_config: Its configuration.
+        cache: Folder that keeps the encoded corpus for the next start; empty: none.
+        tasks: Several directions of translation in one corpus, comma between: de (from the source
+            language into it) or en-de, of a domain as bible:de or bible:en-de, a folder in that of
+            data. The files of a direction may stand in a folder en-de of their own. Of the
+            grammar: en, its languages, its domains news and talk. Empty: source into target alone.
+        task_sizes: Training pairs of each task in turn, the first so many; empty: the same for
+            all, by first or, for the grammar, by sentences.
+        task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
+            takes every pair once, 5 is usual and gives small tasks more.
+        one_task: Make each batch of one task, not of all.
+        tell_apart: What model and guide may tell tasks apart by: language (the encoder by that of
+            the source, the decoder by that of the target) or domain.
+    """
+
+    data: str = MADE[0]
+    task: Literal["translation", "language-model"] = "translation"
+    language: str = next(iter(LANGUAGES))
+    sentences: int = 20_000
+    held_out: int = 500
+    block: int = 0
+    context: int = 0
+    unit: Unit = "word"
+    minimum: int = 1
+    source: str = "de"
+    target: str = "en"
+    train_name: str = "train"
+    valid_name: str = ""
+    test_name: str = "test"
+    types: int = 10_000
+    joint: bool = True
+    lowercase: bool = False
+    tokenised: bool = False
+    max_source: int = 0
+    references: str = ""
+    max_line: int = 1024
+    max_length: int = 175
+    max_ratio: float = 0.0
+    first: int = 0
+    hub_path: str = ""
+    hub_config: str = ""
+    cache: str = ""
+    tasks: str = ""
+    task_sizes: tuple[int, ...] = ()
+    task_temperature: float = 1.0
+    one_task: bool = False
+    tell_apart: Apart = "language"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise ValueError(
+                f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
+            )
+        check_least(vars(self), sentences=1, held_out=1, types=1, minimum=1)
+        check_least(vars(self), first=0, block=0, max_source=0, max_line=0)
+        if self.context < 0 or 0 < self.block <= self.context:
+            most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
+            raise ValueError(f"context must {most}, got {self.context}")
+        if self.tasks:
+            self._check_tasks()
+        elif not (self.made or self.running) and self.source == self.target:
+            raise ValueError(f"source and target must differ, got {self.source!r} twice")
+
+    def _check_tasks(self) -> None:
+        mixture = self.mixture
+        assert mixture is not None
+        if self.running or self.task != "translation" or self.data == "pydoc":
+            raise ValueError("tasks are directions of translation: a language model has none")
+        if self.from_hub and any(task.domain for task in mixture.tasks):
+            raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
+        if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
+            raise ValueError(
+                f"task_sizes must be one for each of the {len(mixture.tasks)} tasks, "
+                f"got {len(self.task_sizes)}"
+            )
+        if min(self.task_sizes, default=1) < 1:
+            raise ValueError(f"task_sizes must be at least 1, got {min(self.task_sizes)}")
+
+    @property
+    def begin(self) -> str:
+        """The language that a task is translated from where it names none."""
+        return ENGLISH if self.data == "grammar" else self.source
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The tasks and how they are mixed; None where there are none."""
+        if not self.tasks:
+            return None
+        tasks = tuple(Task.read(text, self.begin) for text in self.tasks.split(","))
+        return Mixture(tasks, self.tell_apart, self.task_temperature, self.one_task)
+
+    @property
+    def made(self) -> bool:
+        """Whether the program makes the corpus itself."""
+        return self.data in MADE
+
+    @property
+    def running(self) -> bool:
+        """Whether it is text of one language, for a language model."""
+        if self.data in ("pydoc", *PROSE):
+            return True
+        return not self.made and self.task == "language-model"
+
+    @property
+    def from_hub(self) -> bool:
+        """Whether it is read with ``datasets``."""
+        return bool(self.hub_path) or self.data in (*HUB, *PROSE)
+
+    @property
+    def several(self) -> bool:
+        """Whether a held-out text may have several references."""
+        return bool(self.references) or (self.data in HUB and HUB[self.data].several)
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are, if it is no corpus of the hub and not made."""
+        return Path(self.data).expanduser()
+
+    @property
+    def name(self) -> str:
+        """What the corpus is called."""
+        name = os.path.basename(os.path.abspath(self.folder))
+        if self.mixture is not None:
+            return f"{name} {','.join(self.mixture.names)}"
+        return name if self.running else f"{name} {self.source}-{self.target}"
+
+    @property
+    def protocol(self) -> Protocol:
+        """How the papers count BLEU on it: case counts unless their own text has none."""
+        cased = not self.lowercase and (self.data not in HUB or HUB[self.data].cased)
+        return "wmt14" if cased else "iwslt14"
+
+    @property
+    def words(self) -> bool:
+        """Whether its lines are their tokens already."""
+        return self.made or self.tokenised

@@ -1,0 +1,91 @@
+r"""Every candidate on its own: :math:`q(z_h = 1) = \mathrm{sigmoid}(\varphi_h)`.
+
+The relaxation of a draw is the binary Concrete one (Maddison, Mnih and Teh 2017,
+https://arxiv.org/abs/1611.00712; Jang, Gu and Poole 2017, https://arxiv.org/abs/1611.01144).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions.kl import register_kl
+from torch.nn import functional as F
+
+from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.selector import CandidateSelector, Choice
+
+__all__ = ["BernoulliSelector", "Bernoullis"]
+
+
+class Bernoullis(Countable):
+    """Every candidate on its own."""
+
+    @property
+    def number(self) -> int:
+        """All sets of candidates."""
+        return int(2 ** self.logits.shape[-1])
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        candidates = range(self.logits.shape[-1])
+        return chain.from_iterable(combinations(candidates, n) for n in range(len(candidates) + 1))
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch candidate"]:
+        """``sigmoid(logits)``."""
+        return self.logits.sigmoid()
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch candidate"]:
+        """Those more probable than not."""
+        return (self.logits > 0).to(self.logits)
+
+    def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+        """Sums the log-probabilities of all candidates."""
+        return (value * self.logits - F.softplus(self.logits)).sum(-1)
+
+    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        u = draw_uniform(logits)
+        noisy = logits + u.log() - torch.log1p(-u.clamp(max=1 - torch.finfo(u.dtype).eps))
+        return (noisy > 0).to(logits), (noisy / self.temperature).sigmoid()
+
+    def _like(self, logits: Tensor) -> Bernoullis:
+        return Bernoullis(logits, self._relaxation)
+
+
+@register_kl(Bernoullis, Bernoullis)
+def _kl_bernoullis(q: Bernoullis, p: Bernoullis) -> Float[Tensor, "*batch"]:
+    r""":math:`\sum_h q_h (\varphi_h - \psi_h) - \log(1 + e^{\varphi_h}) + \log(1 + e^{\psi_h})`."""
+    apart = q.mean * (q.logits - p.logits)
+    return (apart - F.softplus(q.logits) + F.softplus(p.logits)).sum(-1)
+
+
+@dataclass(frozen=True)
+class BernoulliSelector(CandidateSelector):
+    """Every candidate on its own: each has a place of its own, and speaks in it or not."""
+
+    @property
+    def places(self) -> int:
+        """As many as candidates."""
+        return self.candidates
+
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> Bernoullis:
+        """The law with some logits."""
+        return Bernoullis(logits, temperature)
+
+    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Every candidate with probability H/H'."""
+        share = self.heads / self.candidates
+        odds = math.log(share / (1 - share))
+        return like.new_full((self.tasks(chain), self.candidates), odds)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Everyone stands in his own place."""
+        return Choice(value)

@@ -1,0 +1,124 @@
+"""The distribution of which heads of a block speak: what those of all laws share.
+
+A draw is exactly zeros and ones. Its gradient is that of a relaxation (straight through: Bengio,
+Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), biased, or none; log-probabilities,
+divergences and marginals are exact.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+__all__ = ["Countable", "Selection", "draw_uniform"]
+
+
+class Selection(TorchDistribution):
+    """How loudly the candidates of a block speak, each between zero and one; abstract.
+
+    Args:
+        logits: One number a candidate.
+        temperature: Of the relaxation that gives the gradient.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    has_rsample = True
+
+    def __init__(self, logits: Float[Tensor, "*batch candidate"], temperature: float = 1.0) -> None:
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.logits = logits
+        self.temperature = temperature
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=False)
+
+    @property
+    @abstractmethod
+    def mean(self) -> Float[Tensor, "*batch candidate"]:
+        """The probability of every candidate to be chosen."""
+
+    @property
+    def open(self) -> Float[Tensor, "*batch candidate"]:
+        """The probability of every candidate to speak."""
+        return self.mean
+
+    @property
+    @abstractmethod
+    def mode(self) -> Float[Tensor, "*batch candidate"]:
+        """The most probable choice; among equals, the lower candidates."""
+
+    @abstractmethod
+    def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+        """Log-probability of a choice."""
+
+    @abstractmethod
+    def _like(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
+        """The same law with other logits."""
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Selection:
+        """Puts batch dimensions in front."""
+        batch_shape = torch.Size(batch_shape)
+        if batch_shape == self.batch_shape:
+            return self
+        return self._like(self.logits.expand(batch_shape + self.event_shape))
+
+
+def draw_uniform(like: Tensor) -> Tensor:
+    """Uniform noise inside (0, 1)."""
+    tiny = torch.finfo(like.dtype).tiny
+    return torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp_min(tiny)
+
+
+class Countable(Selection):
+    """A law of zeros and ones, whose choices can all be gone through; abstract.
+
+    Args:
+        logits: One number a candidate.
+        temperature: Of the relaxation that gives the gradient; the draw itself does not depend
+            on it. None: a draw has no gradient.
+    """
+
+    support = constraints.independent(constraints.boolean, 1)
+    has_enumerate_support = True
+
+    def __init__(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> None:
+        super().__init__(logits, 1.0 if temperature is None else temperature)
+        self.has_rsample = temperature is not None
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many choices there are."""
+
+    @abstractmethod
+    def _every(self) -> Iterable[tuple[int, ...]]:
+        """The candidates of every choice."""
+
+    def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
+        """Every choice once."""
+        every = self.logits.new_zeros(self.number, self.logits.shape[-1])
+        for row, chosen in zip(every, self._every(), strict=True):
+            row[list(chosen)] = 1.0
+        every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
+        return every.expand(-1, *self.batch_shape, -1) if expand else every
+
+    @abstractmethod
+    def _draw(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
+        """Draws a choice, and the relaxation whose gradient it takes."""
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        """Draws choices with a straight-through gradient, or with none."""
+        hard, soft = self._draw(self.logits.expand(self._extended_shape(sample_shape)))
+        return hard + (soft - soft.detach()) if self.has_rsample else hard
+
+    @property
+    def _relaxation(self) -> float | None:
+        return self.temperature if self.has_rsample else None

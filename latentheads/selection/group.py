@@ -1,0 +1,123 @@
+r"""One candidate of each of H groups: :math:`q(z_g = j) = \mathrm{softmax}(\varphi_g)_j`.
+
+Draws are Gumbel-max, the relaxation is Gumbel-softmax (Maddison, Mnih and Teh 2017,
+https://arxiv.org/abs/1611.00712; Jang, Gu and Poole 2017, https://arxiv.org/abs/1611.01144).
+Groups of heads chosen for each language are those of Gong, Tang, Pino and Li 2021,
+https://arxiv.org/abs/2106.10840.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions.kl import register_kl
+
+from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.selector import CandidateSelector, Choice
+
+__all__ = ["Group", "GroupSelector"]
+
+
+class Group(Countable):
+    """One candidate of each group; group g holds the candidates g, g + H, g + 2H, ...
+
+    Args:
+        logits: One number a candidate.
+        groups: Number of groups H; it divides the candidates.
+        temperature: As in :class:`Countable`.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "*batch candidate"],
+        groups: int,
+        temperature: float | None = 1.0,
+    ) -> None:
+        if groups < 1 or logits.shape[-1] % groups:
+            raise ValueError(f"groups must divide the {logits.shape[-1]} candidates, got {groups}")
+        self.groups = groups
+        super().__init__(logits, temperature)
+
+    @property
+    def number(self) -> int:
+        """One of each group."""
+        return int((self.logits.shape[-1] // self.groups) ** self.groups)
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        candidates = range(self.logits.shape[-1])
+        return product(*(candidates[group :: self.groups] for group in range(self.groups)))
+
+    def _grouped(self, x: Tensor) -> Float[Tensor, "*batch member group"]:
+        return x.unflatten(-1, (-1, self.groups))
+
+    def _log_softmax(self) -> Float[Tensor, "*batch member group"]:
+        return self._grouped(self.logits).log_softmax(-2)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch candidate"]:
+        """``softmax(logits)`` within each group."""
+        return self._log_softmax().exp().flatten(-2)
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch candidate"]:
+        """The most probable of each group."""
+        return self._chosen(self.logits)
+
+    def _chosen(self, scores: Tensor) -> Tensor:
+        grouped = self._grouped(scores)
+        best = torch.zeros_like(grouped).scatter(-2, grouped.argmax(-2, keepdim=True), 1.0)
+        return best.flatten(-2)
+
+    def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+        """Sums the log-probabilities of the groups; -inf where one has not exactly one."""
+        chosen = self._grouped(value)
+        found = (chosen * self._log_softmax()).sum((-1, -2))
+        return found.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
+
+    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        noisy = logits - (-draw_uniform(logits).log()).log()
+        soft = (self._grouped(noisy) / self.temperature).softmax(-2).flatten(-2)
+        return self._chosen(noisy), soft
+
+    def _like(self, logits: Tensor) -> Group:
+        return Group(logits, self.groups, self._relaxation)
+
+
+@register_kl(Group, Group)
+def _kl_group(q: Group, p: Group) -> Float[Tensor, "*batch"]:
+    """That of one categorical law a group; from a uniform prior, ``log r`` less the entropy."""
+    if q.groups != p.groups:
+        raise NotImplementedError(f"no closed form from {q.groups} groups to {p.groups}")
+    mine, other = q._log_softmax(), p._log_softmax()
+    return (mine.exp() * (mine - other)).sum((-1, -2))
+
+
+@dataclass(frozen=True)
+class GroupSelector(CandidateSelector):
+    """One of each of H groups: the chosen of group g stands in place g."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.candidates % self.heads:
+            raise ValueError(
+                f"candidates must be a multiple of the {self.heads} heads for group, "
+                f"got {self.candidates}"
+            )
+
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> Group:
+        """The law with some logits."""
+        return Group(logits, self.heads, temperature)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The chosen of every group in its place."""
+        chosen = value.detach()
+        member = chosen.unflatten(-1, (-1, self.heads)).argmax(-2)
+        index = member * self.heads + torch.arange(self.heads, device=value.device)
+        return Choice(value.gather(-1, index), index)

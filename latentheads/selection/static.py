@@ -1,0 +1,70 @@
+"""Heads that are given, not drawn: tasks of one set, such as a family of languages, have H each.
+
+The fixed counterpart of a latent selection, as the language-specific heads of Gong, Tang, Pino and
+Li 2021, https://arxiv.org/abs/2106.10840.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.selection.selector import Choice, TaskSelector, in_order
+
+__all__ = ["StaticSelector"]
+
+
+@dataclass(frozen=True)
+class StaticSelector(TaskSelector):
+    """Gives tasks of one set H heads of their own; there is no site, and no posterior.
+
+    Args:
+        heads: H.
+        chains: The chains whose blocks select.
+        sources: Tasks that the encoder tells apart.
+        targets: Tasks that the decoder tells apart.
+        source_sets: The set of each of the encoder's tasks, counted from 0; each its own when not
+            given.
+        target_sets: The same for the decoder.
+    """
+
+    source_sets: tuple[int, ...] = ()
+    target_sets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for side, sets, tasks in (
+            ("source", self.source_sets, self.sources),
+            ("target", self.target_sets, self.targets),
+        ):
+            if sets and (len(sets) != tasks or min(sets) < 0):
+                raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
+
+    def candidates_of(self, chain: str) -> int:
+        """H for every set."""
+        return self.heads * (max(self._sets_of(chain)) + 1)
+
+    def _sets_of(self, chain: str) -> tuple[int, ...]:
+        given = self.source_sets if chain.startswith("encoder") else self.target_sets
+        return given or tuple(range(self.tasks(chain)))
+
+    def prior(self, chain: str, like: Tensor) -> None:
+        """Nothing is drawn."""
+        return None
+
+    def posterior(self, chain: str, like: Tensor) -> None:
+        """Nothing is drawn."""
+        return None
+
+    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Ones at the heads of each task's set, without a site."""
+        own = torch.tensor(self._sets_of(chain), device=like.device)
+        owner = torch.arange(self.candidates_of(chain), device=like.device) // self.heads
+        return (own[:, None] == owner).to(like.dtype)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The heads of the set, in their order."""
+        return in_order(value, self.heads)

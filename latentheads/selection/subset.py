@@ -1,0 +1,145 @@
+r"""Exactly H of H' candidates: the conditional Bernoulli law.
+
+.. math:: q(S) = \prod_{h \in S} e^{\varphi_h} / e_H(\varphi)
+
+with the elementary symmetric polynomial :math:`e_H` (Chen, Dempster and Liu 1994,
+https://doi.org/10.1093/biomet/81.3.457). The relaxation is that of the marginals, as SIMPLE has it
+(Ahmed, Zeng, Niepert and Van den Broeck 2023, https://arxiv.org/abs/2210.01941).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions.kl import register_kl
+from torch.nn import functional as F
+
+from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.selector import CandidateSelector, Choice, in_order
+
+__all__ = ["Subset", "SubsetSelector"]
+
+
+class Subset(Countable):
+    """Exactly ``size`` candidates: the conditional Bernoulli law.
+
+    The relaxation of a draw is its marginal probability at the temperature.
+
+    Args:
+        logits: One number a candidate.
+        size: Candidates chosen, H.
+        temperature: As in :class:`Countable`.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "*batch candidate"],
+        size: int,
+        temperature: float | None = 1.0,
+    ) -> None:
+        if not 1 <= size <= logits.shape[-1]:
+            raise ValueError(f"size must lie in 1 ... {logits.shape[-1]}, got {size}")
+        self.size = size
+        super().__init__(logits, temperature)
+
+    @property
+    def number(self) -> int:
+        """All subsets of the size."""
+        return math.comb(self.logits.shape[-1], self.size)
+
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        return combinations(range(self.logits.shape[-1]), self.size)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch candidate"]:
+        """The exact marginals."""
+        return _marginals(self.logits, self.size)
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch candidate"]:
+        """The candidates with the largest logits."""
+        order = self.logits.argsort(dim=-1, descending=True, stable=True)
+        return torch.zeros_like(self.logits).scatter(-1, order[..., : self.size], 1.0)
+
+    @property
+    def log_normaliser(self) -> Float[Tensor, "*batch"]:
+        r"""``log e_H``, by the recursion :math:`e_k(1..n) = e_k(1..n-1) + w_n e_{k-1}(1..n-1)`."""
+        return _symmetric(self.logits, self.size)[-1][..., -1]
+
+    def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
+        """Log-probability of a subset; -inf for one of another size."""
+        found = (value * self.logits).sum(-1) - self.log_normaliser
+        return found.masked_fill(value.sum(-1) != self.size, -torch.inf)
+
+    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return self._exact(logits.detach()), _marginals(logits / self.temperature, self.size)
+
+    def _exact(self, logits: Tensor) -> Tensor:
+        """Takes or leaves one candidate after the other, given how many are still to be taken."""
+        rest = _symmetric(logits.flip(-1), self.size)
+        left = torch.full(logits.shape[:-1], self.size, device=logits.device)
+        chosen = []
+        for place, u in enumerate(draw_uniform(logits).unbind(-1)):
+            further = logits.shape[-1] - place - 1
+            without = rest[further].gather(-1, (left - 1).clamp_min(0)[..., None]).squeeze(-1)
+            of_all = rest[further + 1].gather(-1, left[..., None]).squeeze(-1)
+            take = (u.log() < logits[..., place] + without - of_all) & (left > 0)
+            left = left - take.long()
+            chosen.append(take)
+        return torch.stack(chosen, -1).to(logits)
+
+    def _like(self, logits: Tensor) -> Subset:
+        return Subset(logits, self.size, self._relaxation)
+
+
+def _symmetric(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
+    """``log e_k`` of the first n candidates for k = 0 ... size, for every n from 0."""
+    nothing = torch.finfo(logits.dtype).min / 4
+    row = logits.new_full((*logits.shape[:-1], size + 1), nothing)
+    row[..., 0] = 0.0
+    rows = [row]
+    for logit in logits.unbind(-1):
+        shifted = F.pad(row[..., :-1] + logit[..., None], (1, 0), value=nothing)
+        row = torch.logaddexp(row, shifted)
+        rows.append(row)
+    return rows
+
+
+def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
+    r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
+    before, behind = _symmetric(logits, size), _symmetric(logits.flip(-1), size)
+    found = []
+    for place, logit in enumerate(logits.unbind(-1)):
+        others = before[place][..., :size] + behind[-place - 2][..., :size].flip(-1)
+        found.append(logit + others.logsumexp(-1) - before[-1][..., -1])
+    return torch.stack(found, -1).exp()
+
+
+@register_kl(Subset, Subset)
+def _kl_subset(q: Subset, p: Subset) -> Float[Tensor, "*batch"]:
+    r""":math:`\sum_h q(h \in S)(\varphi_h - \psi_h) - \log e_H(\varphi) + \log e_H(\psi)`."""
+    if q.size != p.size:
+        return q.logits.new_full(q.batch_shape, math.inf)
+    apart = (q.mean * (q.logits - p.logits)).sum(-1)
+    return apart - q.log_normaliser + p.log_normaliser
+
+
+@dataclass(frozen=True)
+class SubsetSelector(CandidateSelector):
+    """Exactly H of the candidates: the chosen fill the places in the candidates' order."""
+
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> Subset:
+        """The law with some logits."""
+        return Subset(logits, self.heads, temperature)
+
+    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The chosen, in their order."""
+        return in_order(value, self.heads)

@@ -1,0 +1,64 @@
+"""What is random about a model's heads, in one value: every block is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from latentheads.attention.latent import LatentAttention
+from latentheads.families import Family
+from latentheads.models.network import Network
+from latentheads.models.priors import Prior
+from latentheads.names import Block
+from latentheads.selection.selector import Selector
+
+__all__ = ["HeadOptions", "fill_places"]
+
+A = TypeVar("A", bound=LatentAttention)
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What is random about the heads of a model; a block takes from it what is its own.
+
+    Attributes:
+        prior: Makes the prior of each block.
+        latent: The chains whose heads are drawn.
+        selector: How blocks get their heads among candidates; None: all heads speak.
+    """
+
+    prior: Prior
+    latent: tuple[str, ...]
+    selector: Selector | None = None
+
+    def family_of(self, block: Block) -> Family | None:
+        """The prior of a block's logits; None where its chain is not drawn."""
+        return self.prior(block) if block.chain in self.latent else None
+
+    def outputs_of(self, block: Block, noise: float) -> Family | None:
+        """The prior of what n-gram heads say; None where it is not drawn."""
+        drawn = noise > 0 and block.chain in self.latent
+        return self.prior.outputs(block, noise) if drawn else None
+
+    def selector_of(self, block: Block) -> Selector | None:
+        """The selector of a block; None where its chain does not select."""
+        selects = self.selector is not None and block.chain in self.selector.chains
+        return self.selector if selects else None
+
+    def make_attention(
+        self,
+        block: Block,
+        network: Network,
+        kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
+    ) -> A:
+        """Makes an attention block, latent where its chain is, with candidates where it selects."""
+        selector = self.selector_of(block)
+        block = fill_places(block, selector)
+        family = self.family_of(block)
+        return kind(block, network.width, family, network.attention_dropout, selector)
+
+
+def fill_places(block: Block, selector: Selector | None) -> Block:
+    """A block with the places that its selector fills."""
+    return block if selector is None else replace(block, heads=selector.places)

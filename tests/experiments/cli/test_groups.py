@@ -1,0 +1,79 @@
+"""Help in groups: every option once, and what it says of each."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from latentheads.experiments.cli.groups import BENCH_GROUPS, RUN_GROUPS, arrange_options
+from latentheads.experiments.cli.main import PROGRAMS
+from tests.experiments.programs import inside
+
+TRAINING = ("run", "compare", "sweep")
+
+
+def own_groups(name: str) -> dict[str, list[str]]:
+    """The groups of a program's own, with what of its options is in each."""
+    program = import_module(f"latentheads.experiments.{name}")
+    if name in TRAINING:
+        from latentheads.experiments.cli.options import _parser
+
+        parser = _parser(f"{name}.py", program.DESCRIPTION)
+        if name != "run":
+            program.extend(parser)
+    else:
+        parser = program.make_parser()
+    parser.format_help()
+    shown = {group.title: group._group_actions for group in parser._action_groups}
+    return {title: [each.dest for each in found] for title, found in shown.items() if found}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_option_stands_in_one_group(name: str) -> None:
+    groups = own_groups(name)
+    positional = [groups.pop(title) for title in list(groups) if title == "positional arguments"]
+    assert all(each in (["run"], ["runs"]) for each in positional)
+    assert not {"options", "optional arguments"} & set(groups)
+    counts = Counter(option for found in groups.values() for option in found)
+    assert set(counts.values()) == {1}
+    assert "help" in counts
+    if name == "run":
+        first = next(iter(groups))
+        assert first == "most used"
+        assert len(groups[first]) == 10
+
+
+def test_no_group_names_an_option_that_is_none() -> None:
+    known: set[str] = set()
+    for name in PROGRAMS:
+        known.update(*own_groups(name).values())
+    for groups in (RUN_GROUPS, BENCH_GROUPS):
+        assert {option for found in groups.values() for option in found} <= known
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
+    done = inside(f"{name}.py", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    usage, empty, first, second, *_ = done.stdout.splitlines()
+    assert usage.startswith(f"usage: {name}.py [options]")
+    assert (empty, second) == ("", "")
+    assert first.endswith(".")
+    assert f"python experiments/{name}.py" in done.stdout
+    assert "(type:" not in done.stdout
+    assert "default: null" not in done.stdout
+
+
+def test_an_option_of_no_group_stays_where_it_is() -> None:
+    parser: Any = argparse.ArgumentParser()
+    parser.add_argument("--one", help="the first")
+    parser.add_argument("--two", help="the second")
+    arrange_options(parser, {"mine": ("two", "three")})
+    _, own, others = parser.format_help().replace("options:", "mine:").split("mine:")
+    assert "the second" in own
+    assert "the first" in others
+    assert parser.parse_args(["--one", "1", "--two", "2"]) == argparse.Namespace(one="1", two="2")

@@ -1,0 +1,30 @@
+"""What takes long to load is loaded where it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.experiments.programs import ROOT
+
+SLOW = ("accelerate", "arviz_base", "arviz_stats", "datasets", "matplotlib", "nltk", "pandas")
+SLOW += ("rouge_score", "scipy", "tensorboard", "transformers", "xarray")
+CODE = """
+import sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    import_module(name)
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def test_neither_the_library_nor_a_program_loads_what_it_may_not_need() -> None:
+    programs = [path.stem for path in (ROOT / "experiments").glob("[!_]*.py")]
+    names = ["latentheads", *(f"latentheads.experiments.{name}" for name in programs)]
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *names], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.split()
+    assert {"torch", "pyro", "latentheads"} <= set(loaded)
+    assert not set(loaded) & set(SLOW)
