@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import pandas as pd
-
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,
