@@ -118,8 +118,6 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    import pandas as pd  # takes long to load, as does the next
-
     from latentheads.experiments.analysis.figures import draw
 
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]

@@ -101,7 +101,7 @@ class SummedChain:
         valid: True at the words that are counted; padding follows them.
     """
 
-    priors: Sequence[ChainPointing]
+    priors: Sequence[Pointing]
     words: Float[Tensor, "*batch target key"]
     valid: Bool[Tensor, "*batch target"]
 
@@ -113,7 +113,7 @@ class SummedChain:
     @cached_property
     def _forward(self) -> list[Float[Tensor, "*batch key"]]:
         r""":math:`\log p(y_{\le t}, z_t)` of every word."""
-        (prior,) = self.priors
+        prior = cast(ChainPointing, self.priors[0])
         steps = prior.transitions
         found = [prior.start + self._counted[..., 0, :]]
         for word in range(1, self.words.shape[-2]):
@@ -135,7 +135,7 @@ class SummedChain:
 
     def posterior(self) -> list[Pointing]:
         """The exact posterior, itself a chain: the backward algorithm."""
-        (prior,) = self.priors
+        prior = cast(ChainPointing, self.priors[0])
         steps = prior.transitions
         later = torch.zeros_like(self._counted[..., 0, :])
         scores, moves = [], []
