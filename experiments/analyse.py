@@ -12,19 +12,21 @@ from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import pandas as pd
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.analysis.head_reports import HeadReport, portray
+from latentheads.experiments.analysis.head_reports import portray
 from latentheads.experiments.analysis.record import to_json
-from latentheads.experiments.analysis.tables import caption, head_table, notes, summary, table
+from latentheads.experiments.analysis.tables import caption, gaps, head_table, notes, summary, table
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.files import write_text
+from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
+from latentheads.plot.canvas import largest
 from latentheads.reading import EXCLUDE
+from latentheads.reading.head_report import HeadReport
 
 DESCRIPTION = (
     "Tells what the heads of finished runs do, on the same sentences.\n\n"
@@ -118,7 +120,7 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    from latentheads.experiments.analysis.figures import draw
+    import pandas as pd  # takes long to load
 
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     said = table(rows, notes(texts, head_reports, options))
@@ -129,6 +131,19 @@ def write(
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(head_reports, caption(texts, options), out)
     return said
+
+
+def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
+    """Draws every figure, those of single runs on one scale."""
+    top = largest(m for each in head_reports for m in each.divergence.summed.values())
+    for each in head_reports:
+        name = each.name.strip("/").replace("/", "-")
+        figure = draw_divergence(each.divergence, f"{each.name}: {title}", top)
+        save(figure, out / f"divergence-{name}.png")
+    save(draw_averages(head_reports, title), out / "divergence.png")
+    save(draw_maps(head_reports, title), out / "heads.png")
+    roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))
+    save(roles, out / "roles.png")
 
 
 def _folder(name: str) -> Path:

@@ -37,10 +37,10 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.names import split_law
 from latentheads.families import fusion
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
+from latentheads.runs.recipes import split_law
 from latentheads.selection.laws import LAWS, make_selector
 
 

@@ -6,9 +6,7 @@ python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --number 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -16,17 +14,13 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 import torch
 from jsonargparse import Namespace
 
-from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora import Vocabulary
-from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.translate import Lose
-from latentheads.experiments.cli.errors import Losses, ending, in_a_line, lacks_memory, streaming
+from latentheads.experiments.cli.errors import Losses, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options
-from latentheads.experiments.translate import chunks, too_wide
-from latentheads.guide import WithSelection
-from latentheads.runs.loading import Loaded, load_run
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.translate import chunks
+from latentheads.runs.run import Run
+from latentheads.runs.writing import Sampling, continue_or_lose
 
 DESCRIPTION = (
     "Continues prompts with a finished language model, token by token.\n\n"
@@ -38,12 +32,8 @@ DESCRIPTION = (
     "give the same text on the same machine. A prompt that is too long is named on standard "
     "error and its texts stay empty; the status is then 1."
 )
-TOGETHER = 64
-"""Continuations drawn side by side."""
 NAMED = 10
 """Unknown words that a message names at most."""
-
-Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
 
 def make_parser() -> Parser:
@@ -96,37 +86,18 @@ def make_parser() -> Parser:
     return parser
 
 
-def block_of(run: Loaded) -> int:
-    """Tokens of the blocks of a running text; 0 for a model of sentences."""
-    return run.settings.data.block
-
-
-def load(options: Namespace) -> tuple[Loaded, Sampler]:
+def load(options: Namespace) -> tuple[Run, Sampling]:
     """Loads the run and puts together how it is drawn from."""
     check_least(vars(options), number=1)
     check_seed(options.seed)
     for prompt in options.prompt or ():
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise ValueError("prompt is no UTF-8")
-    run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
-    if run.source is not None:
-        raise ValueError(f"{options.run} is a translation run: use translate.py")
-    block, context = block_of(run), run.settings.data.context
-    sampler = partial(
-        sample_text,
-        run.model,
-        length=options.length,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        block=block,
-        context=(context or block // 2) if options.context is None else options.context,
-        drawn=bool(options.draws),
-        stop=not block,
-        begin=EOS if block else BOS,
-        unknown=options.unknown,
-    )
-    sampler([])  # refuses a wrong option before anything is read
-    return run, sampler
+    run = open_run(options.run, options)
+    names = ("length", "temperature", "top_k", "context", "unknown")
+    how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
+    how.draw(run, [])  # refuses a wrong option before anything is read
+    return run, how
 
 
 def prompts(options: Namespace) -> Iterator[str]:
@@ -151,102 +122,25 @@ def prompts(options: Namespace) -> Iterator[str]:
             )
 
 
-def encode(vocabulary: Vocabulary, prompt: str, running: bool) -> list[int]:
-    """The tokens of a prompt; only running text has EOS between lines, and nothing a special token.
-
-    Words that the vocabulary does not hold are told on standard error, but for ``<unk>``.
-    """
-    lines = prompt.split("\n") if running else [prompt.replace("\n", " ")]
-    rows = [[max(token, UNK) for token in vocabulary.encode(line)[:-1]] for line in lines]
-    if any(UNK in row for row in rows):
-        tell_unknown(vocabulary, prompt)
-    return [token for row in rows for token in (*row, EOS)][:-1]
-
-
-def tell_unknown(vocabulary: Vocabulary, prompt: str) -> None:
-    """Says which words of a prompt are unknown, in one line."""
-    words = [word for word in dict.fromkeys(prompt.split()) if word != SPECIALS[UNK]]
-    unknown = [word for word in words if min(vocabulary.encode(word)[:-1]) <= UNK]
+def tell_unknown(unknown: list[str]) -> None:
+    """Says on standard error which words of a prompt are unknown, in one line."""
     more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    if unknown:
-        named = ", ".join(unknown[:NAMED])
-        print(f"generate.py: unknown to the model: {named}{more}", file=sys.stderr)
-
-
-def decode(vocabulary: Vocabulary, tokens: Iterable[int]) -> str:
-    """Turns tokens into text, with a new line behind each EOS.
-
-    A newline that the model writes, as a byte like any other, becomes a space.
-    """
-    lines: list[list[int]] = [[]]
-    for token in tokens:
-        if token == EOS:
-            lines.append([])
-        else:
-            lines[-1].append(token)
-    return "\n".join(vocabulary.decode(line).replace("\n", " ") for line in lines)
-
-
-def continued(run: Loaded, sampler: Sampler, prompt: str, number: int) -> Iterator[str]:
-    """Continues a prompt, which begins each text as it was typed."""
-    running = block_of(run) > 0
-    given = encode(run.target, prompt, running)
-    begun = decode(run.target, given)
-    for start in range(0, number, TOGETHER):
-        with WithSelection(run.guide):
-            texts = sampler([given] * min(TOGETHER, number - start))
-        for found in texts:
-            if not running and found[-1] == EOS:
-                del found[-1]
-            yield prompt + decode(run.target, [*given, *found]).removeprefix(begun)
-
-
-def texts_of(run: Loaded, sampler: Sampler, prompt: str, number: int, lose: Lose) -> Iterator[str]:
-    """Continues a prompt as :func:`continued`; empty texts where it is lost.
-
-    Args:
-        run: The run.
-        sampler: Continues tokens.
-        prompt: The text.
-        number: Continuations.
-        lose: Told why the prompt is lost: it is too long for the run or for the machine.
-    """
-    done, why = 0, _too_long(run, prompt)
-    try:
-        for text in () if why else continued(run, sampler, prompt, number):
-            yield text
-            done += 1
-    except (MemoryError, RuntimeError) as reason:
-        if not lacks_memory(reason):
-            raise
-        why = in_a_line(reason)
-    if why:
-        lose(0, why)
-        yield from [""] * (number - done)
-
-
-def _too_long(run: Loaded, prompt: str) -> str:
-    """Why a prompt is longer than a sentence of the run may be; nothing where it is not."""
-    if block_of(run) or not run.settings.data.max_line:
-        return ""
-    if why := too_wide(run, prompt):
-        return why
-    most = run.settings.data.max_line
-    tokens = len(run.target.encode(prompt))
-    return f"{tokens:,} tokens, more than max_line {most:,}" if tokens > most else ""
+    named = ", ".join(unknown[:NAMED])
+    print(f"generate.py: unknown to the model: {named}{more}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("generate.py"):
-        run, sampler = load(options)
+        run, how = load(options)
     torch.manual_seed(options.seed)
-    end = "\n\n" if block_of(run) else "\n"
+    end = "\n\n" if run.block else "\n"
     losses = Losses("generate.py", "prompt")
     with streaming("generate.py"):
         for prompt in prompts(options):
-            for text in texts_of(run, sampler, prompt, options.number, losses.note):
+            given = (run, how, prompt, options.number, losses.note, tell_unknown)
+            for text in continue_or_lose(*given):
                 sys.stdout.buffer.write(f"{text}{end}".encode())
                 sys.stdout.buffer.flush()
             losses.before += 1

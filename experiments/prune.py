@@ -20,20 +20,19 @@ from torch import Tensor
 
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
-from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.names import chains_of
-from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
-from latentheads.names import CHAINS, chain_of
+from latentheads.names import CHAINS, chain_of, chains_of
+from latentheads.plot import draw_pruning, save
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
-from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
 from latentheads.runs.pruned import Pruned, measure, point, smaller, time_all, write_run
 from latentheads.runs.report import finite
+from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
 
 DESCRIPTION = (
@@ -115,7 +114,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def ranking(run: Loaded, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
+def ranking(run: Run, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
     """The importance of every head of a run."""
     everything = every_head(run.model)
     if options.by == "gates":
@@ -141,7 +140,7 @@ def numbers(text: str, total: int, fixed: int) -> list[int]:
     return sorted({total, *given}, reverse=True)
 
 
-def curve(run: Loaded, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
+def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
     """Prunes and measures, one number of heads after the other."""
     parts = (corpus.valid, corpus.test)
     valid, test = (part.first(options.sentences or len(part)) for part in parts)
@@ -177,7 +176,7 @@ def _closed(laws: Laws, chains: Sequence[str]) -> int:
     return sum(int((law.mode == 0).sum()) for law in own)
 
 
-def _check_run(run: Loaded, options: Namespace, laws: Laws) -> None:
+def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
     """Refuses a run of which nothing could be removed in the way asked for."""
     if run.model.selecting:
         raise ValueError(
@@ -228,11 +227,9 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
 
 
 def write(
-    run: Loaded, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
+    run: Run, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
 ) -> list[dict[str, Any]]:
     """Writes the curve, its figure, and a run folder for every smaller network."""
-    from latentheads.plot.pictures import draw_pruning  # takes long to load
-
     test = corpus.test.first(options.sentences or len(corpus.test))
     timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]
@@ -244,7 +241,7 @@ def write(
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     write_text(out / "curve.json", text)
-    draw_pruning(points, out / "curve.png")
+    save(draw_pruning(points), out / "curve.png")
     return points
 
 
@@ -275,9 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ending("prune.py", stopped="the run is as it was"):
         _check(options)
-        run = load_finished(Path(options.run), options.checkpoint, options.device, options.trust)
-        corpus = make_corpus(run.settings.data, tell=print, keep=False)
-        check_vocabulary(run, corpus)
+        run = open_run(options.run, options, finished=True)
+        corpus = run.corpus
         laws = fold_gates(run.model, run.guide)
         _check_run(run, options, laws)
         out = _folder(options)

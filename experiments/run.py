@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.experiments.cli.errors import ending, leave
-from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
-from latentheads.runs.run import Run, make_accelerator
 
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
@@ -30,36 +31,39 @@ DESCRIPTION = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, _ = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
-    again = "without --overwrite the same command" if settings.overwrite else "the same command"
+    settings, options = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
+    again = "without --overwrite the same command" if options.overwrite else "the same command"
+    out = Path(options.out or settings.out)
     with ending("run.py", mistakes=(ValueError,)):
-        results = Folder(settings.out, settings.text, settings.overwrite).results
-        run = Run(settings, accelerator=make_accelerator(settings)) if results is None else None
+        results = Folder(out, settings.to_yaml(), options.overwrite).results
+        trainer = trainer_of(settings, options) if results is None else None
     with ending(
         "run.py",
-        trouble=f"what is finished is in {settings.out}",
+        trouble=f"what is finished is in {out}",
         stopped=f"{again} goes on from the last checkpoint",
         mistakes=(),
     ):
-        if run is None:
+        if trainer is None:
             if os.environ.get("RANK", "0") != "0":
                 return 0
-            print(f"{settings.out} is finished; --overwrite trains it anew")
+            print(f"{out} is finished; --overwrite trains it anew")
         else:
-            if run.main:
-                print(run.headline(), flush=True)
-            run.train()
-            run.release()
-            if not run.main:
-                return 0
-            results = run.finish()
-    assert results is not None
+            if trainer.main:
+                print(trainer.headline(), flush=True)
+            results = trainer.fit()
+    if results is None:  # the first process alone reports
+        return 0
+    return _tell(results.to_json(), out, options.verbose)
+
+
+def _tell(results: dict[str, Any], out: Path, verbose: bool) -> int:
+    """Prints the tables of a run and returns the exit status."""
     print(result_table(results))
     if results.get("tasks"):
         print(task_table(results))
-    if settings.verbose:
+    if verbose:
         print(site_table(results))
-    print(f"written to {settings.out}")
+    print(f"written to {out}")
     if lacks := lacking(results):
         leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
     return 0

@@ -9,23 +9,19 @@ import codecs
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import numpy as np
 import torch
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora import Part
-from latentheads.corpora.mixed import tag_of
-from latentheads.corpora.options import CHARACTERS
-from latentheads.decoding.translate import Decoding, Lose, translate_part
-from latentheads.experiments.cli.errors import Losses, UnfinishedError, ending, streaming
+from latentheads.decoding.translate import Decoding
+from latentheads.experiments.cli.errors import Losses, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options
-from latentheads.runs.loading import Loaded, load_run
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.runs.run import Run
+from latentheads.runs.writing import find_task, translate_lines
 
 DESCRIPTION = (
     "Translates standard input with a finished run, line by line.\n\n"
@@ -88,92 +84,6 @@ def make_parser() -> Parser:
     return parser
 
 
-def translate_lines(
-    run: Loaded,
-    lines: list[str],
-    decoding: Decoding,
-    task: int | None = None,
-    lose: Lose | None = None,
-) -> list[str]:
-    """Translates lines and keeps their order; an empty one stays empty, and one that is lost.
-
-    A newline that the model writes, as a byte like any other, becomes a space.
-
-    Args:
-        run: The run.
-        lines: The text.
-        decoding: How to search.
-        task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run or for the machine, and
-            why; None ends the work.
-
-    Raises:
-        UnfinishedError: A line is lost.
-    """
-    lose = lose or _end
-    found, full = [""] * len(lines), []
-    for place, line in enumerate(lines):
-        if why := too_wide(run, line):
-            lose(place, why)
-        elif line.strip():
-            full.append(place)
-    part = encode(run, [lines[place] for place in full], task)
-    most = run.settings.data.max_line or int(part.lengths.max(initial=0))
-    for place in np.flatnonzero(part.lengths > most).tolist():
-        lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
-    kept = np.flatnonzero(part.lengths <= most).tolist()
-    places = [full[place] for place in kept]
-    written = translate_part(
-        run.model,
-        run.guide,
-        run.target,
-        part.take(kept),
-        decoding,
-        lambda place, why: lose(places[place], why),
-    )
-    for place, line in zip(places, written, strict=True):
-        found[place] = line
-    return found
-
-
-def _end(place: int, why: str) -> None:
-    raise UnfinishedError(f"line {place + 1}: {why}")
-
-
-def too_wide(run: Loaded, line: str) -> str:
-    """Why a line has too many tokens, where its characters tell: they cost no memory to count."""
-    data = run.settings.data
-    if data.max_source or not 0 < CHARACTERS * data.max_line < len(line):
-        return ""
-    return f"{len(line):,} characters, too many for max_line {data.max_line:,}"
-
-
-def encode(run: Loaded, lines: list[str], task: int | None) -> Part:
-    """The lines as a part of a corpus, without targets of their own."""
-    assert run.source is not None
-    rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
-    if run.settings.data.max_source:
-        rows = rows.shortened(run.settings.data.max_source)
-    if mixture is None or task is None:
-        return Part(rows, rows)
-    if mixture.tags and len(rows):
-        rows = rows.led(tag_of(run.source, mixture.tasks[task]))
-    return Part(rows, rows, task=np.full(len(rows), task, np.int32), mixture=mixture)
-
-
-def find_task(run: Loaded, named: str | None) -> int | None:
-    """The place of the task that the command line names; None where the run has none."""
-    data = run.settings.data
-    if data.mixture is None:
-        if named is not None:
-            raise ValueError(f"{run.path} has one direction alone: drop --direction")
-        return None
-    if named is None and len(data.mixture.tasks) > 1:
-        names = ", ".join(data.mixture.names)
-        raise ValueError(f"{run.path} has several tasks: give --direction, one of {names}")
-    return 0 if named is None else data.mixture.find(named, data.begin)
-
-
 def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
     """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
@@ -195,13 +105,11 @@ def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def load(options: Namespace) -> tuple[Loaded, Decoding, int | None]:
+def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
-    run = load_run(Path(options.run), options.checkpoint, options.device, options.trust)
-    if run.source is None:
-        raise ValueError(f"{options.run} is a language model: it has nothing to translate from")
+    run = open_run(options.run, options)
     names = ("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat")
     chosen = {name: options[name] for name in names if options[name] is not None}
     return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)

@@ -1,4 +1,10 @@
-r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`."""
+r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`.
+
+The masked network is MADE (Germain, Gregor, Murray and Larochelle 2015,
+https://arxiv.org/abs/1502.03509); the inverse form is an inverse autoregressive flow (Kingma et al.
+2016, https://arxiv.org/abs/1606.04934), the masked one a masked one (Papamakarios, Pavlakou and
+Murray 2017, https://arxiv.org/abs/1705.07057).
+"""
 
 from __future__ import annotations
 
@@ -73,11 +79,11 @@ class MaskedMLP(nn.Module):
             seen = over_heads(self.seen.weight, scores.flatten(-2))
             read = over_heads(self.read.weight * self.before, values.flatten(-2), self.read.bias)
             hidden = F.leaky_relu(seen + read, LEAK)
-            return self._head(self.shift, hidden, values), self._head(
+            return self._apply_masked(self.shift, hidden, values), self._apply_masked(
                 self.log_scale, hidden, values
             )
 
-    def _head(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
+    def _apply_masked(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
         out = over_heads(layer.weight * self.upto, hidden, layer.bias)
         return out.unflatten(-1, like.shape[-2:])
 

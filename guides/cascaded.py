@@ -1,4 +1,7 @@
-"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel."""
+"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel.
+
+Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
+"""
 
 from __future__ import annotations
 

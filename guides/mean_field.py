@@ -71,9 +71,9 @@ class MeanField(Guide):
         """Computes every block's scores, as soon as it is known which heads speak."""
         self._plain: dict[str, Any] = {}
         if not self._selecting:
-            self._read()
+            self._read_plain()
 
-    def _read(self) -> None:
+    def _read_plain(self) -> None:
         """Computes every block's scores without noise and without dropout."""
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
@@ -95,5 +95,6 @@ class MeanField(Guide):
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
-            self._read()
-        return super().posterior(block, replace(context, scores=self._plain[block.key], below=None))
+            self._read_plain()
+        plain = replace(context, scores=self._plain[block.key], below=None, states=None)
+        return super().posterior(block, plain)

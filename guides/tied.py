@@ -1,4 +1,7 @@
-"""The posterior is the prior: the paper's choice. Every KL is 0, sample by sample."""
+"""The posterior is the prior: the paper's choice. Every KL is 0, sample by sample.
+
+Zheng, Wu and Kong 2021, section 4, https://aclanthology.org/2021.acl-long.45.
+"""
 
 from __future__ import annotations
 

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
+    from latentheads.runs.loading import load_run as load_run
+    from latentheads.runs.results import Results as Results
+    from latentheads.runs.run import Run as Run
+    from latentheads.runs.settings import Settings as Settings
+    from latentheads.runs.trainer import Trainer as Trainer
 
 PLACES = {
     "Batch": "batch",
@@ -59,6 +64,10 @@ PLACES = {
     "ModelGuide": "guide",
     "PlugIn": "effects",
     "Report": "inference.evaluation",
+    "Results": "runs.results",
+    "Run": "runs.run",
+    "Settings": "runs.settings",
+    "Trainer": "runs.trainer",
     "WithSelection": "guide",
     "Terms": "inference.bound",
     "evaluate": "inference.evaluation",
@@ -72,6 +81,7 @@ PLACES = {
     "hub_tasks": "corpora.makers",
     "hub_text": "corpora.makers",
     "importance": "inference.bound",
+    "load_run": "runs.loading",
     "make_corpus": "corpora.options",
     "python_docs": "corpora.makers",
     "terms": "inference.bound",

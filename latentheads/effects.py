@@ -137,13 +137,13 @@ def register_parameters(name: str, module: nn.Module) -> None:
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             parameter.unconstrained = _Itself(parameter)  # type: ignore[attr-defined]
-            _param(f"{name}.{parameter_name}", parameter)
+            _state_parameter(f"{name}.{parameter_name}", parameter)
             if not captured:
                 return
             pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
 
 
-def _param(name: str, parameter: nn.Parameter) -> None:
+def _state_parameter(name: str, parameter: nn.Parameter) -> None:
     def value(*_: Any, **__: Any) -> Tensor:
         return parameter
 

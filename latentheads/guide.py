@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -20,7 +21,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
-from latentheads.families import Affine, Dependence, Family, Gaussian, HeadScale, check_law
+from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import TableOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -78,9 +79,16 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     alignment_form: Form | None = None
     reads: Reads = "target"
 
-    def __init__(self, model: HeadModel) -> None:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes it ready for modules, so that a subclass may set some before this constructor."""
+        self = super().__new__(cls, *args, **kwargs)
         nn.Module.__init__(self)
-        GuideMessenger.__init__(self, model)
+        return self
+
+    def __init__(self, model: HeadModel) -> None:
+        made = self._modules, self._parameters, self._buffers
+        GuideMessenger.__init__(self, model)  # runs the constructor of Module, which empties them
+        self._modules, self._parameters, self._buffers = made
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in model.selecting:
@@ -134,6 +142,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         super()._pyro_sample(msg)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
+        # pairs that no density counts may be read by the block above: drawn from another law than
+        # the prior they would move the likelihood, and nothing would pay for it
         if heads and posterior is not prior:
             posterior.restrict(prior)
 
@@ -180,11 +190,12 @@ class Guide(ModelGuide):
 
         class Sharper(Guide):
             def family(self, block):
-                return Gaussian(Scores(), HeadScale(block.heads, learned=True))
+                return Gaussian(Plain(), HeadScale(block.heads, learned=True))
 
     What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
-    :meth:`posterior`, which may read ``self.batch``, or :meth:`prepare`. A site of anything else,
-    such as a gate, keeps its prior. Options are set before ``super().__init__``, which asks for the
+    :meth:`posterior`, which is told the block, the batch and the states that the block reads, or
+    :meth:`prepare`. A site of anything else, a latent of the user's own, keeps its prior. Options,
+    and modules that all blocks share, are set before ``super().__init__``, which asks for the
     families.
 
     Args:
@@ -204,14 +215,11 @@ class Guide(ModelGuide):
         """Makes the posterior family of a block."""
 
     def outputs(self, module: HeadBlock) -> Family:
-        """Makes the posterior family of the outputs of n-gram heads, which starts at the prior.
+        """Makes the posterior family of heads without attention weights, such as n-grams.
 
-        They are independent given what they compute; every coordinate is moved on its own, and
-        every head has its scale.
+        The block knows one that starts at the prior.
         """
-        scale = getattr(getattr(module.prior, "scale", None), "value", 1.0)
-        heads = module.block.heads
-        return Gaussian(Affine(heads, module.size), HeadScale(heads, scale, learned=True))
+        return module.make_posterior()
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Builds the posterior of a block's logits from what the block knows.
@@ -220,8 +228,8 @@ class Guide(ModelGuide):
 
         Args:
             block: The block; its family stands at ``self.families[block.key]``.
-            context: Scores, logits below, mask, and the states of queries and keys, as the model
-                sees them along this sample.
+            context: The batch, scores, logits below, mask, and the states of queries and keys, as
+                the model sees them along this sample.
         """
         return self.families[block.key](context)
 
@@ -246,7 +254,7 @@ class Guide(ModelGuide):
             return prior
         if isinstance(prior, DeltaHeads):
             raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
-        law = self.posterior(block, prior.context)
+        law = self.posterior(block, replace(prior.context, batch=self.batch))
         check_law(name, law, prior.shape())
         return law
 
@@ -275,10 +283,10 @@ class WithSelection(Messenger):
         if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
             block = msg["name"].removesuffix(".selection").replace(".", "_")
             if block in self.families:
-                msg["value"] = self._value(self.families[block](), msg["fn"].shape())
+                msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
                 msg["infer"].pop("unselected", None)
 
-    def _value(self, law: Selection, shape: torch.Size) -> Tensor:
+    def _value_of(self, law: Selection, shape: torch.Size) -> Tensor:
         if not self.draws:
             return law.mode.expand(shape)
         return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)

@@ -67,16 +67,18 @@ class HeadModel(nn.Module, ABC):
     @property
     def blocks(self) -> list[Block]:
         """The blocks whose logits are drawn, in the order in which they are."""
-        return [module.block for module in self._drawn("logits")]
+        return [module.block for module in self.drawn_blocks if module.attends]
 
     @property
     def drawn_outputs(self) -> list[HeadBlock]:
-        """The n-gram blocks, of which what their heads say is drawn."""
-        return self._drawn("outputs")
+        """Those of them without attention weights, such as n-grams."""
+        return [module for module in self.drawn_blocks if not module.attends]
 
-    def _drawn(self, latent: str) -> list[HeadBlock]:
+    @property
+    def drawn_blocks(self) -> list[HeadBlock]:
+        """All blocks of which something is drawn, whatever it is."""
         modules = (m for m in self.modules() if isinstance(m, HeadBlock))
-        return [m for m in modules if m.prior is not None and m.latent == latent]
+        return [module for module in modules if module.prior is not None]
 
     @property
     def selecting(self) -> list[HeadBlock]:
@@ -92,24 +94,24 @@ class HeadModel(nn.Module, ABC):
             drawn: What was drawn at each site; it is then not drawn again.
         """
         if drawn is not None:
-            return self._chosen(batch, drawn)
+            return self._choose_drawn(batch, drawn)
         found: dict[str, Choice] = {}
         for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
-                    found |= {m.block.name: self._choose(m, batch) for m in blocks}
+                    found |= {m.block.name: self._choose_heads(m, batch) for m in blocks}
         return found
 
-    def _chosen(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
+    def _choose_drawn(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
         return {
-            module.block.name: self._choose(
+            module.block.name: self._choose_heads(
                 module, batch, drawn.get(module.block.site("selection"))
             )
             for module in self.selecting
         }
 
-    def _choose(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
+    def _choose_heads(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
         task = batch.task_of(module.block.chain)
         return module.choose(task, batch.one_task, drawn, batch.draws)
 

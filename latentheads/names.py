@@ -11,6 +11,7 @@ __all__ = [
     "TARGET",
     "Block",
     "chain_of",
+    "chains_of",
     "latent_of",
     "layer_of",
 ]
@@ -36,6 +37,17 @@ def latent_of(site: str) -> str:
 def layer_of(site: str) -> int:
     """``encoder.2.self.logits`` lies in layer 2."""
     return int(site.split(".")[1])
+
+
+def chains_of(text: str) -> tuple[str, ...] | None:
+    """The chains that a word names: all (None), none, or some with commas between."""
+    if text == "all":
+        return None
+    chains = () if text == "none" else tuple(text.split(","))
+    for chain in chains:
+        if chain not in CHAINS:
+            raise ValueError(f"unknown chain {chain!r}: choose from all, none, {', '.join(CHAINS)}")
+    return chains
 
 
 @dataclass(frozen=True, slots=True)

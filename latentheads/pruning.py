@@ -1,5 +1,8 @@
 r"""Real removal of heads: the same network with smaller matrices.
 
+Michel, Levy and Neubig 2019, https://arxiv.org/abs/1905.10650; behind gates, Voita et al. 2019,
+https://arxiv.org/abs/1905.09418.
+
 To remove a head is to set what it says to zero. Its value and output weights go in any case. Its
 logits may go too where nothing else depends on them, as the
 :class:`~latentheads.families.Dependence` of prior and posterior tells:
@@ -40,7 +43,7 @@ ALONE = Dependence(mixes=False, climbs=False)
 
 def every_head(model: nn.Module) -> dict[str, list[int]]:
     """The heads that speak in every block, by their places 0, 1, ..."""
-    return {m.block.name: list(range(m.speakers)) for m in _blocks(model)}
+    return {m.block.name: list(range(m.speakers)) for m in _blocks_of(model)}
 
 
 def most_important(
@@ -91,17 +94,17 @@ def remove_heads(
         ValueError: There is no such block or head, or the block selects its heads. Nothing is
             changed.
     """
-    blocks = _blocks(model)
-    speaking = _speaking(blocks, kept)
+    blocks = _blocks_of(model)
+    active = _find_active(blocks, kept)
     chains: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
     for module in blocks:
         chains[module.block.chain, module.latent].append(module)
     for chain in chains.values():
-        for module, drawn in zip(chain, _drawn(chain, speaking, guide), strict=True):
+        for module, drawn in zip(chain, _find_drawn(chain, active, guide), strict=True):
             block = module.block
             if guide is not None and module.prior is not None and len(drawn) < block.heads:
                 guide.prune(block, drawn)
-            module.prune(drawn, speaking[block.name])
+            module.prune(drawn, active[block.name])
 
 
 @torch.no_grad()
@@ -116,7 +119,7 @@ def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
         The law that the gates of every block had.
     """
     found: dict[str, HardConcrete] = {}
-    for module in _blocks(model):
+    for module in _blocks_of(model):
         if not isinstance(module.selector, Gating):
             continue
         law = guide.selections[module.block.key]()
@@ -129,11 +132,11 @@ def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
     return found
 
 
-def _blocks(model: nn.Module) -> list[HeadBlock]:
+def _blocks_of(model: nn.Module) -> list[HeadBlock]:
     return [module for module in model.modules() if isinstance(module, HeadBlock)]
 
 
-def _speaking(
+def _find_active(
     blocks: Sequence[HeadBlock], kept: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
     """The heads that are to speak in every block, by their places among those that are drawn."""
@@ -156,13 +159,13 @@ def _speaking(
     }
 
 
-def _drawn(
-    chain: Sequence[HeadBlock], speaking: Mapping[str, Sequence[int]], guide: ModelGuide | None
+def _find_drawn(
+    chain: Sequence[HeadBlock], active: Mapping[str, Sequence[int]], guide: ModelGuide | None
 ) -> list[list[int]]:
     """The heads of every block of a chain that something reads."""
-    dependence = [_dependence(module, guide) for module in chain]
+    dependence = [_dependence_of(module, guide) for module in chain]
     mixes, climbs = any(r.mixes for r in dependence), any(r.climbs for r in dependence)
-    own = [set(speaking[module.block.name]) for module in chain]
+    own = [set(active[module.block.name]) for module in chain]
     if climbs:
         last = max((place for place, heads in enumerate(own) if heads), default=-1)
         united = set().union(*own)
@@ -172,9 +175,9 @@ def _drawn(
     return [sorted(heads) for heads in own]
 
 
-def _dependence(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
+def _dependence_of(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
     """What the logits of one head depend on, in their prior or their posterior."""
-    if module.prior is None or module.latent != "logits":
+    if module.prior is None or not module.attends:
         return ALONE
     laws = [module.prior.dependence] + (
         [guide.dependence(module.block)] if guide is not None else []

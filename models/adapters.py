@@ -1,4 +1,7 @@
-"""Adapters: small steps of its own for each task, in a network that all tasks share."""
+"""Adapters: small steps of its own for each task, in a network that all tasks share.
+
+Bapna and Firat 2019, https://arxiv.org/abs/1909.08478.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class LanguageModel(Decoder):
             raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
-        table, self.output = _ends(vocabulary, sizes)
+        table, self.output = _make_ends(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
@@ -113,7 +113,7 @@ class LanguageModel(Decoder):
         return self.predict(x)
 
 
-def _ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
+def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
     """The table of input embeddings and the output layer, tied if asked."""
     if sizes.cutoffs:
         bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)

@@ -76,7 +76,7 @@ class Layer(nn.Module):
         cache = state and state.cache(self.inner)
         entered = self.inner_step.enter(x)
         update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
-        x = self._adapted(self.inner_step.leave(x, update), 0, task, state)
+        x = self._adapt_to_task(self.inner_step.leave(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None and memory_mask is not None:
             cache = state and state.cache(self.cross)
@@ -87,9 +87,9 @@ class Layer(nn.Module):
             update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
             x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
-        return self._adapted(x, 1, task, state), (inner, cross)
+        return self._adapt_to_task(x, 1, task, state), (inner, cross)
 
-    def _adapted(
+    def _adapt_to_task(
         self, x: Tensor, place: int, task: SentenceTasks | None, state: DecodingState | None
     ) -> Tensor:
         if self.adapters is None:

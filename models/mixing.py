@@ -50,8 +50,8 @@ def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> 
     for kind in kinds:
         if kind not in MIXERS:
             raise ValueError(f"unknown mixer {kind!r}: choose from {', '.join(MIXERS)}")
-    spans = _numbers("windows", windows, 1, WINDOW, stack, layers)
-    heads = _numbers("ngram_width", widths, 0, 0, stack, layers)
+    spans = _read_numbers("windows", windows, 1, WINDOW, stack, layers)
+    heads = _read_numbers("ngram_width", widths, 0, 0, stack, layers)
     return tuple(
         Mixing(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
         for kind, span, width in zip(kinds, spans, heads, strict=True)
@@ -92,7 +92,7 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
     return parts
 
 
-def _numbers(
+def _read_numbers(
     option: str, text: str, least: int, default: int, stack: str, layers: int
 ) -> tuple[int, ...]:
     words = words_by_layer(option, text, stack, layers) or (str(default),) * layers

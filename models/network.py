@@ -147,10 +147,10 @@ class Embedding(nn.Module):
     ) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens that begin at a position."""
         x = self.table(tokens) * self.table.embedding_dim**0.5
-        x = x + self._at(start, tokens.shape[-1], x)
+        x = x + self._positions_at(start, tokens.shape[-1], x)
         return dropout(x, self.dropout, self.training)
 
-    def _at(self, start: int, length: int, like: Tensor) -> Tensor:
+    def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
         known = self._positions
         end = start + length
         fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)

@@ -1,4 +1,9 @@
-"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``."""
+"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``.
+
+"The paper" is Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45; without noise,
+``delta`` is the Transformer (https://arxiv.org/abs/1706.03762) and ``residual`` RealFormer
+(https://arxiv.org/abs/2012.11747).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The tests; the checker of annotations is imported before anything it checks."""
+"""The tests; what checks the library's annotations comes before anything that it checks."""
 
-from tests import typechecking
+from tests.typechecking import install
 
-__all__ = ["typechecking"]
+install()

@@ -26,6 +26,12 @@ def reproducible() -> Iterator[None]:
 
 
 @pytest.fixture
+def as_the_programs_do() -> None:
+    """Float32, as a user has it."""
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
 def batch() -> Batch:
     return small_batch()
 
@@ -35,9 +41,3 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> NoiseTape:
     recorded = NoiseTape()
     monkeypatch.setattr("latentheads.distributions.heads.standard_normal", recorded)
     return recorded
-
-
-@pytest.fixture
-def as_the_programs_do() -> None:
-    """Float32, as a user has it."""
-    torch.set_default_dtype(torch.float32)

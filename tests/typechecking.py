@@ -1,5 +1,141 @@
-"""The checker of annotations in the test run: an int is a float, as everywhere in Python."""
+"""Every call of the library keeps its annotations in the test run: types, and sizes among them.
+
+jaxtyping has an import hook for this too. It binds the arguments of every call and looks at them
+twice, which made the tests three times as slow. Here beartype looks at every call once, and
+jaxtyping opens a scope of sizes around those functions alone whose annotations have one.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from functools import update_wrapper
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, get_args
 
 from beartype import BeartypeConf, beartype
+from jaxtyping import AbstractArray, jaxtyped
 
-check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+__all__ = ["check", "install"]
+
+PACKAGE, PROGRAMS = "latentheads", "latentheads.experiments"
+CHECK = "_check_annotations"
+CHECKED = beartype(  # an int is a float, as everywhere in Python
+    conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError)
+)
+
+
+def check(thing: Any) -> Any:
+    """Makes a function, or a dataclass when it is made, keep its annotations."""
+    if isinstance(thing, type):
+        if is_dataclass(thing) and "__init__" in vars(thing):
+            thing.__init__ = check(thing.__init__)  # type: ignore[misc]
+        return thing
+    names = _Names(vars(builtins) | thing.__globals__)
+    hints = {name: _read_hint(said, names) for name, said in thing.__annotations__.items()}
+    if not hints:
+        return thing
+    found = CHECKED(_copy_with(thing, hints))
+    return update_wrapper(
+        _with_sizes(found) if any(map(_has_size, hints.values())) else found, thing
+    )
+
+
+class _Names(dict[str, Any]):
+    """What an annotation may name; a lower-case name that nobody defines is a size."""
+
+    def __missing__(self, name: str) -> str:
+        if name.islower():
+            return name
+        raise KeyError(name)
+
+
+def _read_hint(said: Any, names: _Names) -> Any:
+    """What an annotation means; anything, where it is for the type checker alone."""
+    try:
+        return eval(said, {}, names) if isinstance(said, str) else said
+    except (NameError, AttributeError, TypeError):
+        return Any
+
+
+def _copy_with(function: FunctionType, hints: dict[str, Any]) -> FunctionType:
+    """The same function with other annotations."""
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    return copy
+
+
+def _has_size(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, AbstractArray):
+        return True
+    return any(map(_has_size, get_args(hint)))
+
+
+def _with_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a size that a call names twice be one number."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with jaxtyped("context"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+class _Decorator(ast.NodeTransformer):
+    """Decorates functions before all else does, and classes after it."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.decorator_list.append(_name_at(node))
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list.insert(0, _name_at(node))
+        return self.generic_visit(node)
+
+
+def _name_at(node: ast.stmt) -> ast.expr:
+    return ast.copy_location(ast.Name(CHECK, ast.Load()), node)
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module from its source, every time."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        tree = _Decorator().visit(ast.parse(self.get_data(self.path)))
+        return compile(tree, self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        setattr(module, CHECK, check)
+        super().exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the library's modules; those of the programs take stand-ins in their tests."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != PACKAGE or fullname.startswith(PROGRAMS):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def install() -> None:
+    """Checks all that is imported of the library from now on."""
+    assert PACKAGE not in sys.modules
+    sys.meta_path.insert(0, _Finder())

@@ -2,129 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
-import torch
 from jsonargparse import Namespace
-from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.experiments.analysis.texts import Text
 from latentheads.guide import WithSelection
-from latentheads.names import CHAINS, Block
+from latentheads.names import CHAINS
 from latentheads.reading import (
-    Measures,
-    Positional,
     Positions,
-    RareWord,
     Rarity,
     Recording,
     Relations,
     Relevance,
-    Role,
     Syntactic,
     detect,
     gradient_importance,
     measure,
     relevance,
 )
-from latentheads.reading.divergence import Divergence, divergence
+from latentheads.reading.divergence import divergence
+from latentheads.reading.head_report import HeadReport
 
-__all__ = ["HeadReport", "others", "pair_mean", "portray"]
+__all__ = ["portray"]
 
 TOKENS = 512
 """Of a batch; memory grows with the square of the heads."""
-
-
-@dataclass(frozen=True)
-class HeadReport:
-    """What the heads of a run are like.
-
-    Attributes:
-        name: What the run is called.
-        blocks: Its blocks that attend, latent or not.
-        divergence: Between the heads of every block, by site.
-        measures: Entropy, confidence and cosine.
-        importance: By the gradient of the loss, by block.
-        relevance: Propagated from predictions; None where it was left out.
-        positional: Relative positions that heads point to.
-        rare: Rare words that they point to, by chain.
-        syntactic: Dependencies that they follow; None where no sentence is parsed, or where no head
-            attends within what is parsed.
-        ngrams: Its n-gram blocks, whose heads have outputs and no weights.
-    """
-
-    name: str
-    blocks: tuple[Block, ...]
-    divergence: Divergence
-    measures: Measures
-    importance: dict[str, Tensor]
-    relevance: Relevance | None
-    positional: Positional
-    rare: dict[str, RareWord]
-    syntactic: Syntactic | None
-    ngrams: tuple[Block, ...] = ()
-
-    @property
-    def chains(self) -> list[str]:
-        """Its chains."""
-        own = {block.chain for block in self.blocks}
-        return [chain for chain in CHAINS if chain in own]
-
-    def chain(self, name: str) -> list[Block]:
-        """The blocks of a chain, bottom to top."""
-        found = [block for block in self.blocks if block.chain == name]
-        return sorted(found, key=lambda block: block.layer)
-
-    def speaking(self, block: Block) -> list[int]:
-        """The heads of a block that speak in one of the sentences."""
-        return self.measures.entropy[block.name].isfinite().nonzero().flatten().tolist()
-
-    @property
-    def silent(self) -> int:
-        """How many heads speak in none of the sentences."""
-        return sum(block.heads - len(self.speaking(block)) for block in self.blocks)
-
-    @property
-    def roles(self) -> list[Role]:
-        """All roles that its heads play."""
-        syntactic = [] if self.syntactic is None else self.syntactic.roles
-        rare = [role for found in self.rare.values() for role in found.roles]
-        return [*self.positional.roles, *syntactic, *rare]
-
-    @property
-    def normalised(self) -> Divergence:
-        """Divergence a query, whose average is the one number without the length."""
-        return replace(self.divergence, summed=self.divergence.normalised)
-
-    @property
-    def maps(self) -> dict[str, dict[str, Tensor]]:
-        """Every quantity that has one figure a head, by block."""
-        found = {
-            "confidence": self.measures.confidence,
-            "entropy": self.measures.entropy,
-            "importance": self.importance,
-            "cosine": {name: others(each) for name, each in self.measures.cosine.items()},
-        }
-        if self.relevance is not None:
-            found["relevance"] = self.relevance.shares
-        return found
-
-
-def others(matrix: Tensor) -> Tensor:
-    """The mean of every row, without its diagonal and silent heads; NaN of a head with no other."""
-    return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), torch.nan).nanmean(-1)
-
-
-def pair_mean(matrix: Tensor) -> float | None:
-    """The mean over all pairs of heads that speak; None where there are none."""
-    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1)
-    mean = float(matrix[rows, columns].nanmean())
-    return None if math.isnan(mean) else mean
 
 
 def portray(text: Text, options: Namespace) -> HeadReport:

@@ -12,10 +12,10 @@ from typing import Any
 from jsonargparse import Namespace
 
 from latentheads.corpora import Rows
-from latentheads.experiments.analysis.head_reports import HeadReport, pair_mean
 from latentheads.experiments.analysis.tables import head_figures, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
+from latentheads.reading.head_report import HeadReport, pair_mean
 from latentheads.runs.report import finite
 
 __all__ = ["to_json"]

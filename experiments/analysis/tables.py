@@ -11,12 +11,12 @@ import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
-from latentheads.experiments.analysis.head_reports import HeadReport, others, pair_mean
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
 from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, others, pair_mean
 
 if TYPE_CHECKING:
     import pandas as pd

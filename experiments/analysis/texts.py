@@ -17,6 +17,7 @@ from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.vocabulary import Tagged
+from latentheads.experiments.cli.options import open_run
 from latentheads.reading import (
     Parsed,
     encode_parsed,
@@ -24,7 +25,7 @@ from latentheads.reading import (
     grammar_arcs,
     read_conllu,
 )
-from latentheads.runs.loading import Loaded, check_vocabulary, load_finished
+from latentheads.runs.run import Run, check_vocabulary
 
 __all__ = ["Parses", "Text", "parsed_part", "texts", "unlike_names"]
 
@@ -59,7 +60,7 @@ class Text:
     """
 
     name: str
-    run: Loaded
+    run: Run
     corpus: Corpus
     part: Part
     parses: Parses | None
@@ -93,9 +94,7 @@ def texts(options: Namespace) -> list[Text]:
     paths = [Path(run) for run in options.runs]
     names = unlike_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
-    runs = [
-        load_finished(path, options.checkpoint, options.device, options.trust) for path in paths
-    ]
+    runs = [open_run(str(path), options, finished=True) for path in paths]
     corpora: dict[Data, Corpus] = {}
     found = []
     for name, run in zip(names, runs, strict=True):
@@ -141,7 +140,7 @@ def _of_grammar(part: Part, corpus: Corpus) -> Parses | None:
     return Parses(part.take(known), arcs, None, "the grammar")
 
 
-def parsed_part(parsed: Sequence[Parsed], run: Loaded, name: str) -> Parses:
+def parsed_part(parsed: Sequence[Parsed], run: Run, name: str) -> Parses:
     """Encodes the sentences of a file; a translation model is given empty targets."""
     vocabulary = run.source or run.target
     if isinstance(vocabulary, Tagged):

@@ -8,15 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+from jsonargparse import Namespace
+from scipy import stats
+
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
-from latentheads.experiments.cli.errors import UnfinishedError
-from latentheads.experiments.cli.names import split_law
-from latentheads.experiments.cli.options import Parser, idle_options, read_settings, refuse_idle
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.options import (
+    Parser,
+    idle_options,
+    read_settings,
+    refuse_idle,
+    trainer_of,
+)
 from latentheads.files import write_text
 from latentheads.runs.folder import Folder
+from latentheads.runs.recipes import split_law
 from latentheads.runs.report import lacking
-from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.selection.laws import LAWS
 
@@ -62,8 +71,6 @@ def extend(parser: Parser) -> None:
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
-    from scipy import stats  # takes long to load
-
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan, math.nan
@@ -80,18 +87,18 @@ def run_all(
     plans = [
         (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
     ]
-    corpus = make_corpus(plans[0][1].data, tell=print)
+    corpus = make_corpus(plans[0][1][0].data, tell=print)
     rows = []
-    for label, plan in plans:
-        results = Folder(plan.out, plan.text, plan.overwrite).results
+    for label, (settings, options) in plans:
+        results = Folder(Path(options.out), settings.to_yaml(), options.overwrite).results
         if results is None:
-            run = Run(plan, corpus)
-            print(run.headline(), f"seed {plan.seed}", flush=True)
-            run.train()
-            results = run.finish()
-        if lacks := lacking(results):
-            raise UnfinishedError(f"the report of {plan.out} lacks {lacks}")
-        rows.append(_row(label, results))
+            trainer = trainer_of(settings, options, corpus)
+            print(trainer.headline(), f"seed {settings.seed}", flush=True)
+            results = trainer.fit()
+        assert results is not None, "a comparison runs in one process"
+        if lacks := lacking(results.to_json()):
+            raise UnfinishedError(f"the report of {options.out} lacks {lacks}")
+        rows.append(_row(label, results.to_json()))
     return pd.DataFrame(rows)
 
 
@@ -100,13 +107,15 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
     return out / f"{recipe.replace(':', '.')}-seed{seed}"
 
 
-def _plan(words: list[str], recipe: str, seed: int, out: Path, prog: str) -> Settings:
-    """The settings of a recipe; what acts on another recipe alone stays at its default."""
+def _plan(
+    words: list[str], recipe: str, seed: int, out: Path, prog: str
+) -> tuple[Settings, Namespace]:
+    """The settings and options of a recipe; what acts on another alone stays at its default."""
     pair = _pair(recipe)
     idle, plain = idle_options([*words, *pair], prog, extend)
     spared = [f"--{name}={_word(plain[name])}" for name in idle]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*words, *spared, *own], prog, "", extend)[0]
+    return read_settings([*words, *spared, *own], prog, "", extend)
 
 
 def _pair(recipe: str) -> list[str]:

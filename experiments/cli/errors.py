@@ -9,20 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["Losses", "UnfinishedError", "ending", "in_a_line", "lacks_memory", "leave", "streaming"]
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+
+__all__ = ["Losses", "ending", "leave", "name_options", "streaming"]
 
 MISTAKES = (ValueError, TypeError)
-
-NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
-"""How torch says that there is too little memory; its errors are of no class of their own."""
-
-
-class UnfinishedError(Exception):
-    """A part of the work is not done, by no mistake of the user's."""
-
-
-PLAIN = (*MISTAKES, FloatingPointError, OSError, UnfinishedError)
-"""Errors whose words suffice; the others are named too."""
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
@@ -50,7 +41,7 @@ def ending(
     try:
         yield
     except mistakes as mistake:
-        leave(program, f"error: {in_a_line(mistake)}")
+        leave(program, f"error: {name_options(in_a_line(mistake))}")
     except (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError) as reason:
         if isinstance(reason, RuntimeError) and not lacks_memory(reason):
             raise
@@ -58,32 +49,6 @@ def ending(
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
         leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
-
-
-def lacks_memory(reason: BaseException) -> bool:
-    """Whether there was too little memory for what was asked of the machine."""
-    said = isinstance(reason, RuntimeError) and any(words in str(reason) for words in NO_MEMORY)
-    return said or isinstance(reason, MemoryError)
-
-
-def in_a_line(reason: BaseException) -> str:
-    """What an error says, in one line; of too little memory, how much was asked for."""
-    said = " ".join(str(reason).splitlines())
-    if lacks_memory(reason):
-        return f"out of memory{_asked_for(said)}"
-    if isinstance(reason, PLAIN) and said:
-        return said
-    return f"{type(reason).__name__}: {said}".removesuffix(": ")
-
-
-def _asked_for(said: str) -> str:
-    """How much memory was asked for, where an error says it."""
-    found = re.search(r"allocate ([\d.]+) (\w+)", said)
-    if found is None:
-        return ""
-    number, unit = found.groups()
-    size = f"{int(number):,}" if number.isdecimal() else number
-    return f": {size} {unit} asked for at once"
 
 
 @contextmanager
@@ -133,3 +98,30 @@ class Losses:
         self.number += 1
         name = f"{self.unit} {self.before + place + 1} of the input"
         print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)
+
+
+WORDS = "guide|prior|recipe|preset|kl|select|gates|adapters|start|train|out|latent"
+ARGUMENTS = (
+    (r"(?<!-)\boverwrite=True", "--overwrite"),
+    (r"\bchoose another out\b", "choose another --out"),
+    (r"\bsay so: trusted ", "say so: --trust "),
+    (rf"\b(use|or|needs|and) ({WORDS}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
+    (r"\buse select or gates\b", "use --select or --gates"),
+    (r"^(guide|prior)\.(?=\w+: expected|\w+: choose)", r"--\1."),
+    (r"^prior tied:", "--prior tied:"),
+    (r"\bneeds (guide|prior)\.", r"needs --\1."),
+    (r"^tensorboard needs", "--tensorboard needs"),
+    (r"\buse translate$", "use translate.py"),
+    (r"\b(drop|give) direction\b", r"\1 --direction"),
+    (r"^(select|gates|disagreement) (?=[\w,-]+: (this network|no block))", r"--\1 "),
+    (r"\bno chain of latent has", "no chain of --latent has"),
+    (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
+)
+"""How the library names an argument, and how a command line does."""
+
+
+def name_options(said: str) -> str:
+    """What the library says of its arguments, in the words of a command line."""
+    for argument, option in ARGUMENTS:
+        said = re.sub(argument, option, said)
+    return said

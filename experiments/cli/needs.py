@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from jsonargparse import Namespace
 
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.options import TASK_OPTIONS, Data
-from latentheads.experiments.cli.names import chains_of
+from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
 from latentheads.models.mixing import STACKS, mixings
-from latentheads.runs.settings import group_of, pair_of
+from latentheads.names import chains_of
+from latentheads.runs.recipes import join_pair
 
-__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "refusals"]
+__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "group_of", "refusals"]
+
+T = TypeVar("T")
+
+
+def group_of(kind: type[T], options: Namespace) -> T:
+    """The options of a group, checked."""
+    return kind(**{field.name: options[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -37,8 +46,8 @@ class Plan:
     @classmethod
     def read(cls, options: Namespace) -> Plan:
         """Makes the plan of a command line that was parsed."""
-        prior, _, guide, _ = pair_of(options)
-        return cls(options, group_of(Data, options), prior, guide)
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options))
+        return cls(options, group_of(Data, options), pair.prior_class, pair.guide_class)
 
     @property
     def translates(self) -> bool:

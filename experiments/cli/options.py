@@ -8,44 +8,43 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 
 import latentheads.experiments.cli.allocation  # noqa: F401
-from latentheads.attention.disagreement import KINDS
-from latentheads.corpora.options import Data
-from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import leave
+from latentheads.corpora import Corpus
+from latentheads.experiments.cli.errors import leave, name_options
 from latentheads.experiments.cli.groups import RUN_GROUPS, TypedParagraphs, arrange_options
 from latentheads.experiments.cli.names import (
-    NAMED,
     expand_words,
+    find_own_classes,
     load_yaml,
-    name_of,
     named_classes,
-    own_options,
     presets,
-    resolve,
+    spec_of,
 )
-from latentheads.experiments.cli.needs import Need, find_idle, refusals
+from latentheads.experiments.cli.needs import Need, find_idle, group_of, refusals
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
-from latentheads.models import PRIORS, Network, Prior
-from latentheads.names import CHAINS
-from latentheads.runs.settings import Settings, make_settings
-from latentheads.selection.gate_options import Gates
+from latentheads.models import PRIORS, Prior
+from latentheads.runs.loading import load_finished, load_run
+from latentheads.runs.recipes import DEFAULTS, NAMED, name_of, own_options, resolve
+from latentheads.runs.run import Run
+from latentheads.runs.settings import GROUPS, Settings
+from latentheads.runs.trainer import Trainer
 from latentheads.selection.laws import LAWS
-from latentheads.selection.options import Selecting
-from latentheads.training.options import Training
 
 __all__ = [
     "Parser",
     "add_run_options",
     "idle_options",
+    "open_run",
     "read_options",
     "read_settings",
     "refuse_idle",
+    "trainer_of",
 ]
 
 
@@ -73,7 +72,7 @@ class Parser(ArgumentParser):
         lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
-        leave(self.prog, f"error: {_plain(heart)}")
+        leave(self.prog, f"error: {name_options(_plain(heart))}")
 
 
 def _plain(message: str) -> str:
@@ -144,7 +143,37 @@ def read_settings(
         kept = configuration.clone()
         for name in idle:
             kept[name] = plain[name]
-        return make_settings(parser, kept, configuration), configuration
+        return _make_settings(kept, {name: configuration[name] for name in idle}), configuration
+
+
+def _make_settings(options: Namespace, unused: Mapping[str, Any]) -> Settings:
+    """The settings that a command line says."""
+    others = {each.name for each in fields(Settings)} - {*GROUPS, *DEFAULTS, "unused"}
+    own: dict[str, Any] = {name: options[name] for name in others}
+    own |= {name: group_of(kind, options) for name, kind in GROUPS.items()}
+    own |= {kind: spec_of(kind, options) for kind in DEFAULTS}
+    return Settings(**own, unused=unused)
+
+
+def trainer_of(settings: Settings, options: Namespace, corpus: Corpus | None = None) -> Trainer:
+    """The trainer of a command line that was read."""
+    return Trainer.of(
+        settings,
+        corpus,
+        out=options.out,
+        device=options.device,
+        overwrite=options.overwrite,
+        tensorboard=options.tensorboard,
+        trusted=options.trust,
+    )
+
+
+def open_run(folder: str, options: Namespace, finished: bool = False) -> Run:
+    """Loads the run that a command line names, with the options of :func:`add_run_options`."""
+    if options.trust:
+        find_own_classes()
+    load = load_finished if finished else load_run
+    return load(folder, options.checkpoint, options.device, options.trust)
 
 
 def read_options(
@@ -191,7 +220,10 @@ def _reading(
     parser = _parser(prog, description)
     extend(parser)
     try:
-        set_loader("names", partial(load_yaml, trusted=named_classes(arguments)))
+        trusted = named_classes(arguments)
+        if trusted:
+            find_own_classes()
+        set_loader("names", partial(load_yaml, trusted=trusted))
         yield parser, parser.parse_args(expand_words(arguments))
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
@@ -207,21 +239,10 @@ def _parser(prog: str, description: str) -> Parser:
         "--preset", type=str, help=f"a YAML file of ours: {', '.join(sorted(presets()))}"
     )
     _add_recipe(parser)
-    for group in (Data, Network, Training, Decoding, Selecting, Gates):
+    for group in GROUPS.values():
         parser.add_class_arguments(group, nested_key=None)
-    parser.add_argument("--seed", type=int, default=0, help="of weights, data order and noise")
-    parser.add_argument(
-        "--samples", type=int, default=32, help="draws of each sentence in the report, K of IWAE"
-    )
+    parser.add_class_arguments(Settings, nested_key=None, skip={*GROUPS, *DEFAULTS, "unused"})
     parser.add_argument("--out", type=str, help="run folder (default: runs/RECIPE-seedSEED)")
-    parser.add_argument(
-        "--label_smoothing",
-        type=float,
-        default=0.0,
-        help="of the likelihood while training; never of a reported figure",
-    )
-    _add_disagreement(parser)
-    _add_start(parser)
     parser.add_argument("--overwrite", type=bool, default=False, help="start anew in a used folder")
     parser.add_argument(
         "--tensorboard", type=bool, default=False, help="write TensorBoard's file too"
@@ -259,64 +280,4 @@ def _add_recipe(parser: Parser) -> None:
         required=False,
         metavar="NAME",
         help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
-    )
-    parser.add_argument(
-        "--latent",
-        type=str,
-        default="all",
-        help=f"chains whose heads are drawn: all, none, or some of {','.join(CHAINS)}",
-    )
-
-
-def _add_disagreement(parser: Parser) -> None:
-    """Adds the options of a term that rewards heads for differing."""
-    parser.add_argument(
-        "--disagreement",
-        type=str,
-        default="none",
-        help="reward heads for differing while training, as Li et al. 2018: none, or some of "
-        f"{','.join(KINDS)}, of which n-gram heads have output alone; never part of a reported "
-        "figure",
-    )
-    parser.add_argument(
-        "--disagreement_weight",
-        type=float,
-        default=1.0,
-        help="lambda of it, in nats a target token and block",
-    )
-    parser.add_argument(
-        "--disagreement_chains",
-        type=str,
-        default="all",
-        help=f"chains that it acts on: all, or some of {','.join(CHAINS)}",
-    )
-    parser.add_argument(
-        "--disagreement_diagonal",
-        type=bool,
-        default=True,
-        help="compare each head with itself too, as the paper does",
-    )
-
-
-def _add_start(parser: Parser) -> None:
-    """Adds what training starts with and what of it is trained."""
-    parser.add_argument(
-        "--adapters",
-        type=int,
-        default=0,
-        help="hidden width of two steps of its own for each task in every layer, or for all text "
-        "where there are no --tasks; 0: none",
-    )
-    parser.add_argument(
-        "--start",
-        type=str,
-        default="",
-        help="run folder whose weights training starts with; of a pruned one, without the heads "
-        "that it has lost",
-    )
-    parser.add_argument(
-        "--train",
-        type=Literal["all", "adapters"],
-        default="all",
-        help="what is trained: all, or the adapters alone, in the network of --start",
     )

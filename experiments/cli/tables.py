@@ -10,7 +10,6 @@ from latentheads.names import CHAINS, chain_of, latent_of, layer_of
 
 __all__ = [
     "aligned",
-    "are_printable",
     "figure",
     "markdown",
     "result_table",
@@ -36,17 +35,6 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     titles, *others = ["| " + " | ".join(row) + " |" for row in rows]
     sides = "|" + "---|" * left + "---:|" * (len(rows[0]) - left)
     return "\n".join([titles, sides, *others]) + "\n"
-
-
-def are_printable(results: Any) -> bool:
-    """Whether these are the results of a run: all tables can be made of them."""
-    try:
-        result_table(results)
-        task_table(results)
-        site_table(results)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return False
-    return True
 
 
 def result_table(results: dict[str, Any]) -> str:

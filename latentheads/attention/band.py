@@ -53,37 +53,37 @@ class Band:
         self, x: Float[Tensor, "*batch position dim"], queries: int
     ) -> Float[Tensor, "*batch query offset dim"]:
         """The states around each of the last queries, zeros beyond the ends; a view."""
-        return self._padded(x, queries).unfold(-2, self.width, 1).mT
+        return self._pad_ends(x, queries).unfold(-2, self.width, 1).mT
 
     def products(
         self, q: Float[Tensor, "*batch query dim"], k: Float[Tensor, "*batch key dim"]
     ) -> Float[Tensor, "*batch query offset"]:
         """Products of each of the last queries with the keys of its band."""
-        queries, size = q.shape[-2], self._block(q.shape[-2])
-        blocks = _blocks(q, size)
-        dense = torch.matmul(blocks, self._reached(k, queries, size))
-        return self._diagonals(dense).flatten(-3, -2)[..., :queries, :]
+        queries, size = q.shape[-2], self._block_size(q.shape[-2])
+        blocks = _cut_blocks(q, size)
+        dense = torch.matmul(blocks, self._reach_keys(k, queries, size))
+        return self._take_diagonals(dense).flatten(-3, -2)[..., :queries, :]
 
     def sums(
         self, weights: Float[Tensor, "*batch query offset"], v: Float[Tensor, "*batch key dim"]
     ) -> Float[Tensor, "*batch query dim"]:
         """Sums of the values in each query's band, weighted."""
-        queries, size = weights.shape[-2], self._block(weights.shape[-2])
-        dense = self._skewed(_blocks(weights, size))
-        found = torch.matmul(dense, self._reached(v, queries, size).mT)
+        queries, size = weights.shape[-2], self._block_size(weights.shape[-2])
+        dense = self._skew_rows(_cut_blocks(weights, size))
+        found = torch.matmul(dense, self._reach_keys(v, queries, size).mT)
         return found.flatten(-3, -2)[..., :queries, :]
 
     def of_keys(
         self, x: Float[Tensor, "*batch query key"], start: int = 0
     ) -> Float[Tensor, "*batch query offset"]:
         """Takes the band out of all pairs, zeros beyond the ends."""
-        return self._diagonals(F.pad(x, (self.before - start, self.after)))
+        return self._take_diagonals(F.pad(x, (self.before - start, self.after)))
 
     def over_keys(
         self, x: Float[Tensor, "*batch query offset"], start: int = 0, fill: float = 0.0
     ) -> Float[Tensor, "*batch query key"]:
         """Puts the band among all pairs, with a constant elsewhere."""
-        return F.pad(self._skewed(x, fill), (start - self.before, -self.after), value=fill)
+        return F.pad(self._skew_rows(x, fill), (start - self.before, -self.after), value=fill)
 
     def widened(
         self, x: Float[Tensor, "*batch query offset"], other: Band
@@ -102,20 +102,22 @@ class Band:
         mask = Mask.build(readable, reach.drawn, reach.dtype)
         return BandMask(mask.bias, mask.latent, mask.pairs, self, reach.start)
 
-    def _block(self, queries: int) -> int:
+    def _block_size(self, queries: int) -> int:
         return min(queries, max(self.width, BLOCK))
 
-    def _padded(self, x: Tensor, queries: int, further: int = 0) -> Tensor:
+    def _pad_ends(self, x: Tensor, queries: int, further: int = 0) -> Tensor:
         """Zeros before the first and behind the last position that a query reaches."""
         known = x.shape[-2] - queries
         return F.pad(x, (0, 0, self.before - known, self.after + further))
 
-    def _reached(self, x: Tensor, queries: int, size: int) -> Float[Tensor, "*batch block dim key"]:
+    def _reach_keys(
+        self, x: Tensor, queries: int, size: int
+    ) -> Float[Tensor, "*batch block dim key"]:
         """The states that each block of queries reaches; a view."""
-        padded = self._padded(x, queries, -queries % size)
+        padded = self._pad_ends(x, queries, -queries % size)
         return padded.unfold(-2, size + self.width - 1, size)
 
-    def _diagonals(
+    def _take_diagonals(
         self, dense: Float[Tensor, "*batch query key"]
     ) -> Float[Tensor, "*batch query offset"]:
         """Row t from column t on: rows one element longer make columns of diagonals."""
@@ -123,7 +125,7 @@ class Band:
         flat = F.pad(dense.flatten(-2), (0, rows))
         return flat.unflatten(-1, (rows, columns + 1))[..., : self.width]
 
-    def _skewed(
+    def _skew_rows(
         self, x: Float[Tensor, "*batch query offset"], fill: float = 0.0
     ) -> Float[Tensor, "*batch query key"]:
         """The inverse: row t moved to column t."""
@@ -133,7 +135,7 @@ class Band:
         return flat[..., : rows * columns].unflatten(-1, (rows, columns))
 
 
-def _blocks(x: Tensor, size: int) -> Float[Tensor, "*batch block query dim"]:
+def _cut_blocks(x: Tensor, size: int) -> Float[Tensor, "*batch block query dim"]:
     return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
 
 

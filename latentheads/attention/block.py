@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, check_law
+from latentheads.families import Family, Gaussian, HeadScale, Plain, check_law
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -59,11 +59,13 @@ class HeadBlock(nn.Module, ABC):
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
+        attends: Whether its heads have attention weights, and hand their logits up a chain.
         watchers: Called with the heads of every pass, and with which of them speak.
     """
 
     prior: Family | None
     latent: str
+    attends: bool = False
 
     def __init__(self, block: Block, selector: Selector | None) -> None:
         super().__init__()
@@ -95,6 +97,18 @@ class HeadBlock(nn.Module, ABC):
     def site(self) -> str:
         """Name of the sample site of its heads."""
         return self.block.site(self.latent)
+
+    def make_posterior(self) -> Family:
+        """A family for guides that have none of their own for such heads; it starts at the prior.
+
+        They are independent given what they compute, and every head has its scale.
+        """
+        return Gaussian(Plain(), self._learned_scale())
+
+    def _learned_scale(self) -> HeadScale:
+        """A scale for every head that starts at the prior's."""
+        start = self.prior.scale.value if isinstance(self.prior, Gaussian) else 1.0
+        return HeadScale(self.block.heads, start, learned=True)
 
     @property
     def sparse(self) -> bool:
@@ -162,14 +176,17 @@ class HeadBlock(nn.Module, ABC):
             return context.scores
         law = self.prior(context)
         check_law(self.site, law, context.scores.shape)
-        return pyro.sample(self.site, law)
+        value: Tensor = pyro.sample(self.site, law)
+        if context.states is not None:
+            context.states.forget()
+        return value
 
-    def _tell(self, *heads: Any) -> None:
+    def _tell_watchers(self, *heads: Any) -> None:
         """Tells whoever watches."""
         for watch in self.watchers:
             watch(*heads)
 
-    def _speaking(
+    def _find_active(
         self,
         heads: Shaped[Tensor, "*batch computed query any"],
         choice: Choice | None,

@@ -1,5 +1,7 @@
 r"""Priors that make heads differ: how little the heads of a block agree (Li et al. 2018).
 
+https://arxiv.org/abs/1810.10183
+
 For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the agreement is
 
 .. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
@@ -39,7 +41,7 @@ KINDS = ("subspace", "position", "output")
 def agreement(
     x: Float[Tensor, "*batch head token dim"],
     diagonal: bool = True,
-    speaking: Bool[Tensor, "*batch head"] | None = None,
+    active: Bool[Tensor, "*batch head"] | None = None,
 ) -> Float[Tensor, "*batch token"]:
     """The mean product of the heads' vectors at every token; 0 where nobody is compared.
 
@@ -47,12 +49,12 @@ def agreement(
         x: A vector a head and token.
         diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors that
             adds a constant; for attention weights it punishes a head for being sharp.
-        speaking: The heads that are compared; all when not given.
+        active: The heads that are compared; all when not given.
     """
-    if speaking is None:
-        speaking = x.new_ones(x.shape[-3], dtype=torch.bool)
-    x = x * speaking[..., None, None]
-    heads = speaking.sum(-1, keepdim=True)
+    if active is None:
+        active = x.new_ones(x.shape[-3], dtype=torch.bool)
+    x = x * active[..., None, None]
+    heads = active.sum(-1, keepdim=True)
     products = x.sum(-3).square().sum(-1)
     if diagonal:
         return products / heads.square().clamp_min(1)
@@ -91,7 +93,7 @@ class Disagreement:
         logits: Float[Tensor, "*batch head query key"],
         values: Tensor,
         mask: Mask,
-        speaking: Bool[Tensor, "*batch head"] | None = None,
+        active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of a block's heads, summed over kinds, its mean over tokens.
 
@@ -102,35 +104,35 @@ class Disagreement:
         total = logits.new_zeros(())
         for kind in self.kinds:
             if kind == "subspace":
-                total = total + _mean(self._unit(values, speaking), keys)
+                total = total + _mean_counted(self._compare_unit(values, active), keys)
             elif kind == "output":
                 heads = torch.matmul(weights.to(values.dtype), values)
-                total = total + _mean(self._unit(heads, speaking), queries)
+                total = total + _mean_counted(self._compare_unit(heads, active), queries)
             else:
-                total = total + _mean(agreement(weights, self.diagonal, speaking), queries)
+                total = total + _mean_counted(agreement(weights, self.diagonal, active), queries)
         return total
 
     def of_outputs(
         self,
         heads: Float[Tensor, "*batch head query dim"],
         queries: Bool[Tensor, "*mask query"],
-        speaking: Bool[Tensor, "*batch head"] | None = None,
+        active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of the outputs of a block that has no weights, its mean over queries."""
-        return _mean(self._unit(heads, speaking), queries.to(heads.dtype))
+        return _mean_counted(self._compare_unit(heads, active), queries.to(heads.dtype))
 
-    def _unit(
+    def _compare_unit(
         self,
         x: Float[Tensor, "*batch head token dim"],
-        speaking: Bool[Tensor, "*batch head"] | None,
+        active: Bool[Tensor, "*batch head"] | None,
     ) -> Float[Tensor, "*batch token"]:
-        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, speaking)
+        return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, active)
 
     @contextmanager
     def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
         found: dict[str, Tensor] = {}
-        watching = [(block, self._listener(block, found)) for block in self.blocks(model)]
+        watching = [(block, self._make_listener(block, found)) for block in self.blocks(model)]
         for block, watch in watching:
             block.watchers.append(watch)
         try:
@@ -139,9 +141,9 @@ class Disagreement:
             for block, watch in watching:
                 block.watchers.remove(watch)
 
-    def _listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
+    def _make_listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
         """What keeps the agreement of every pass of a block."""
-        agree = self.of_block if block.latent == "logits" else self.of_outputs
+        agree = self.of_block if block.attends else self.of_outputs
 
         def listen(*heads: Any) -> None:
             found[block.block.name] = agree(*heads)
@@ -156,11 +158,11 @@ class Disagreement:
             if isinstance(module, HeadBlock)
             and module.speakers > 1
             and (self.chains is None or module.block.chain in self.chains)
-            and (module.latent == "logits" or "output" in self.kinds)
+            and (module.attends or "output" in self.kinds)
         ]
 
 
-def _mean(
+def _mean_counted(
     each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
 ) -> Float[Tensor, "*batch"]:
     """The mean over the tokens that count, 0 where none does."""

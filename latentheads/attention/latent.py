@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.distributions import HeadContext
+from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family, Plain, Point
 from latentheads.mask import Mask
 from latentheads.names import Block
@@ -36,6 +36,7 @@ class LatentAttention(HeadBlock):
     """
 
     latent = "logits"
+    attends = True
 
     def __init__(
         self,
@@ -64,8 +65,8 @@ class LatentAttention(HeadBlock):
     @property
     def places(self) -> list[int]:
         """Places of the heads that are read out among those whose logits are computed."""
-        speaking = self.attention.active
-        return list(range(self.attention.heads)) if speaking is None else speaking.tolist()
+        active = self.attention.active
+        return list(range(self.attention.heads)) if active is None else active.tolist()
 
     @property
     def sparse(self) -> bool:
@@ -97,16 +98,18 @@ class LatentAttention(HeadBlock):
         """
         if not self.attention.heads:
             return self.attention.out.bias.expand(query.shape), None
-        q, k, v = self._project(query, memory, cache, choice)
+        q, k, v = self._project_all(query, memory, cache, choice)
         below = None if choice is not None and choice.silent else below
-        context = HeadContext(self.attention.scores(q, k), below, mask)
+        keys = memory if memory is not None else query if cache is None else None
+        states = BlockStates(query, keys)
+        context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
         logits = self._draw(context)
-        spoken = self.attention.of_active(logits)
+        active = self.attention.of_active(logits)
         if self.watchers:
-            every, over = mask.over_keys(spoken)
-            told = (self.attention.placed(each, choice) for each in (every, v))
-            self._tell(*told, over, self._speaking(every, choice))
-        update = self.attention.read_out(spoken, v, mask, choice)
+            every, over = mask.over_keys(active)
+            seen = (self.attention.placed(each, choice) for each in (every, v))
+            self._tell_watchers(*seen, over, self._find_active(every, choice))
+        update = self.attention.read_out(active, v, mask, choice)
         return update, self.attention.placed(logits, choice)
 
     def cache(self) -> AttentionCache:
@@ -116,7 +119,7 @@ class LatentAttention(HeadBlock):
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         self.attention.prune(computed, active)
 
-    def _project(
+    def _project_all(
         self,
         query: Tensor,
         memory: Tensor | None,

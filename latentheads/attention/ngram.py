@@ -1,4 +1,8 @@
-"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn."""
+"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn.
+
+Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head, Sun
+and Iyyer 2021, https://arxiv.org/abs/2104.03474.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from latentheads.attention.block import (
     last_of,
     reorder,
 )
-from latentheads.distributions import HeadContext
-from latentheads.families import Family
+from latentheads.distributions import BlockStates, HeadContext
+from latentheads.families import Affine, Family, Gaussian
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import Reach
 from latentheads.names import Block
@@ -125,6 +129,10 @@ class NGram(HeadBlock):
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
+    def make_posterior(self) -> Family:
+        """Every coordinate is moved on its own, and every head has its scale."""
+        return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
+
     @property
     def projection(self) -> nn.Linear:
         """The output projection."""
@@ -145,18 +153,20 @@ class NGram(HeadBlock):
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads = gather_chosen(self._computed(x, reach, cache, choice), choice)
+        heads = gather_chosen(self._compute_heads(x, reach, cache, choice), choice)
         if self.prior is not None:
-            known = HeadContext(full_precision(heads), None, reach.outputs(self.size))
+            states = BlockStates(x, x if cache is None else None)
+            scores, mask = full_precision(heads), reach.outputs(self.size)
+            known = HeadContext(scores, None, mask, self.block, None, states)
             heads = self._draw(known).to(heads.dtype)
         if self.watchers:
-            self._tell(heads, reach.drawn, self._speaking(heads, choice))
+            self._tell_watchers(heads, reach.drawn, self._find_active(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
-    def _computed(
+    def _compute_heads(
         self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
     ) -> Float[Tensor, "*batch head query hidden"]:
         """What the heads say before anything is drawn: of all candidates, or of the chosen."""
@@ -166,12 +176,12 @@ class NGram(HeadBlock):
             x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
         known = x if cache is None else cache.extend(x)
         windows = self.band.windows(known, x.shape[-2])
-        hidden = self._read(windows, index, self.weight, self.bias)
+        hidden = self._read_windows(windows, index, self.weight, self.bias)
         if self.context is not None:
-            hidden = hidden + self._read(self._whole(x, reach), index, self.context)
+            hidden = hidden + self._read_windows(self._read_sentence(x, reach), index, self.context)
         return F.relu(hidden)
 
-    def _read(
+    def _read_windows(
         self,
         x: Float[Tensor, "*batch query offset dim"],
         index: Int[Tensor, " place"] | None,
@@ -186,10 +196,10 @@ class NGram(HeadBlock):
             every = None if bias is None else bias.flatten()
             hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
             return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
-        hidden = torch.matmul(self._own(x, index), weight.mT)
+        hidden = torch.matmul(self._take_slices(x, index), weight.mT)
         return hidden if bias is None else hidden + bias.unsqueeze(-2)
 
-    def _own(
+    def _take_slices(
         self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " place"] | None
     ) -> Float[Tensor, "*batch head query input"]:
         """The slice of the window that every head reads."""
@@ -199,7 +209,7 @@ class NGram(HeadBlock):
         reading = torch.tensor(self.reading, device=x.device)
         return slices.index_select(-3, reading if index is None else reading[index])
 
-    def _whole(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
+    def _read_sentence(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
         """The maximum over all positions but padding."""
         if reach.valid is not None:
             x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)

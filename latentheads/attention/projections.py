@@ -1,4 +1,7 @@
-"""The deterministic parts of multi-head attention: projections, scores, read-out."""
+"""The deterministic parts of multi-head attention: projections, scores, read-out.
+
+Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
+"""
 
 from __future__ import annotations
 
@@ -98,29 +101,33 @@ class MultiHeadAttention(nn.Module):
         """
         if memory is not None:
             return self.project_query(query, choice), *self.project_memory(memory, choice)
-        weight, bias = self._weights(choice)
-        q, k, v = F.linear(query, weight, bias).split(self._parts(len(bias)), -1)
-        return self._split(q, choice), self._split(k, choice), self._split(v, choice)
+        weight, bias = self._choose_weights(choice)
+        q, k, v = F.linear(query, weight, bias).split(self._split_rows(len(bias)), -1)
+        return (
+            self._split_heads(q, choice),
+            self._split_heads(k, choice),
+            self._split_heads(v, choice),
+        )
 
     def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
         """Projects queries alone."""
-        weight, bias = self._weights(choice)
-        end = self._parts(len(bias))[0]
-        return self._split(F.linear(query, weight[:end], bias[:end]), choice)
+        weight, bias = self._choose_weights(choice)
+        end = self._split_rows(len(bias))[0]
+        return self._split_heads(F.linear(query, weight[:end], bias[:end]), choice)
 
     def project_memory(self, memory: Tensor, choice: Choice | None = None) -> tuple[Tensor, Tensor]:
         """Projects keys and values alone."""
-        weight, bias = self._weights(choice)
-        start, *parts = self._parts(len(bias))
+        weight, bias = self._choose_weights(choice)
+        start, *parts = self._split_rows(len(bias))
         k, v = F.linear(memory, weight[start:], bias[start:]).split(parts, -1)
-        return self._split(k, choice), self._split(v, choice)
+        return self._split_heads(k, choice), self._split_heads(v, choice)
 
-    def _parts(self, rows: int) -> list[int]:
+    def _split_rows(self, rows: int) -> list[int]:
         """Rows of queries, of keys and of values."""
         values = rows // 3 if self.active is None else len(self.active) * self.size
         return [(rows - values) // 2, (rows - values) // 2, values]
 
-    def _weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
+    def _choose_weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
         """Weights and biases of queries, keys and values: of the chosen heads where all share."""
         if choice is None or choice.index is None or not choice.common:
             return self.in_weight, self.in_bias
@@ -129,7 +136,7 @@ class MultiHeadAttention(nn.Module):
         bias = self.in_bias.unflatten(0, parts).index_select(1, choice.index)
         return weight.flatten(0, 2), bias.flatten()
 
-    def _split(self, x: Tensor, choice: Choice | None) -> Tensor:
+    def _split_heads(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Tells the heads apart; of candidates, takes the sentence's own."""
         heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
         return gather_chosen(heads, choice)
@@ -167,7 +174,7 @@ class MultiHeadAttention(nn.Module):
         weights = torch.softmax(logits + mask.bias, -1)
         heads = self.sum_values(weights, v)
         if choice is not None:
-            heads = self._weighted(heads, choice)
+            heads = self._weigh_chosen(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))
 
     def sum_values(
@@ -180,8 +187,10 @@ class MultiHeadAttention(nn.Module):
             return self.band.sums(dropout(weights, self.dropout, self.training).to(v.dtype), v)
         return weighted_sum(weights, v, self.dropout, self.training)
 
-    def _weighted(self, heads: Tensor, choice: Choice) -> Tensor:
+    def _weigh_chosen(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
+        # a draw that fills all places weighs each by exactly one: to multiply would cost a pass
+        # over the heads for nothing, unless the gradient of a relaxation goes through the weight
         if choice.index is None or choice.silent or choice.weight.requires_grad:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return self.placed(heads, choice)

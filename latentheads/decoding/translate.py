@@ -11,7 +11,7 @@ from latentheads.checks import check_least
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import collate, groups
 from latentheads.decoding.beam_search import beam_search
-from latentheads.experiments.cli.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder

@@ -1,11 +1,12 @@
 """The distributions of a model's sample sites: heads and tokens."""
 
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import HeadContext, HeadVariable
+from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
 from latentheads.distributions.tokens import SmoothedTokens, Tokens
 
 __all__ = [
+    "BlockStates",
     "CholeskyHeads",
     "DeltaHeads",
     "HeadContext",

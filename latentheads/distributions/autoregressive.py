@@ -1,4 +1,8 @@
-"""Heads that depend on each other: every head given the heads before it."""
+"""Heads that depend on each other: every head given the heads before it.
+
+Kingma et al. 2016 (inverse), https://arxiv.org/abs/1606.04934; Papamakarios, Pavlakou and Murray
+2017 (masked), https://arxiv.org/abs/1705.07057.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.batch import Batch
 from latentheads.mask import Mask
+from latentheads.names import Block
 
 __all__ = [
+    "BlockStates",
     "HeadContext",
     "HeadVariable",
     "over_heads",
@@ -24,6 +27,27 @@ __all__ = [
     "spreads",
     "standard_normal",
 ]
+
+
+@dataclass(slots=True)
+class BlockStates:
+    """The states that a block reads; let go as soon as its heads are drawn.
+
+    A distribution keeps its context, and Pyro's trace keeps every distribution: without this the
+    states of all blocks would be there until the end of a pass.
+
+    Attributes:
+        query: Of the positions that ask.
+        key: Of the positions that are read; None while decoding token by token, where only keys and
+            values of earlier positions are kept.
+    """
+
+    query: Float[Tensor, "*batch query dim"] | None = None
+    key: Float[Tensor, "*memory key dim"] | None = None
+
+    def forget(self) -> None:
+        """Lets the states go."""
+        self.query = self.key = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +63,36 @@ class HeadContext:
         below: The logits drawn one block further down the chain; None in the first. A law
             that does not read them may meet another number of heads here, where some were removed.
         mask: Which pairs may be read and which carry a latent.
+        block: The block's address: its chain and layer, and ``block.site()``.
+        batch: The sentences, their target included: a posterior is told, a prior never.
+        states: What :attr:`query` and :attr:`key` are taken from.
     """
 
     scores: Float[Tensor, "*batch head query key"]
     below: Float[Tensor, "*below lower query key"] | None
     mask: Mask
+    block: Block | None = None
+    batch: Batch | None = None
+    states: BlockStates | None = None
+
+    @property
+    def query(self) -> Float[Tensor, "*batch query dim"]:
+        """The states of the positions that ask, as the block reads them along this sample."""
+        return self._state_of("query", None if self.states is None else self.states.query)
+
+    @property
+    def key(self) -> Float[Tensor, "*memory key dim"]:
+        """The states of the positions that are read: the memory's, or in self-attention its own."""
+        return self._state_of("key", None if self.states is None else self.states.key)
+
+    def _state_of(self, name: str, state: Tensor | None) -> Tensor:
+        if state is None:
+            where = "" if self.block is None else f" of {self.block.name}"
+            raise ValueError(
+                f"the {name} states{where} are not here: they are there while its heads are drawn, "
+                "not afterwards, not in a pass without noise, and those of keys not while decoding"
+            )
+        return state
 
 
 def spreads(shape: torch.Size, over: torch.Size) -> bool:

@@ -1,4 +1,7 @@
-"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train."""
+"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train.
+
+Label smoothing is that of Szegedy et al. 2016, https://arxiv.org/abs/1512.00567.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fusion: a small MLP over the heads of every pair, which keeps nothing but its input."""
+"""The fusion: a small MLP over the heads of every pair, which keeps nothing but its input.
+
+It is the sigma of Zheng, Wu and Kong 2021, App. A, https://aclanthology.org/2021.acl-long.45.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Fusion(nn.Module):
             layers = [cast(nn.Linear, layer) for layer in self.layers]
             parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
             keep = has_torch_function_unary(x) or not RECOMPUTE
-            mixed, squares = (_keep if keep else _Fuse.apply)(x, link, *parameters)
+            mixed, squares = (_fuse_at_once if keep else _Fuse.apply)(x, link, *parameters)
         if tell is not None:
             tell(squares.view(*batch, queries, keys))
         return mixed.view(logits.shape)
@@ -96,7 +99,7 @@ class Fusion(nn.Module):
         return mixed, squares[0]
 
 
-def _keep(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+def _fuse_at_once(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
     """What :class:`_Fuse` computes, all at once and kept: for tensors that record operations."""
     mlp = _MLP(parameters[::2], parameters[1::2], link)
     y = mlp.output(x, mlp.hidden(x)[-1])
@@ -172,7 +175,7 @@ class _MLP:
 
     def hidden(self, x: Float[Tensor, "batch head pair"]) -> list[Float[Tensor, "batch pair unit"]]:
         """Activations of every hidden layer."""
-        first = torch.baddbmm(self.biases[0], x.mT, _each(self.weights[0].T, x))
+        first = torch.baddbmm(self.biases[0], x.mT, _expand_to(self.weights[0].T, x))
         activations = [F.leaky_relu_(first, LEAK)]
         for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             activations.append(F.leaky_relu_(F.linear(activations[-1], weight, bias), LEAK))
@@ -182,7 +185,7 @@ class _MLP:
         self, x: Float[Tensor, "batch head pair"], hidden: Float[Tensor, "batch pair unit"]
     ) -> Float[Tensor, "batch head pair"]:
         """The last layer, and the link."""
-        y = torch.baddbmm(self.biases[-1][:, None], _each(self.weights[-1], x), hidden.mT)
+        y = torch.baddbmm(self.biases[-1][:, None], _expand_to(self.weights[-1], x), hidden.mT)
         return y.add_(x) if self.link else y
 
     def pull_back(
@@ -196,7 +199,7 @@ class _MLP:
         to_weights, to_biases = to_parameters[::2], to_parameters[1::2]
         to_weights[-1] += torch.bmm(grad, hidden[-1]).sum(0)
         to_biases[-1] += grad.sum((0, 2))
-        down = torch.bmm(grad.mT, _each(self.weights[-1], x))
+        down = torch.bmm(grad.mT, _expand_to(self.weights[-1], x))
         for place in range(len(hidden) - 1, 0, -1):
             _leaky_backward(down, hidden[place], LEAK, True, grad_input=down)
             to_weights[place] += down.flatten(0, 1).T @ hidden[place - 1].flatten(0, 1)
@@ -205,10 +208,12 @@ class _MLP:
         _leaky_backward(down, hidden[0], LEAK, True, grad_input=down)
         to_weights[0] += torch.bmm(x, down).sum(0).T
         to_biases[0] += down.sum((0, 1))
-        to_x = torch.bmm(_each(self.weights[0].T, x), down.mT)
+        to_x = torch.bmm(_expand_to(self.weights[0].T, x), down.mT)
         return to_x.add_(grad) if self.link else to_x
 
 
-def _each(weight: Float[Tensor, "rows columns"], x: Tensor) -> Float[Tensor, "batch rows columns"]:
+def _expand_to(
+    weight: Float[Tensor, "rows columns"], x: Tensor
+) -> Float[Tensor, "batch rows columns"]:
     """One matrix for every sentence of a slice."""
     return weight.expand(len(x), -1, -1)

@@ -7,6 +7,10 @@ For a model p and a guide q over the latents z of a sentence pair (x, y),
 
 both conditionals read on the same sampled lower blocks. Everything here is summed over heads, pairs
 and tokens and kept a sentence; a figure is divided by its tokens once, at the end.
+
+Importance weights of K draws give the tighter bound of Burda, Grosse and Salakhutdinov 2016,
+https://arxiv.org/abs/1509.00519; the shape of their tail is that of Vehtari et al.,
+https://arxiv.org/abs/1507.02646.
 """
 
 from __future__ import annotations

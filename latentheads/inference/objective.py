@@ -1,4 +1,7 @@
-"""The training objective: Pyro's Trace_ELBO for reparameterised guides, without host syncs."""
+"""The training objective: Pyro's Trace_ELBO for reparameterised guides, without host syncs.
+
+Free bits are those of Kingma et al. 2016, https://arxiv.org/abs/1606.04934.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@ r"""Gradients of a selection of heads without a relaxation: alternatives weighed
 The objective of a batch is, for every sentence s, that of a selection z, :math:`f_s(z)`, less the
 KL of the selection, which is exact and needs no draw. Given the network's other noise the tasks
 choose apart, and so each sentence knows the probability :math:`q_s(z)` of its own tasks' choices.
+
+Measuring each draw against the mean of the others is due to Mnih and Rezende 2016,
+https://arxiv.org/abs/1602.06725, and Kool, van Hoof and Welling 2019,
+https://openreview.net/forum?id=r1lgTGL5DE.
 """
 
 from __future__ import annotations

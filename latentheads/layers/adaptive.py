@@ -1,5 +1,8 @@
 r"""Adaptive input and softmax: frequent words in a wide band, rare ones in narrower bands.
 
+Grave et al. 2017, https://arxiv.org/abs/1609.04309; Baevski and Auli 2019,
+https://arxiv.org/abs/1809.10853.
+
 With bands :math:`B_0, B_1, \dots` of types ordered by frequency, the law of a token stays exact:
 
 .. math:: p(y \mid s) = \begin{cases} p_0(y \mid s) & y \in B_0 \\

@@ -1,5 +1,7 @@
 r"""Importance of a head by the gradient of the loss, after Michel, Levy and Neubig (2019).
 
+https://arxiv.org/abs/1905.10650
+
 With a mask :math:`\xi_h = 1` on the output of head h,
 
 .. math:: I_h = \mathbb E_x \left|\frac{\partial \mathcal L(x)}{\partial \xi_h}\right|

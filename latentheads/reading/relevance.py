@@ -1,6 +1,7 @@
 r"""Relevance of a head for what a network predicts: layer-wise relevance propagation.
 
-The rule is that of Ding et al. (2017), which Voita et al. (2019) use. A neuron
+The rule is that of Ding et al. (2017, https://aclanthology.org/P17-1106), which Voita et al. (2019,
+https://arxiv.org/abs/1905.09418) use. A neuron
 :math:`v = \sum_u W_{vu} u` hands its relevance down by weight ratios,
 
 .. math:: R_u = \sum_v \frac{W_{vu} u}{\sum_{u'} W_{vu'} u'} R_v,

@@ -1,5 +1,7 @@
 """Roles of heads after Voita et al. (2019): positional, syntactic, rare-word.
 
+https://arxiv.org/abs/1905.09418
+
 A head is said to *point* from a query to the key of its largest weight. BOS, EOS and padding
 neither point nor are pointed at, a query that can read a single key is not asked, and a head is
 asked only in sentences in which it speaks. Detectors are shown the heads of a chain batch by batch,

@@ -11,7 +11,6 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from latentheads.experiments.cli.tables import are_printable
 from latentheads.files import (
     naming,
     parse_json,
@@ -20,9 +19,10 @@ from latentheads.files import (
     read_text,
     write_text,
 )
-from latentheads.runs.report import lacking
+from latentheads.runs.results import Results
+from latentheads.runs.settings import complete_options
 
-__all__ = ["HEADS", "Folder"]
+__all__ = ["HEADS", "Folder", "read_metrics", "read_results"]
 
 HEADS = "heads.json"
 """What the folder of a pruned network says of the heads that stayed."""
@@ -43,13 +43,26 @@ class Folder:
         path: Where.
         configuration: The run's configuration as YAML.
         overwrite: Whether another run there may be replaced.
+        trusted: Classes of the reader's own that the configuration may name.
+
+    Attributes:
+        before: The number of updates that the run there was to have, where this one is the same
+            with more of them; None where it is the same, or new.
 
     Raises:
         ValueError: The folder holds something else, or cannot be written.
     """
 
-    def __init__(self, path: Path, configuration: str, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        configuration: str,
+        overwrite: bool = False,
+        trusted: str | None = None,
+    ) -> None:
         self.path = path
+        self.trusted = trusted
+        self.before: int | None = None
         self.configuration = configuration
         self.overwrite = overwrite
         self._release: Any = None
@@ -89,15 +102,15 @@ class Folder:
         return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
     @property
-    def results(self) -> dict[str, Any] | None:
-        """What a finished run wrote; None where that is missing, broken, or lacks a section."""
-        if self.fresh:
+    def results(self) -> Results | None:
+        """What a finished run wrote; None where that is missing, broken, or lacks a section.
+
+        A run that is to have more updates is not finished.
+        """
+        if self.fresh or self.before is not None:
             return None
-        try:
-            found = read_json(self.path / "results.json")
-        except (FileNotFoundError, ValueError):
-            return None
-        return found if are_printable(found) and not lacking(found) else None
+        found = read_results(self.path)
+        return None if found is None or found.missing else found
 
     @property
     def resumable(self) -> bool:
@@ -109,7 +122,7 @@ class Folder:
         for name in ("metrics.jsonl", "results.json", "checkpoints"):
             if not own and os.path.exists(self.path / name):
                 raise ValueError(
-                    f"{self.path} is no run folder, yet holds {name}: choose another --out"
+                    f"{self.path} is no run folder, yet holds {name}: choose another out"
                 )
 
     def _refuse_another_run(self) -> None:
@@ -121,17 +134,20 @@ class Folder:
             known = parse_yaml(said)
         except (OSError, ValueError) as reason:
             heart = " ".join(str(reason).split())
-            raise ValueError(f"cannot read {path}, choose another --out: {heart}") from reason
+            raise ValueError(f"cannot read {path}, choose another out: {heart}") from reason
         if not isinstance(known, dict):
-            raise ValueError(f"{path} is no configuration of a run: choose another --out")
-        before, now = _flat(known), _flat(parse_yaml(self.configuration))
+            raise ValueError(f"{path} is no configuration of a run: choose another out")
+        both = (known, parse_yaml(self.configuration))
+        before, now = (_flat(complete_options(each, self.trusted)) for each in both)
         changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-        if changed:
+        if changed == ["steps"] and before["steps"] < now["steps"] and os.path.lexists(self.last):
+            self.before = before["steps"]
+        elif changed:
             shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
             more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
             raise ValueError(
                 f"{self.path} holds a run with other options ({'; '.join([*shown, *more])}): "
-                "choose another --out or --overwrite"
+                "choose another out or overwrite=True"
             )
 
     def _refuse_lost_weights(self) -> None:
@@ -140,7 +156,7 @@ class Folder:
         if results and self.results is None and not self.resumable:
             raise ValueError(
                 f"{self.path} is a finished run whose results.json cannot be read, and it has no "
-                "checkpoint to make them again: choose another --out or --overwrite"
+                "checkpoint to make them again: choose another out or overwrite=True"
             )
 
     def _stamps(self) -> list[tuple[int, int] | None]:
@@ -217,23 +233,8 @@ class Folder:
             self._release()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``; one that a kill cut short or damage spoilt is left out.
-
-        Raises:
-            ValueError: It cannot be read at all.
-        """
-        path = self.path / "metrics.jsonl"
-        try:
-            lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as reason:
-            raise ValueError(f"{path} cannot be read: {reason}") from reason
-        found: list[dict[str, Any]] = []
-        for record in map(_read_record, lines):
-            if record is not None and (not found or found[-1]["step"] < record["step"]):
-                found.append(record)
-        return found
+        """What was noted at every evaluation; see :func:`read_metrics`."""
+        return read_metrics(self.path)
 
     def write(self, name: str, text: str) -> None:
         """Writes a text file whole or not at all."""
@@ -247,6 +248,34 @@ class Folder:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; one that a kill cut short or damage spoilt is left out.
+
+    Raises:
+        ValueError: It cannot be read at all.
+    """
+    path = folder / "metrics.jsonl"
+    try:
+        lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path} cannot be read: {reason}") from reason
+    found: list[dict[str, Any]] = []
+    for record in map(_read_record, lines):
+        if record is not None and (not found or found[-1]["step"] < record["step"]):
+            found.append(record)
+    return found
+
+
+def read_results(folder: Path) -> Results | None:
+    """What a run in a folder has reported; None where that is missing or broken."""
+    try:
+        return Results.read(read_json(folder / "results.json"))
+    except (OSError, ValueError):
+        return None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

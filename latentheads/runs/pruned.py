@@ -20,14 +20,14 @@ from latentheads.decoding.translate import TOKENS, translate_part
 from latentheads.effects import PlugIn
 from latentheads.files import read_json, read_text, read_yaml
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import TOKENS as EVALUATED
 from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
 from latentheads.metrics.translation import score
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, Folder
-from latentheads.runs.loading import Loaded
 from latentheads.runs.report import finite
-from latentheads.runs.run import EVALUATION_TOKENS
+from latentheads.runs.run import Run
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
 
@@ -67,17 +67,17 @@ class Pruned:
         return sum(p.numel() for part in (self.model, self.guide) for p in part.parameters())
 
 
-def smaller(run: Loaded, kept: dict[str, list[int]]) -> Pruned:
+def smaller(run: Run, kept: dict[str, list[int]]) -> Pruned:
     """A copy of a run's network without all other heads."""
     model, guide = copy.deepcopy((run.model, run.guide))
     remove_heads(model, kept, guide)
     return Pruned(kept, model, guide)
 
 
-def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> None:
+def measure(found: Pruned, run: Run, valid: Part, test: Part, seed: int) -> None:
     """Evaluates a network on validation and test, and translates the latter."""
     for part, figures in ((valid, found.valid), (test, found.test)):
-        parts = batches(part, EVALUATION_TOKENS)
+        parts = batches(part, EVALUATED)
         report = evaluate(found.model, found.guide, parts, 1, seed, part.truth)
         figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
     if run.source is None:
@@ -92,7 +92,7 @@ def measure(found: Pruned, run: Loaded, valid: Part, test: Part, seed: int) -> N
     found.test |= {**asdict(scores), "sentences_per_second": speed}
 
 
-def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> None:
+def time_all(every: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
     """Times all networks in turns, the order rotated, after a first turn that does not count."""
     parts = [batch.to(run.model.device) for batch in batches(part, TOKENS)]
     for number in range(-1, rounds):
@@ -103,7 +103,7 @@ def time_all(every: Sequence[Pruned], run: Loaded, part: Part, rounds: int) -> N
                 found.seconds.append(seconds)
 
 
-def _seconds(found: Pruned, run: Loaded, parts: Sequence[Batch]) -> float:
+def _seconds(found: Pruned, run: Run, parts: Sequence[Batch]) -> float:
     """Time to decode the references: the same work for all, whatever they would have written."""
     model: Decoder = found.model
     beam = run.settings.decoding.beam
@@ -139,7 +139,7 @@ def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
     }
 
 
-def write_run(out: Path, run: Loaded, found: Pruned, references: Sequence[str], by: str) -> None:
+def write_run(out: Path, run: Run, found: Pruned, references: Sequence[str], by: str) -> None:
     """Writes a pruned network as a run folder; what was there is replaced."""
     folder = Folder(out, _without_gates(run.path / "config.yaml"), overwrite=True)
     folder.begin()
@@ -174,7 +174,7 @@ def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> 
     }
 
 
-def _results(run: Loaded, found: Pruned) -> dict[str, Any]:
+def _results(run: Run, found: Pruned) -> dict[str, Any]:
     """What a run says of itself, with the figures of the smaller network."""
     results = read_json(run.path / "results.json")
     results.pop("missing", None)  # what the run's own report lacks

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from latentheads.experiments.cli.errors import in_a_line
+from latentheads.errors import in_a_line
 
 __all__ = ["Section", "complete", "finite", "lacking"]
 

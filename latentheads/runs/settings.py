@@ -1,270 +1,271 @@
-"""Everything that says what a run is, made from a command line that was read."""
+"""Everything that says what a run is, as plain values that a YAML file holds."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, get_type_hints
 
-import torch
-from jsonargparse import ArgumentParser, Namespace
+import yaml
 
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora.options import TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.names import (
-    DEFAULTS,
-    Tied,
-    chains_of,
-    check_untyped,
-    class_path,
-    name_of,
-    resolve,
-)
-from latentheads.guides import GUIDES, RECIPES, ModelGuide
+from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
-from latentheads.models import PRIORS, Network, Prior
+from latentheads.models import Network
+from latentheads.names import chains_of
+from latentheads.runs.recipes import DEFAULTS, Pair, Spec, join_pair, read_names, split_path
+from latentheads.runs.values import fit, plain, refuse_unknown, take_group
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
 
-__all__ = ["Settings", "group_of", "make_settings", "pair_of"]
+__all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "trusted_paths"]
 
-T = TypeVar("T")
+GROUPS: dict[str, type] = {
+    "data": Data,
+    "network": Network,
+    "training": Training,
+    "decoding": Decoding,
+    "selecting": Selecting,
+    "gates": Gates,
+}
+"""The fields of the settings whose options stand side by side in a file."""
+
+BY_HAND = "by hand"
+"""What a run folder says of a corpus that no options name."""
+
+OF_HAND = ("task", "block", "tokenised", "tasks", "tell_apart")
+"""What it says of such a corpus beside that."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that says what a run is.
+    """Everything that says what a run is: the same settings train the same weights.
 
     Attributes:
-        recipe: The recipe's name, or ``prior+guide`` where the pair has none.
-        prior: Makes the model's priors.
-        make_guide: Makes the guide of a model.
-        prior_name: Name of the prior.
-        guide_name: Name of the guide.
+        guide: The posterior.
+        prior: The prior, or tied for the guide's own form.
+        latent: Chains whose heads are drawn: all, none, or some with commas between.
         data: The corpus.
         network: Sizes.
-        latent: The chains whose heads are drawn; None for all.
         training: How to train.
         decoding: How to translate.
         selecting: Which heads speak for each task.
-        adapters: Hidden width of the adapters of each task; 0: none.
-        start: A finished run whose weights training starts with; None: random ones.
-        trusted: Classes that the run of ``start`` may be made of, as ``--trust`` names them.
-        train: What is trained: all, or the adapters alone.
         gates: Which heads may close while training.
         seed: Of weights, data order and noise.
-        samples: Draws of each sentence in the final report.
-        device: Where to run.
-        out: The run folder.
+        samples: Draws of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported figure.
-        disagreement: A term of the model while training that rewards heads for differing.
-        overwrite: Whether another run there may be replaced.
-        tensorboard: Whether to write TensorBoard's file too.
-        verbose: Whether to print the KL of every site.
-        text: The whole configuration as YAML.
+        disagreement: Reward heads for differing while training, as Li et al. 2018: none, or some of
+            subspace, position, output, of which n-gram heads have output alone; never part of a
+            reported figure.
+        disagreement_weight: lambda of it, in nats a target token and block.
+        disagreement_chains: Chains that it acts on: all, or some with commas between.
+        disagreement_diagonal: Compare each head with itself too, as the paper does.
+        adapters: Hidden width of two steps of its own for each task in every layer, or for all text
+            where there are no tasks; 0: none.
+        start: Run folder whose weights training starts with; of a pruned one, without the heads
+            that it has lost.
+        train: What is trained: all, or the adapters alone, in the network of start.
+        unused: Options of a file that act on nothing here. They are written down with the others,
+            so that the same file is the same run.
     """
 
-    recipe: str
-    prior: Prior
-    make_guide: Callable[[Any], Any]
-    prior_name: str
-    guide_name: str
-    data: Data
-    network: Network
-    latent: tuple[str, ...] | None
-    training: Training
-    decoding: Decoding
-    selecting: Selecting
-    adapters: int
-    start: Path | None
-    trusted: str
-    train: Literal["all", "adapters"]
-    gates: Gates
-    seed: int
-    samples: int
-    device: torch.device
-    out: Path
-    label_smoothing: float
-    disagreement: Disagreement | None
-    overwrite: bool
-    tensorboard: bool
-    verbose: bool
-    text: str
+    guide: Spec = field(default_factory=lambda: Spec(DEFAULTS["guide"]))
+    prior: Spec = field(default_factory=lambda: Spec(DEFAULTS["prior"]))
+    latent: str = "all"
+    data: Data = field(default_factory=Data)
+    network: Network = field(default_factory=Network)
+    training: Training = field(default_factory=Training)
+    decoding: Decoding = field(default_factory=Decoding)
+    selecting: Selecting = field(default_factory=Selecting)
+    gates: Gates = field(default_factory=Gates)
+    seed: int = 0
+    samples: int = 32
+    label_smoothing: float = 0.0
+    disagreement: str = "none"
+    disagreement_weight: float = 1.0
+    disagreement_chains: str = "all"
+    disagreement_diagonal: bool = True
+    adapters: int = 0
+    start: str = ""
+    train: Literal["all", "adapters"] = "all"
+    unused: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        check_least(vars(self), samples=1, adapters=0)
+        if self.train == "adapters" and not (self.adapters and self.start):
+            raise ValueError("train adapters needs adapters WIDTH and start RUN")
+        if self.gates.gates != "none":
+            if self.selecting.select != "none":
+                raise ValueError("heads are either selected or gated: use select or gates")
+            if self.training.kl != "analytic":
+                raise ValueError(
+                    "gates are learned by the closed form of their KL: use kl analytic"
+                )
+        _ = self.pair, self.chains, self.disagreement_term
+
+    @cached_property
+    def pair(self) -> Pair:
+        """The classes of prior and guide, with their options."""
+        return join_pair(self.prior, self.guide)
+
+    @property
+    def prior_name(self) -> str:
+        """What the prior is called."""
+        return self.pair.prior_name
+
+    @property
+    def guide_name(self) -> str:
+        """What the guide is called."""
+        return self.pair.guide_name
+
+    @property
+    def recipe(self) -> str:
+        """The name of the pair, and behind a + how its heads are selected or gated."""
+        select = self.selecting.select
+        more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
+        return "+".join([self.pair.name, *more])
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether heads have gates."""
+        return self.gates.gates != "none"
+
+    @property
+    def chains(self) -> tuple[str, ...] | None:
+        """The chains whose heads are drawn; None for all."""
+        return chains_of(self.latent)
+
+    @property
+    def out(self) -> Path:
+        """Where a run lies if nobody says another folder."""
+        return Path(f"runs/{self.recipe}-seed{self.seed}")
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether no options name the corpus."""
+        return self.data.data == BY_HAND
 
     @property
     def protocol(self) -> Protocol | None:
         """How the papers count BLEU on the corpus; None where that was not asked for."""
         return self.data.protocol if self.decoding.paper_bleu else None
 
+    @property
+    def disagreement_term(self) -> Disagreement | None:
+        """A term of the model while training that rewards heads for differing."""
+        if self.disagreement == "none":
+            return None
+        kinds = tuple(self.disagreement.split(","))
+        for kind in kinds:
+            if kind not in KINDS:
+                raise ValueError(
+                    f"unknown disagreement {kind!r}: choose from none, {', '.join(KINDS)}"
+                )
+        weight = self.disagreement_weight
+        if not math.isfinite(weight):
+            raise ValueError(f"disagreement_weight must be finite, got {weight}")
+        chains = chains_of(self.disagreement_chains)
+        return Disagreement(kinds, weight, chains, self.disagreement_diagonal)
 
-def make_settings(
-    parser: ArgumentParser, configuration: Namespace, said: Namespace | None = None
-) -> Settings:
-    """Makes the settings of a run.
+    @classmethod
+    def read(cls, path: str | Path, trusted: str | None = None) -> Settings:
+        """Reads what :meth:`to_yaml` wrote, or whoever writes such a file by hand.
 
-    Args:
-        parser: What read the command line.
-        configuration: What it read.
-        said: The same where some of it acts on nothing and was left out of the configuration: what
-            a run of the same words is known by.
+        The file is data: it imports nothing that the reader did not name.
 
-    Raises:
-        ValueError: Options that exclude each other, or figures out of range.
+        Args:
+            path: A file of YAML, as ``config.yaml`` of a run folder.
+            trusted: Guides and priors of the reader's own that it may name, as ``module:Class``
+                with commas between.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It names an option that there is not, or another kind of value.
+        """
+        return cls.from_options(read_yaml(Path(path)), trusted)
+
+    @classmethod
+    def from_options(cls, said: Any, trusted: str | None = None) -> Settings:
+        """Makes the settings that options say, side by side as in a file; see :meth:`read`."""
+        if not isinstance(said, dict):
+            raise ValueError(f"a configuration must name options, got {said!r}")
+        known = read_names(said, trusted_paths(trusted))
+        known = _read_by_hand(known)
+        refuse_unknown(known, option_names())
+        hints = get_type_hints(cls)
+        own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
+        own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
+        own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
+        return cls(**own)
+
+    def to_options(self) -> dict[str, Any]:
+        """All options side by side, as a file says them."""
+        found: dict[str, Any] = {k: getattr(self, k).to_yaml(k) for k in DEFAULTS}
+        found["latent"] = self.latent
+        for name in GROUPS:
+            found |= asdict(getattr(self, name))
+        found |= {name: getattr(self, name) for name in _own_names()} | dict(self.unused)
+        if not self.data.tasks:
+            found = {name: value for name, value in found.items() if name not in TASK_OPTIONS}
+        if self.by_hand:
+            mine = {each.name for each in fields(Data)} - set(OF_HAND)
+            found = {"corpus": BY_HAND} | {n: v for n, v in found.items() if n not in mine}
+        return {name: plain(value) for name, value in found.items()}
+
+    def to_yaml(self) -> str:
+        """The settings as a file of YAML, which ``run.py --config`` reads too."""
+        return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes out what stands in two places: what reads a run folder refuses an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Whether to write a value out."""
+        return True
+
+
+def _own_names() -> list[str]:
+    """The options that stand in no group."""
+    others = {*GROUPS, *DEFAULTS, "unused"}
+    return [each.name for each in fields(Settings) if each.name not in others]
+
+
+def option_names() -> list[str]:
+    """The names of all options."""
+    grouped = [each.name for kind in GROUPS.values() for each in fields(kind)]
+    return [*DEFAULTS, *grouped, *_own_names()]
+
+
+def trusted_paths(trusted: str | None) -> Collection[str]:
+    """The import paths that ``module:Class`` stands for, commas between."""
+    return frozenset(split_path("trust", name) for name in trusted.split(",")) if trusted else ()
+
+
+def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:
+    """What a folder says of a corpus made by hand, as options."""
+    if "corpus" not in known:
+        return known
+    if known["corpus"] != BY_HAND:
+        raise ValueError(f"corpus: choose from {BY_HAND}, got {known['corpus']}")
+    return {name: value for name, value in known.items() if name != "corpus"} | {"data": BY_HAND}
+
+
+def complete_options(said: Any, trusted: str | None = None) -> Any:
+    """What a file says with the default of all that it does not say; another thing as it is.
+
+    Two files that say the same in two ways, as those of older versions do, become equal.
     """
-    prior_class, prior_options, guide_class, guide_options = pair_of(configuration)
-    prior_name, guide_name = name_of(prior_class, PRIORS), name_of(guide_class, GUIDES)
-    check_seed(configuration.seed)
-    check_least(vars(configuration), samples=1, adapters=0)
-    recipe = _recipe(prior_name, guide_name, configuration)
-    return Settings(
-        recipe=recipe,
-        prior=prior_class(**prior_options),
-        make_guide=lambda model: guide_class(model, **guide_options),
-        prior_name=prior_name,
-        guide_name=guide_name,
-        data=group_of(Data, configuration),
-        network=group_of(Network, configuration),
-        latent=chains_of(configuration.latent),
-        training=group_of(Training, configuration),
-        decoding=group_of(Decoding, configuration),
-        selecting=group_of(Selecting, configuration),
-        adapters=configuration.adapters,
-        start=Path(configuration.start) if configuration.start else None,
-        trusted=_trusted(configuration, prior_class, guide_class),
-        train=_train(configuration),
-        gates=_gates(configuration),
-        seed=configuration.seed,
-        samples=configuration.samples,
-        device=_device(configuration.device),
-        out=Path(configuration.out or f"runs/{recipe}-seed{configuration.seed}"),
-        label_smoothing=configuration.label_smoothing,
-        disagreement=_disagreement(configuration),
-        overwrite=configuration.overwrite,
-        tensorboard=configuration.tensorboard,
-        verbose=configuration.verbose,
-        text=_text(parser, said or configuration),
-    )
-
-
-NO_PART_OF_A_RUN = (
-    *("config", "out", "overwrite", "verbose", "tensorboard", "device"),
-    *("recipes", "seeds", "trust"),
-)
-
-
-def _text(parser: ArgumentParser, configuration: Namespace) -> str:
-    """The configuration as YAML that run.py reads: what is computed, not where it goes."""
-    kept = configuration.clone()
-    for name in (*NO_PART_OF_A_RUN, *(() if configuration.tasks else TASK_OPTIONS)):
-        kept.pop(name, None)
-    return parser.dump(kept, skip_validation=True)
-
-
-def pair_of(configuration: Namespace) -> tuple[Any, dict[str, Any], Any, dict[str, Any]]:
-    """The classes of prior and guide, each with its options."""
-    guide_spec = configuration.guide or _default("guide")
-    prior_spec = configuration.prior or _default("prior")
-    guide_class, prior_class = resolve(guide_spec.class_path), resolve(prior_spec.class_path)
-    guide_options = dict(guide_spec.get("init_args") or {})
-    prior_options = dict(prior_spec.get("init_args") or {})
-    check_untyped("guide", guide_class, guide_options)
-    check_untyped("prior", prior_class, prior_options)
-    if prior_class is Tied:
-        prior_class = _tied_prior(guide_class)
-        prior_options = _tied_options(guide_class, guide_options, prior_class)
-        guide_class, guide_options = GUIDES["tied"], {}
-    if prior_class.deterministic and guide_class is not GUIDES["tied"]:
-        raise ValueError(f"prior {name_of(prior_class, PRIORS)!r} has no noise: use --guide tied")
-    return prior_class, prior_options, guide_class, guide_options
-
-
-def _trusted(configuration: Namespace, *used: type) -> str:
-    """What the command line names, and what this run itself is made of."""
-    named = [configuration.trust] if configuration.trust else []
-    return ",".join([*named, *(f"{each.__module__}:{each.__qualname__}" for each in used)])
-
-
-def _default(kind: str) -> Namespace:
-    return Namespace(class_path=class_path(kind, DEFAULTS[kind]))
-
-
-def _tied_prior(guide: type[ModelGuide]) -> type[Prior]:
-    if guide.tied_prior is None:
-        raise ValueError(
-            f"--prior tied: guide {name_of(guide, GUIDES)!r} names no prior of its own form; "
-            f"choose a prior from {', '.join(PRIORS)}"
-        )
-    return PRIORS[guide.tied_prior]
-
-
-def _recipe(prior: str, guide: str, configuration: Namespace) -> str:
-    """The name of a pair, and behind a + how its heads are selected or gated."""
-    named = [name for name, recipe in RECIPES.items() if recipe == (prior, guide)]
-    parts = named[:1] or [prior, guide.rpartition(":")[2]]
-    if configuration.select != "none":
-        parts.append(configuration.select)
-    if configuration.gates != "none":
-        parts.append("gates")
-    return "+".join(parts)
-
-
-def _tied_options(
-    guide: type[ModelGuide], given: dict[str, Any], prior: type[Prior]
-) -> dict[str, Any]:
-    """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
-    defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
-    changed = {name: value for name, value in given.items() if value != defaults[name]}
-    for name in set(changed) - set(inspect.signature(prior).parameters):
-        raise ValueError(f"--prior tied: the prior of this form has no option {name!r}")
-    return changed
-
-
-def group_of(kind: type[T], configuration: Namespace) -> T:
-    """The options of a group, checked."""
-    return kind(**{field.name: configuration[field.name] for field in fields(kind)})  # type: ignore[arg-type]
-
-
-def _train(configuration: Namespace) -> Literal["all", "adapters"]:
-    if configuration.train == "adapters" and not (configuration.adapters and configuration.start):
-        raise ValueError("--train adapters needs --adapters WIDTH and --start RUN")
-    found: Literal["all", "adapters"] = configuration.train
-    return found
-
-
-def _gates(configuration: Namespace) -> Gates:
-    if configuration.gates != "none":
-        if configuration.select != "none":
-            raise ValueError("heads are either selected or gated: use --select or --gates")
-        if configuration.kl != "analytic":
-            raise ValueError("gates are learned by the closed form of their KL: use --kl analytic")
-    return group_of(Gates, configuration)
-
-
-def _disagreement(configuration: Namespace) -> Disagreement | None:
-    if configuration.disagreement == "none":
-        return None
-    kinds = tuple(configuration.disagreement.split(","))
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f"unknown disagreement {kind!r}: choose from none, {', '.join(KINDS)}")
-    weight = configuration.disagreement_weight
-    if not math.isfinite(weight):
-        raise ValueError(f"disagreement_weight must be finite, got {weight}")
-    chains = chains_of(configuration.disagreement_chains)
-    return Disagreement(kinds, weight, chains, configuration.disagreement_diagonal)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {name!r}: choose from cpu, cuda, auto")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but torch sees none: use cpu")
-    return torch.device(name)
+    try:
+        settings = Settings.from_options(said, trusted)
+    except (TypeError, ValueError):
+        return said
+    return settings.to_options()

@@ -11,7 +11,8 @@ import torch
 from latentheads.corpora import Corpus
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.runs.loading import Loaded, load_finished, same_vocabulary
+from latentheads.runs.loading import load_finished
+from latentheads.runs.run import Run, same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
@@ -23,15 +24,19 @@ OF_TASKS = ("tasks", "tell_apart")
 OF_SELECTION = ("select", "candidates", "select_chains", "families")
 
 
-def load_start(settings: Settings) -> Loaded | None:
+def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
     """Loads the run that training starts with, on the CPU; None where it starts from nothing.
+
+    Args:
+        settings: Those of the new run.
+        trusted: Classes of the reader's own that the other one may be made of.
 
     Raises:
         ValueError: It is no finished run, or has another network than these settings.
     """
-    if settings.start is None:
+    if not settings.start:
         return None
-    begun = load_finished(settings.start, "reported", "cpu", settings.trusted)
+    begun = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed(begun.settings, settings))
     for name in _bound(begun):
         if name in changed:
@@ -42,7 +47,7 @@ def load_start(settings: Settings) -> Loaded | None:
 
 
 def begin_with(
-    begun: Loaded, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
+    begun: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
 ) -> None:
     """Copies the weights of a run; what that run does not have starts anew.
 
@@ -81,7 +86,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         **{name: value for name, value in network.items() if name not in OF_TRAINING},
         "prior": settings.prior_name,
         "guide": settings.guide_name,
-        "latent": "all" if settings.latent is None else ",".join(settings.latent) or "none",
+        "latent": settings.latent,
         "gates": settings.gates.gates,
         "adapters": settings.adapters,
         **kept,
@@ -103,7 +108,7 @@ def _said(value: Any) -> str:
     return repr(value) if value == "" else str(value)
 
 
-def _bound(begun: Loaded) -> list[str]:
+def _bound(begun: Run) -> list[str]:
     """Options that must be the same, whether or not the weights would fit."""
     settings = begun.settings
     names = [name for name in asdict(settings.network) if name not in OF_TRAINING]
@@ -115,7 +120,7 @@ def _bound(begun: Loaded) -> list[str]:
     return [*names, *(OF_TASKS if selects or settings.adapters else ())]
 
 
-def _refuse_choice(begun: Loaded, settings: Settings) -> None:
+def _refuse_choice(begun: Run, settings: Settings) -> None:
     """Heads of a network that has lost some cannot be chosen among."""
     for name, value in (("select", settings.selecting.select), ("gates", settings.gates.gates)):
         if value != "none":
@@ -125,7 +130,7 @@ def _refuse_choice(begun: Loaded, settings: Settings) -> None:
             )
 
 
-def _refuse_vocabulary(begun: Loaded, settings: Settings, corpus: Corpus) -> None:
+def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
     if same_vocabulary(begun, corpus):
         return
     before, now = asdict(begun.settings.data), asdict(settings.data)

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from latentheads.checks import check_least
-from latentheads.experiments.cli.names import chains_of
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS
+from latentheads.names import CHAINS, chains_of
 from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = ["Gates"]

@@ -52,11 +52,11 @@ class Group(Countable):
         candidates = range(self.logits.shape[-1])
         return product(*(candidates[group :: self.groups] for group in range(self.groups)))
 
-    def _grouped(self, x: Tensor) -> Float[Tensor, "*batch member group"]:
+    def _in_groups(self, x: Tensor) -> Float[Tensor, "*batch member group"]:
         return x.unflatten(-1, (-1, self.groups))
 
     def _log_softmax(self) -> Float[Tensor, "*batch member group"]:
-        return self._grouped(self.logits).log_softmax(-2)
+        return self._in_groups(self.logits).log_softmax(-2)
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
@@ -66,23 +66,23 @@ class Group(Countable):
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
         """The most probable of each group."""
-        return self._chosen(self.logits)
+        return self._best_of_groups(self.logits)
 
-    def _chosen(self, scores: Tensor) -> Tensor:
-        grouped = self._grouped(scores)
+    def _best_of_groups(self, scores: Tensor) -> Tensor:
+        grouped = self._in_groups(scores)
         best = torch.zeros_like(grouped).scatter(-2, grouped.argmax(-2, keepdim=True), 1.0)
         return best.flatten(-2)
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probabilities of the groups; -inf where one has not exactly one."""
-        chosen = self._grouped(value)
+        chosen = self._in_groups(value)
         found = (chosen * self._log_softmax()).sum((-1, -2))
         return found.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
 
     def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         noisy = logits - (-draw_uniform(logits).log()).log()
-        soft = (self._grouped(noisy) / self.temperature).softmax(-2).flatten(-2)
-        return self._chosen(noisy), soft
+        soft = (self._in_groups(noisy) / self.temperature).softmax(-2).flatten(-2)
+        return self._best_of_groups(noisy), soft
 
     def _like(self, logits: Tensor) -> Group:
         return Group(logits, self.groups, self._relaxation)

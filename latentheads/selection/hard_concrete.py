@@ -102,7 +102,7 @@ class HardConcrete(Selection):
 
         .. math:: \min(1, \max(0, \gamma + (\zeta - \gamma)\,\mathrm{sigmoid}(\log\alpha)))
         """
-        return _cut(self.logits.sigmoid())
+        return _cut_off(self.logits.sigmoid())
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws gates; the gradient is that of the draw."""
@@ -110,7 +110,7 @@ class HardConcrete(Selection):
         tiny = torch.finfo(logits.dtype).eps
         u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
         noise = u.clamp(tiny, 1 - tiny).logit()
-        return _cut(((noise + logits) / self.temperature).sigmoid())
+        return _cut_off(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of which gates are open: the slab is the same in prior and posterior.
@@ -132,7 +132,7 @@ class HardConcrete(Selection):
         return HardConcrete(logits, self.temperature)
 
 
-def _cut(s: Tensor) -> Tensor:
+def _cut_off(s: Tensor) -> Tensor:
     stretched: Tensor = LOW + (HIGH - LOW) * s
     return stretched.clamp(0, 1)
 

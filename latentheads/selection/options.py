@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from latentheads.experiments.cli.names import chains_of
-from latentheads.names import CHAINS
+from latentheads.names import CHAINS, chains_of
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
 

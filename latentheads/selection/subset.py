@@ -59,7 +59,7 @@ class Subset(Countable):
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         """The exact marginals."""
-        return _marginals(self.logits, self.size)
+        return _marginals_of(self.logits, self.size)
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
@@ -70,7 +70,7 @@ class Subset(Countable):
     @property
     def log_normaliser(self) -> Float[Tensor, "*batch"]:
         r"""``log e_H``, by the recursion :math:`e_k(1..n) = e_k(1..n-1) + w_n e_{k-1}(1..n-1)`."""
-        return _symmetric(self.logits, self.size)[-1][..., -1]
+        return _symmetric_sums(self.logits, self.size)[-1][..., -1]
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of a subset; -inf for one of another size."""
@@ -78,11 +78,13 @@ class Subset(Countable):
         return found.masked_fill(value.sum(-1) != self.size, -torch.inf)
 
     def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return self._exact(logits.detach()), _marginals(logits / self.temperature, self.size)
+        return self._draw_exactly(logits.detach()), _marginals_of(
+            logits / self.temperature, self.size
+        )
 
-    def _exact(self, logits: Tensor) -> Tensor:
+    def _draw_exactly(self, logits: Tensor) -> Tensor:
         """Takes or leaves one candidate after the other, given how many are still to be taken."""
-        rest = _symmetric(logits.flip(-1), self.size)
+        rest = _symmetric_sums(logits.flip(-1), self.size)
         left = torch.full(logits.shape[:-1], self.size, device=logits.device)
         chosen = []
         for place, u in enumerate(draw_uniform(logits).unbind(-1)):
@@ -98,7 +100,7 @@ class Subset(Countable):
         return Subset(logits, self.size, self._relaxation)
 
 
-def _symmetric(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
+def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
     """``log e_k`` of the first n candidates for k = 0 ... size, for every n from 0."""
     nothing = torch.finfo(logits.dtype).min / 4
     row = logits.new_full((*logits.shape[:-1], size + 1), nothing)
@@ -111,9 +113,9 @@ def _symmetric(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]
     return rows
 
 
-def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
+def _marginals_of(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
     r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
-    before, behind = _symmetric(logits, size), _symmetric(logits.flip(-1), size)
+    before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
     found = []
     for place, logit in enumerate(logits.unbind(-1)):
         others = before[place][..., :size] + behind[-place - 2][..., :size].flip(-1)

@@ -6,14 +6,16 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
@@ -24,6 +26,27 @@ CUDA = pytest.param(
     marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
 )
 """Words that are a mistake on a machine without a GPU."""
+
+
+PAINT = Figure.savefig
+
+
+@contextmanager
+def unpainted() -> Iterator[None]:
+    """Figures are made, and their files too, but nothing stands in them."""
+
+    def write_blank(figure: Figure, path: Path, **_: Any) -> None:
+        Path(path).write_bytes(b"\x89PNG")
+
+    with mock.patch.object(Figure, "savefig", write_blank):
+        yield
+
+
+@contextmanager
+def painted() -> Iterator[None]:
+    """Figures are painted after all."""
+    with mock.patch.object(Figure, "savefig", PAINT):
+        yield
 
 
 def command(name: str, *words: str) -> list[str]:
@@ -47,9 +70,9 @@ def program(
 def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
     """The status that a program ends with in this process."""
     try:
-        return main(list(words))
+        return main(list(words)) or 0
     except SystemExit as left:
-        return left.code
+        return left.code or 0
 
 
 def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:

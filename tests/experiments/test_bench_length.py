@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from latentheads.families import fusion
-from tests.experiments.programs import CUDA, assert_one_line, inside, program
+from tests.experiments.programs import CUDA, assert_one_line, inside, painted
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
-SHORT = [*SMALL.split(), "--length", "16", "--length", "8"]
+SHORT = [*SMALL.split(), "--threads", "1", "--length", "16", "--length", "8"]
 
 
 def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
     file, figure = tmp_path / "length.json", tmp_path / "length.png"
-    done = program("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
+    with painted():
+        done = inside("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
     assert done.returncode == 0, done.stderr
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
@@ -38,7 +39,7 @@ def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> No
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
     recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+selection")]
-    done = program("bench_length.py", *SHORT, *recipes, "--json", str(file))
+    done = inside("bench_length.py", *SHORT, *recipes, "--json", str(file))
     assert done.returncode == 0, done.stderr
     points = json.loads(file.read_text())["points"]
     plain, group, every = (point["memory"] for point in points if point["length"] == 16)
@@ -49,7 +50,7 @@ def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_default_dtype(torch.float32)
     with pyro.validation_enabled(False):
         words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
-        import_module("latentheads.experiments.bench_length").main([*words, "--threads", "1"])
+        import_module("latentheads.experiments.bench_length").main(words)
     rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
     assert rows == ["transformer", "coda", "coda, fusion kept"]
     assert fusion.RECOMPUTE

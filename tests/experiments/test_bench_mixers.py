@@ -9,7 +9,7 @@ from pathlib import Path
 import pyro
 import pytest
 
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import assert_one_line, inside, painted
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -22,7 +22,7 @@ def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alon
 ) -> None:
     bench = import_module("latentheads.experiments.bench_mixers")
     file, figure = tmp_path / "mixers.json", tmp_path / "mixers.png"
-    with pyro.validation_enabled(False):
+    with painted(), pyro.validation_enabled(False):
         bench.main([*SHORT, "--json", str(file), "--figure", str(figure)])
     written = json.loads(file.read_text())
     assert written["metadata"]["window"] == 3

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from tests.experiments.programs import SHORT, TINY, inside, program
+from tests.experiments.programs import SHORT, TINY, inside
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
     words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT]
-    done = program("compare.py", *words, "--out", str(tmp_path))
+    done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "| `cascaded` | 2 |" in done.stdout
     assert {"table.csv", "table.md", "runs.csv", "elbos.png"} <= {
@@ -76,10 +76,10 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
         "select: subset\ncandidates: 5\nselect_gradient: score\nfamilies: ''\n"
     )
     words = ["--config", str(tmp_path / "some.yaml")]
-    plain = _plan(words, "transformer", 0, tmp_path, "compare.py")
+    plain = _plan(words, "transformer", 0, tmp_path, "compare.py")[0]
     assert (plain.selecting.select, plain.selecting.candidates) == ("none", 0)
     assert plain.training.select_gradient == "straight-through"
-    drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")
+    drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")[0]
     assert (drawn.selecting.select, drawn.selecting.candidates) == ("group", 5)
     assert drawn.training.select_gradient == "score"
     done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")

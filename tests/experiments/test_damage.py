@@ -15,16 +15,12 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, painted
 
 LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
 
 
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch: pytest.MonkeyPatch, as_the_programs_do: None) -> None:
-    """Figures take longer than all else."""
-    for name in ("bound", "kl", "divergence"):
-        monkeypatch.setattr(f"latentheads.runs.run.draw_{name}", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 @pytest.fixture
@@ -38,9 +34,9 @@ def trained(tiny_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 6 updates that was stopped after 5; its last checkpoint is of step 4."""
-    from latentheads.runs import run as experiment
+    from latentheads.runs.trainer import Trainer
 
-    out, tick = tmp_path_factory.mktemp("halted") / "run", experiment.Run._tick
+    out, tick = tmp_path_factory.mktemp("halted") / "run", Trainer._tick
 
     def stop(self: Any, step: int) -> None:
         tick(self, step)
@@ -48,7 +44,7 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment.Run, "_tick", stop)
+        patch.setattr(Trainer, "_tick", stop)
         done = again(out, "--steps=6")
     assert done.returncode == 130
     assert "run.py: stopped; the same command goes on from the last checkpoint" in done.stderr
@@ -74,12 +70,11 @@ def corpus(data: Any) -> Any:
 
 def taken_up(out: Path, *words: str) -> Any:
     """What the same command takes up, before it trains."""
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.run import Run
+    from latentheads.experiments.cli.options import read_settings, trainer_of
 
     given = [*TINY, *SHORT, *words, "--out", str(out)]
-    settings, _ = read_settings(given, "run.py", "", lambda parser: None)
-    return Run(settings, corpus(settings.data))
+    settings, options = read_settings(given, "run.py", "", lambda parser: None)
+    return trainer_of(settings, options, corpus(settings.data))
 
 
 def trained_again(out: Path, *words: str) -> Any:
@@ -260,7 +255,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (hold(optimiser_=None), "the optimiser of "),
     (hold(optimiser_=torch.zeros(2, 2, 2)), "has shape [2, 2, 2]"),
     (hold(model_=None), "belongs to another model: it lacks model."),
-    (at("config.yaml", scramble), "config.yaml, choose another --out"),
+    (at("config.yaml", scramble), "config.yaml, choose another out"),
     (at("config.yaml", empty), "config.yaml is no configuration of a run"),
     (at("metrics.jsonl", replace_by_folder), "metrics.jsonl cannot be read: no file of text"),
 ]
@@ -296,12 +291,12 @@ def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
 def test_with_overwrite_it_says_which_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.runs import run as experiment
+    from latentheads.runs.trainer import Trainer
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment.Run, "_tick", stop)
+    monkeypatch.setattr(Trainer, "_tick", stop)
     done = again(tmp_path / "run", "--overwrite")
     assert done.returncode == 130
     said = "stopped; without --overwrite the same command goes on from the last checkpoint"
@@ -324,9 +319,9 @@ def remove(path: Path) -> None:
 def test_what_is_removed_while_it_trains_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
 ) -> None:
-    from latentheads.runs import run as experiment
+    from latentheads.runs.trainer import Trainer
 
-    tick = experiment.Run._tick
+    tick = Trainer._tick
 
     def lose(self: Any, step: int) -> None:
         tick(self, step)
@@ -334,7 +329,7 @@ def test_what_is_removed_while_it_trains_is_missed(
             for each in name.split(" "):
                 remove(self.folder.path / each)
 
-    monkeypatch.setattr(experiment.Run, "_tick", lose)
+    monkeypatch.setattr(Trainer, "_tick", lose)
     done = again(tmp_path / "run")
     assert done.returncode == status
     assert said in (done.stdout if status == 0 else done.stderr.splitlines()[-1])
@@ -349,14 +344,14 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
 
     words = ["--preset=wikitext103", "--recipe=coda"]
     settings, _ = read_settings(words, "run.py", "", lambda parser: None)
-    assert "*" not in settings.text
-    assert yaml.safe_load(settings.text)["cutoffs"]
+    assert "*" not in settings.to_yaml()
+    assert yaml.safe_load(settings.to_yaml())["cutoffs"]
 
 
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_kl, save
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -364,7 +359,7 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
     folder, path = taken_up(halted, "--steps=6").folder, halted / "kl.png"
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$"):
-        pictures.draw_kl({}, path)
+        save(draw_kl({}), path)
     assert not path.exists()
     monkeypatch.setattr(os, "fsync", full)
     for write, name in (
@@ -376,9 +371,9 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
-    from latentheads.plot import pictures
+    from latentheads.plot import draw_bound, save
 
-    pictures.draw_bound([], tmp_path / "bound.png")
+    with painted():
+        save(draw_bound([]), tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
-    pictures.draw_selection_history([{"step": 2}], {}, tmp_path / "history.png")
     assert [path.name for path in tmp_path.iterdir()] == ["bound.png"]

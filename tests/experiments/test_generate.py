@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
-from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside, program, status_of
+from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside, status_of
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -54,13 +54,15 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Notes what text is drawn with.
     """
     from latentheads.experiments import generate
+    from latentheads.runs import writing
     from latentheads.runs.loading import load_run
 
-    data = SimpleNamespace(block=6, context=2)
-    loaded = replace(load_run(run), settings=SimpleNamespace(data=data))  # type: ignore[arg-type]
-    monkeypatch.setattr(generate, "load_run", lambda *_: loaded)
+    found = load_run(run)
+    data = replace(found.settings.data, block=6, context=2)
+    loaded = replace(found, settings=replace(found.settings, data=data))
+    monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
-    draw = generate.sample_text
+    draw = writing.sample_text
 
     def noted(model: Any, prompts: Any, **options: Any) -> Any:
         seen.update(options, prompts=prompts)
@@ -69,18 +71,14 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             text[3] = EOS
         return found
 
-    monkeypatch.setattr(generate, "sample_text", noted)
+    monkeypatch.setattr(writing, "sample_text", noted)
     return seen
 
 
-# In a process of its own.
-
-
-def test_the_same_seed_gives_the_same_text(run: Path, say: Say) -> None:
+def test_the_same_seed_gives_the_same_text(say: Say) -> None:
     words = ["--number=3", "--length=12", "--draws=1"]
-    one = program("generate.py", str(run), *words, "--seed=5", text="the men\n\n")
-    assert (one.returncode, one.stderr) == (0, "")
-    lines = one.stdout.split("\n")[:-1]
+    status, lines, error = say("the men\n\n", *words, "--seed=5")
+    assert (status, error) == (0, "")
     assert len(lines) == 3 + 3
     assert all(line.startswith("the men") for line in lines[:3])
     assert len(set(lines)) > 4
@@ -88,7 +86,9 @@ def test_the_same_seed_gives_the_same_text(run: Path, say: Say) -> None:
     assert say("the men\n\n", *words, "--seed=6")[1] != lines
 
 
-def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path) -> None:
+def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path, say: Say) -> None:
+    """A process of its own says the same."""
+    expected = say("the\nold men\n", "--length=5")[1]
     process = subprocess.Popen(
         command("generate.py", str(run), "--length=5"),
         stdin=subprocess.PIPE,
@@ -101,10 +101,10 @@ def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path) 
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    for prompt in (b"the", b"old men"):
+    for prompt, line in zip((b"the", b"old men"), expected, strict=True):
         process.stdin.write(prompt + b"\n")
         process.stdin.flush()
-        assert process.stdout.readline().startswith(prompt)
+        assert process.stdout.readline().decode() == f"{line}\n"
     process.stdout.close()
     process.stdin.write(b"the\n")
     process.stdin.close()
@@ -112,14 +112,6 @@ def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path) 
     process.stderr.close()
     assert process.wait() == 141
     stopper.cancel()
-
-
-def test_a_mistake_of_the_process(run: Path) -> None:
-    wrong = program("generate.py", str(run), "--temperature=-1")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == (
-        "generate.py: error: temperature must be finite and not negative, got -1.0\n"
-    )
 
 
 def test_help_says_what_every_option_does(say: Say) -> None:
@@ -208,16 +200,16 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
 def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.experiments import generate
+    from latentheads.runs import writing
 
-    draw = generate.sample_text
+    draw = writing.sample_text
 
     def narrow(model: Any, prompts: Any, **options: Any) -> Any:
         if any(len(prompt) > 2 for prompt in prompts):
             raise MemoryError
         return draw(model, prompts, **options)
 
-    monkeypatch.setattr(generate, "sample_text", narrow)
+    monkeypatch.setattr(writing, "sample_text", narrow)
     status, found, error = say("the\nthe the the\nthe\n", "--length=2")
     assert (status, len(found), found[1]) == (1, 3, "")
     assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
@@ -286,40 +278,41 @@ PROMPT = "The OLD — zork ☃"
 def test_subwords_stand_behind_the_very_prompt(
     lowercase: bool, tokenised: bool, prompt: str
 ) -> None:
-    from latentheads.experiments.generate import continued
+    from latentheads.runs.run import Run
+    from latentheads.runs.writing import Sampling, continue_text
 
     target = pieces(lowercase=lowercase, tokenised=tokenised)
     given: list[list[int]] = []
 
-    def sampler(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    def draw(_: Any, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         given.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    loaded: Any = SimpleNamespace(
-        target=target, guide=None, settings=SimpleNamespace(data=SimpleNamespace(block=0))
-    )
-    found = list(continued(loaded, sampler, prompt, 2))
+    loaded: Any = Mock(spec=Run, target=target, block=0)
+    sampling: Any = Mock(spec=Sampling)
+    sampling.draw = draw
+    found = list(continue_text(loaded, sampling, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
     assert given == [target.encode(prompt)[:-1]] * 2
 
 
 def test_a_newline_within_a_line_becomes_a_space() -> None:
-    from latentheads.experiments.generate import decode
+    from latentheads.runs.writing import decode_text
 
     target = pieces()
     tokens = [*target.encode("the\nold"), *target.encode("men\n"), EOS]
-    assert decode(target, tokens) == "the old\nmen \n\n"
+    assert decode_text(target, tokens) == "the old\nmen \n\n"
 
 
 def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
-    from latentheads.experiments.generate import encode
+    from latentheads.runs.writing import encode_prompt
 
     words = Words(["the", "old"])
     the, old = words.encode("the old")[:-1]
-    assert encode(words, "the\nold", False) == [the, old]
-    assert encode(words, "the\n\nold\n", True) == [the, EOS, EOS, old, EOS]
-    assert encode(words, "<pad> <bos> <eos> <unk>", True) == [UNK] * 4
-    assert encode(words, "", True) == encode(words, "", False) == []
+    assert encode_prompt(words, "the\nold", False) == [the, old]
+    assert encode_prompt(words, "the\n\nold\n", True) == [the, EOS, EOS, old, EOS]
+    assert encode_prompt(words, "<pad> <bos> <eos> <unk>", True) == [UNK] * 4
+    assert encode_prompt(words, "", True) == encode_prompt(words, "", False) == []
 
 
 # Mistakes.

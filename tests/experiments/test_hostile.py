@@ -101,8 +101,8 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"config": {"guide": "planted:Sharper"}}, "config belongs on the command line"),
     ({"trust": "planted:Sharper"}, "trust belongs on the command line: --trust module:Class"),
     ({"preset": "grammar"}, "preset belongs on the command line"),
-    ({"width": {"class_path": "planted.Sharper"}}, "--width: expected int"),
-    ({"data": {"class_path": "planted.Sharper"}}, "--data: expected str"),
+    ({"width": {"class_path": "planted.Sharper"}}, "width: expected int"),
+    ({"data": {"class_path": "planted.Sharper"}}, "data: expected str"),
     ({"width": 10**6}, "belongs to another model: it holds"),
     ({"layers": 10**3}, "best.safetensors belongs to another model: it holds"),
     ({"feed_forward": 10**30}, "belongs to another model: it holds"),
@@ -160,20 +160,21 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
     from latentheads.experiments.cli.options import read_settings
+    from latentheads.runs.trainer import _trusted
     from latentheads.runs.warm_start import load_start
 
     words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
-        settings, _ = read_settings([*words, *named], "run.py", "", lambda parser: None)
+        settings, options = read_settings([*words, *named], "run.py", "", lambda parser: None)
         assert planted.exists() == ("--guide" in named)
         if named:
-            begun = load_start(settings)
+            begun = load_start(settings, _trusted(settings, options.trust))
             assert begun is not None
             assert type(begun.guide).__name__ == "Sharper"
             planted.unlink()
         else:
             with pytest.raises(ValueError, match="is none of this library's"):
-                load_start(settings)
+                load_start(settings, _trusted(settings, options.trust))
         sys.modules.pop("planted", None)
 
 

@@ -134,8 +134,9 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
 ) -> None:
     from latentheads.experiments import run
 
+    few = ["--sentences=9", "--held_out=3", f"--out={tmp_path / 'run'}"]
     try:
-        status: object = run.main([*SMALL, *BRIEF, *words.split(), f"--out={tmp_path / 'run'}"])
+        status: object = run.main([*SMALL, *BRIEF, *few, *words.split()])
     except SystemExit as left:
         status = left.code
     assert status == 2

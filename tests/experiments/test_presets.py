@@ -28,7 +28,7 @@ def size(plan: Any, *types: int) -> int:
     """Parameters of a translation model, or, with one vocabulary, of a language model."""
     kind = Translation if len(types) == 2 else LanguageModel
     with torch.device("meta"):
-        model = kind(*types, plan.prior, plan.network, plan.latent)
+        model = kind(*types, plan.pair.make_prior(), plan.network, plan.chains)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import SHORT, TINY, program, status_of
+from tests.experiments.programs import SHORT, TINY, inside, painted, status_of
 from tests.experiments.test_resume import assert_same_ends, killed
 from tests.latentheads.runs.test_loading import load, refused
 
@@ -36,7 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
     words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
-    assert prune.main([*words, "--out", str(top / "pruned")]) == 0
+    with painted():
+        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
     assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
     return top
 
@@ -75,15 +76,14 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
     from latentheads.corpora import batches
     from latentheads.corpora.options import make_corpus
-    from latentheads.inference.evaluation import evaluate
+    from latentheads.inference.evaluation import TOKENS, evaluate
     from latentheads.pruning import every_head
-    from latentheads.runs.run import EVALUATION_TOKENS
 
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, every_head(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = json.loads((loaded.path / "results.json").read_text())
-    part = batches(make_corpus(loaded.settings.data).test, EVALUATION_TOKENS)
+    part = batches(make_corpus(loaded.settings.data).test, TOKENS)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3
@@ -140,13 +140,13 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=30", "--checkpoint_every=1"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=25", "--checkpoint_every=1"]
     words += ["--dropout=0.2", "--report_every=15"]
     whole, other = tmp_path / "whole", tmp_path / "other"
-    assert program("run.py", *words, "--out", str(whole)).returncode == 0
+    assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     killed(words, other, 4)
     shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
-    done = program("run.py", *words, "--out", str(other))
+    done = inside("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
     assert_same_ends(whole, other)

@@ -1,4 +1,4 @@
-"""Killed, resumed, shared between processes, refused: real processes and real folders."""
+"""Killed, resumed, shared between processes, refused: what survives a process."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import fcntl
 import json
 import os
 import random
-import shlex
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, program
+from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside
 
-LONG = ["--steps=60", "--report_every=25", "--checkpoint_every=1", "--tokens=128", "--samples=2"]
-NOISY = ["--dropout=0.2", "--kl_warmup_steps=30", "--accumulate=2"]
+WORDS = [*TINY, "--steps=40", "--report_every=15", "--checkpoint_every=1", "--tokens=128"]
+WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=20", "--accumulate=2"]
 
 
 def reached(out: Path) -> int:
@@ -57,16 +59,28 @@ def told(out: Path) -> list[dict]:
     return records
 
 
-def test_a_run_killed_again_and_again_ends_as_if_never_killed(tmp_path: Path) -> None:
-    words = [*TINY, *LONG, *NOISY]
-    whole, other = tmp_path / "whole", tmp_path / "killed"
-    assert program("run.py", *words, "--out", str(whole)).returncode == 0
-    for wait in (3, 17, 9):
-        killed(words, other, wait)
-    done = program("run.py", *words, "--out", str(other))
+@pytest.fixture(scope="module")
+def half_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed after its first checkpoints."""
+    out = tmp_path_factory.mktemp("runs") / "half"
+    killed(WORDS, out, 2)
+    return out
+
+
+@pytest.fixture
+def half(half_way: Path, tmp_path: Path) -> Path:
+    """The same to be changed."""
+    return Path(shutil.copytree(half_way, tmp_path / "half"))
+
+
+def test_a_run_killed_again_and_again_ends_as_if_never_killed(half: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    assert inside("run.py", *WORDS, "--out", str(whole)).returncode == 0
+    killed(WORDS, half, 9)
+    done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
-    assert_same_ends(whole, other)
+    assert_same_ends(whole, half)
 
 
 def assert_same_ends(whole: Path, other: Path) -> None:
@@ -88,24 +102,39 @@ def results(out: Path) -> dict:
     return found
 
 
-def shared(words: list[str], out: Path) -> subprocess.CompletedProcess[str]:
-    """Runs in two processes."""
-    port = f"--master-port={random.randint(20000, 40000)}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
-    return subprocess.run(
-        [*torchrun, *command("run.py", *words, "--device=cpu", "--out", str(out))[1:]],
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def shared(words: list[str], out: Path) -> str:
+    """Runs in two processes, as torchrun starts them; gives what the first one printed."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(random.randint(20000, 40000))}
+    started = [
+        subprocess.Popen(
+            command("run.py", *words, "--device=cpu", "--out", str(out)),
+            env={**os.environ, **ENVIRONMENT, **place, **rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ({"WORLD_SIZE": "2", "RANK": n, "LOCAL_RANK": n} for n in "01")
+    ]
+    (first, error), (second, other) = (process.communicate(timeout=120) for process in started)
+    assert [process.returncode for process in started] == [0, 0], error + other
+    assert not second
+    return first
 
 
 def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
     words = ["--recipe=transformer", *TINY, "--steps=8", "--report_every=4", "--tokens=128"]
     one, two = tmp_path / "one", tmp_path / "two"
-    assert program("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
-    done = shared([*words, "--samples=2", "--tensorboard"], two)
+    assert inside("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
+    port = f"--master-port={random.randint(20000, 40000)}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
+    given = [*words, "--samples=2", "--tensorboard", "--device=cpu", "--out", str(two)]
+    done = subprocess.run(
+        [*torchrun, *command("run.py", *given)[1:]],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("bound (ELBO)") == 1
     for mine, theirs in zip(told(one), told(two), strict=True):
@@ -118,95 +147,76 @@ def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
 def test_two_processes_resume_as_if_never_stopped(tmp_path: Path) -> None:
     """With noise and dropout; the checkpoint of step 5 stands in for a kill at step 7."""
     words = [*TINY, "--steps=9", "--report_every=9", "--checkpoint_every=5", "--tokens=128"]
-    words += ["--samples=1", "--dropout=0.2", "--keep=9"]
+    words += ["--samples=1", "--dropout=0.2", "--keep=9", "--decay=inverse-sqrt"]
     out, kept = tmp_path / "run", tmp_path / "kept"
-    short = [word.replace("--steps=9", "--steps=5") for word in words]
-    for training, folder in ((words, out), (short, kept)):
-        done = shared([*training, "--decay=inverse-sqrt"], folder)
-        assert done.returncode == 0, done.stderr
+    shared(words, out)
+    shared([word.replace("--steps=9", "--steps=5") for word in words], kept)
     last = Path("checkpoints") / "last.safetensors"
     best = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
     before = told(out)
     (out / "results.json").unlink()
     shutil.copy(kept / last, out / last)
-    done = shared([*words, "--decay=inverse-sqrt"], out)
-    assert done.returncode == 0, done.stderr
-    assert "resumed at step 5" in done.stdout
+    assert "resumed at step 5" in shared(words, out)
     again = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
     assert all(torch.equal(best[name], again[name]) for name in best)
     assert len(told(out)) == len(before) == 1
 
 
-def test_a_folder_in_use_is_refused(half_way: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(half_way, out)
-    with (out / ".lock").open("w") as held:
+def test_a_folder_in_use_is_refused(half: Path) -> None:
+    with (half / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = program("run.py", *TINY, *LONG, "--out", str(out))
+        done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 1
     assert "another process is writing it" in done.stderr.splitlines()[-1]
 
 
-def test_resuming_on_another_text_is_refused(half_way: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(half_way, out)
-    last = out / "checkpoints" / "last.safetensors"
+def test_resuming_on_another_text_is_refused(half: Path) -> None:
+    last = half / "checkpoints" / "last.safetensors"
     tensors, facts = checkpoints.load(last)
     checkpoints.save(last, tensors, {**facts, "corpus": "another"})
-    done = program("run.py", *TINY, *LONG, "--out", str(out))
+    done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 2
     assert "was trained on another text" in done.stderr
 
 
-@pytest.fixture(scope="module")
-def half_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed after its first checkpoints."""
-    out = tmp_path_factory.mktemp("runs") / "half"
-    killed([*TINY, *LONG], out, 2)
-    return out
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda last: last.write_bytes(last.read_bytes()[:-100]), "is no whole checkpoint"),
-        (lambda last: last.write_text("foreign"), "is no whole checkpoint"),
-    ],
+    "spoil",
+    [lambda last: last.write_bytes(last.read_bytes()[:-100]), lambda last: last.write_text("no")],
+    ids=["cut", "foreign"],
 )
-def test_a_spoilt_checkpoint_costs_one_line(
-    half_way: Path, spoil: object, message: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(half_way, out)
-    spoil(out / "checkpoints" / "last.safetensors")
-    done = program("run.py", *TINY, *LONG, "--out", str(out))
+def test_a_spoilt_checkpoint_costs_one_line(half: Path, spoil: Callable[[Path], object]) -> None:
+    spoil(half / "checkpoints" / "last.safetensors")
+    done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 2
-    assert message in done.stderr
+    assert "is no whole checkpoint" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_full_disk_loses_no_finished_checkpoint(half_way: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(half_way, out)
-    last = out / "checkpoints" / "last.safetensors"
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond a size, as on a disk that is full."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+def test_a_full_disk_loses_no_finished_checkpoint(half: Path) -> None:
+    last = half / "checkpoints" / "last.safetensors"
     before = last.read_bytes()
-    limit = "ulimit -f 20 && exec " + shlex.join(command("run.py", *TINY, *LONG, "--out", str(out)))
-    done = subprocess.run(
-        ["bash", "-c", limit],
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with full_disk(20 * 1024):
+        done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 1
     assert f"cannot write {last}: File too large" in done.stderr.splitlines()[-1]
     assert last.read_bytes() == before
-    assert program("run.py", *TINY, *LONG, "--out", str(out)).returncode == 0
+    assert inside("run.py", *WORDS, "--out", str(half)).returncode == 0
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("mine")
-    done = program("run.py", *TINY, *SHORT, "--out", str(tmp_path))
+    done = inside("run.py", *TINY, *SHORT, "--out", str(tmp_path))
     assert done.returncode == 2
     assert "is no run folder, yet holds metrics.jsonl" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
@@ -216,7 +226,7 @@ def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [*TINY, "--steps=40", "--report_every=2", "--tokens=128", "--samples=2"]
     more = ["--learning_rate=1e-9", "--average=3", "--keep=2", "--patience=4", "--metric=plug-in"]
-    done = program("run.py", *words, *more, "--recipe=transformer", "--out", str(out))
+    done = inside("run.py", *words, *more, "--recipe=transformer", "--out", str(out))
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     kept = [name for name in names if name.startswith("step-")]

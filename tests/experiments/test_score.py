@@ -34,7 +34,7 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "poor", POOR)]
     out = tmp_path / "scores.json"
     words = [*runs, "--paper", "wmt14", "--resamples", "100", "--seed", "5", "--json", str(out)]
-    done = program("score.py", *words)
+    done = inside("score.py", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", resamples=100, seed=5)

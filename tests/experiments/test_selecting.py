@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, inside, painted
 
 
 def results(out: Path) -> dict:
@@ -32,7 +32,8 @@ def results(out: Path) -> dict:
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     words: list[str], recipe: str, latent: str, tmp_path: Path
 ) -> None:
-    done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
+    with painted():
+        done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
     assert found["recipe"] == recipe

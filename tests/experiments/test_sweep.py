@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.programs import SHORT, status_of
+from tests.experiments.programs import SHORT, painted, status_of
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -39,8 +39,9 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     assert fused - plain == blocks * (24 * 2**2 + 9 * 2)
     assert wide_fused - plain == blocks * (24 * 4**2 + 9 * 4)
     assert all(row["bleu"] and row["elbo"] and row["head_divergence"] for row in rows)
+    with painted():
+        assert sweep.main([*words, "--head_numbers=4,2"]) == 0
     assert (tmp_path / "heads.png").stat().st_size > 5000
-    assert sweep.main([*words, "--head_numbers=4,2"]) == 0
     assert "parameters; corpus" not in capsys.readouterr().out
 
 

@@ -187,7 +187,7 @@ def test_a_run_of_one_direction_has_no_task(
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     results, words = results_of(finished), [str(finished), str(finished), "--resamples=50"]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
@@ -202,7 +202,7 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
 def test_scores_of_a_task_that_is_not_there_are_refused(
     finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import score as program
+    from latentheads.experiments import score as program
 
     copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
     shutil.copytree(finished, copy)
@@ -379,20 +379,20 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from latentheads.experiments import run
-    from latentheads.runs.run import Run
+    from latentheads.runs.trainer import Trainer
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
     words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
-    keep = Run._checkpoint
+    keep = Trainer._checkpoint
 
-    def stop(self: Run) -> None:
+    def stop(self: Trainer) -> None:
         keep(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_checkpoint", stop)
+        patch.setattr(Trainer, "_checkpoint", stop)
         assert status_of(run.main, *words, "--out", str(halted)) == 130
     assert run.main([*words, "--out", str(halted)]) == 0
     one, two = (

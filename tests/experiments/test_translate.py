@@ -67,8 +67,8 @@ def text(lines: list[str], end: str = "\n") -> str:
 @pytest.fixture(scope="module")
 def expected(run: Path) -> list[str]:
     """The translations of `LINES`, each asked for alone."""
-    from latentheads.experiments.translate import translate_lines
     from latentheads.runs.loading import load_run
+    from latentheads.runs.writing import translate_lines
 
     loaded = load_run(run)
     alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
@@ -161,7 +161,7 @@ NO_MEMORY = RuntimeError(
 def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import decoding
+    from latentheads.decoding import translate as decoding
 
     sizes: list[int] = []
     translate = decoding.translate

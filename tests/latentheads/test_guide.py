@@ -8,13 +8,14 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
+from torch import nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.distributions import NormalHeads
-from latentheads.families import Family
+from latentheads.families import Family, Gaussian, HeadScale, Plain
 from latentheads.guides import Guide
 from latentheads.names import Block
-from tests.tiny import HEADS, attach, build
+from tests.tiny import HEADS, KINDS, attach, build, jiggle
 
 SITE = "^site 'decoder.0.self.logits': a family must return a distribution of heads"
 WRONG: dict[str, tuple[Callable[[HeadContext], Any], str]] = {
@@ -95,3 +96,76 @@ def test_one_law_for_all_sentences_is_a_law_for_each(batch: Batch) -> None:
 
     model = build("language-model").eval()
     assert terms(model, Alike(model), batch).elbo.shape == (3,)
+
+
+class Amortised(Guide):
+    """Moves the logits of every query by what one network, shared by all blocks, reads there."""
+
+    def __init__(self, model: Any) -> None:
+        self.reader = nn.Linear(model.network.width, 1)
+        self.seen: dict[str, HeadContext] = {}
+        super().__init__(model)
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads))
+
+    def posterior(self, block: Block, context: HeadContext) -> NormalHeads:
+        self.seen[block.name] = context
+        assert context.key.shape[-1] == context.query.shape[-1]
+        shift = self.reader(context.query).unsqueeze(-3)
+        return NormalHeads(context.scores + shift, context, self.families[block.key].scale())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_posterior_reads_the_states_of_its_block(kind: str, batch: Batch) -> None:
+    model = build(kind).eval()
+    guide = jiggle(Amortised(model).double(), 0.3)
+    assert "reader.weight" in dict(guide.named_parameters())
+    assert not guide.options
+    found = terms(model, guide, batch)
+    for block in model.blocks:
+        context = guide.seen[block.name]
+        assert context.block == block
+        assert context.batch is batch
+        pairs = found.kl[block.site()]
+        assert (pairs > 0).any()
+    for objective in (Head_ELBO(), Head_ELBO(analytic=True)):
+        guide.zero_grad()
+        objective(model, guide)(batch).backward()
+        assert guide.reader.weight.grad.abs().sum() > 0
+
+
+def test_what_is_added_to_the_scores_of_the_first_block_is_read_off_its_embeddings(
+    batch: Batch,
+) -> None:
+    model = build("language-model").eval()
+    guide = jiggle(Amortised(model).double(), 0.3)
+    kl = terms(model, guide, batch).kl["decoder.0.self.logits"]
+    shift = guide.reader(model.embedding(batch.fed))
+    latent = guide.seen["decoder.0.self"].mask.latent
+    assert torch.allclose(kl, HEADS * 0.5 * (shift.square() * latent).sum((-1, -2)))
+
+
+def test_states_are_let_go_when_the_heads_are_drawn(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = Amortised(model).double()
+    guide(batch)
+    for name in ("query", "key"):
+        with pytest.raises(ValueError, match=rf"^the {name} states of decoder.0.self are not here"):
+            getattr(guide.seen["decoder.0.self"], name)
+
+
+def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
+    seen: list[HeadContext] = []
+
+    class Curious(Family):
+        def forward(self, context: HeadContext) -> NormalHeads:
+            assert context.query.shape == context.key.shape == (3, 4, 6)
+            seen.append(context)
+            return NormalHeads(context.scores, context)
+
+    model = build("language-model").eval()
+    model.decoder.layers[1].inner.prior = Curious()
+    terms(model, attach("cascaded", model), batch)
+    assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
+    assert seen[0].batch is None

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.errors import UnfinishedError, ending, streaming
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.errors import ending, streaming
 from tests.experiments.programs import ROOT, command
 
 SHORT = "some.py: error: out of memory"
@@ -111,6 +112,7 @@ def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("", "run.py: stopped\n")
 
 
+BEGINNING = "latentheads.experiments.cli.beginning"
 PROGRAMS = [
     path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
 ]
@@ -120,8 +122,17 @@ PROGRAMS = [
 def test_every_program_minds_ctrl_c_before_it_loads_anything(path: Path) -> None:
     imports = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Import)]
     names = [alias.name for each in imports for alias in each.names]
-    first = "latentheads.experiments.cli.beginning"
-    assert next(n for n in names if n not in sys.stdlib_module_names) == first
+    outside = [n for n in names if n.partition(".")[0] not in sys.stdlib_module_names]
+    assert outside[0] == BEGINNING
     froms = [e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ImportFrom)]
     late = [e for e in froms if str(e.module).partition(".")[0] not in sys.stdlib_module_names]
-    assert min(e.lineno for e in late) > imports[names.index(first)].lineno
+    assert min(e.lineno for e in late) > imports[names.index(BEGINNING)].lineno
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_the_status_of_every_program_is_that_of_its_process(path: Path) -> None:
+    *_, main, last = ast.parse(path.read_text()).body
+    assert isinstance(main, ast.FunctionDef)
+    assert main.returns is not None
+    call = {"None": "main()", "int": "sys.exit(main())"}[ast.unparse(main.returns)]
+    assert ast.unparse(last) == f"if __name__ == '__main__':\n    {call}"

@@ -153,8 +153,8 @@ def plain() -> Any:
 def idle(plain: Any, **options: Any) -> dict[str, Any]:
     from jsonargparse import Namespace
 
-    from latentheads.experiments.cli.names import class_path
     from latentheads.experiments.cli.needs import find_idle
+    from latentheads.runs.recipes import class_path
 
     kept = plain.clone()
     for name, value in options.items():
@@ -231,7 +231,7 @@ def test_what_acts_on_nothing_in_a_file_is_told_and_left_at_its_default(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 4
     assert said[1] == "run.py: note: --momentum acts on nothing here: it needs --optimiser nag"
-    assert "momentum: 0.5" in read.text, "the same file is the same run, as before it was told"
+    assert "momentum: 0.5" in read.to_yaml(), "the same file is the same run, as before it was told"
     import_module("latentheads.experiments.cli.options").read_settings(
         ["--config", str(file)], "", "", lambda parser: None
     )
@@ -252,11 +252,11 @@ def test_a_run_whose_options_act_on_nothing_is_the_same_run_when_it_is_read_agai
     known, out = tmp_path / "config.yaml", tmp_path / "run"
     known.write_text("recipe: transformer\nkl_warmup_steps: 9\nmomentum: 0.5\ntypes: 300\n")
     before = settings("--config", str(known), "--out", str(out))
-    assert "kl_warmup_steps: 9" in before.text
-    Folder(out, before.text).begin()
+    assert "kl_warmup_steps: 9" in before.to_yaml()
+    Folder(out, before.to_yaml()).begin()
     again = settings("--config", str(out / "config.yaml"), "--out", str(out))
-    assert again.text == before.text
-    assert not Folder(out, again.text).fresh
+    assert again.to_yaml() == before.to_yaml()
+    assert not Folder(out, again.to_yaml()).fresh
     assert again.training.kl_warmup_steps == before.training.kl_warmup_steps == 0
 
 
@@ -267,11 +267,11 @@ def test_a_comparison_takes_what_acts_on_one_of_its_recipes(program: str, tmp_pa
     words = ["--kl_warmup_steps=5", "--candidates=8", "--noise_warmup_steps", "4"]
     recipes = ["transformer", "coda", "cascaded+group"]
     check_words(words, recipes, "0", program)
-    plain, noisy, full = (_plan(words, recipe, 0, tmp_path, program) for recipe in recipes)
+    plain, noisy, full = (_plan(words, recipe, 0, tmp_path, program)[0] for recipe in recipes)
     found = [(p.training.kl_warmup_steps, p.training.noise_warmup_steps) for p in (plain, noisy)]
     assert found == [(0, 0), (0, 4)]
     assert (full.training.kl_warmup_steps, full.selecting.candidates) == (5, 8)
-    assert "kl_warmup_steps: 0" in plain.text
+    assert "kl_warmup_steps: 0" in plain.to_yaml()
     done = inside(program, *words, "--recipes=transformer,coda", "--seeds=0")
     assert_one_line(done, program)
     assert "--candidates acts on nothing here: it needs --select selection," in done.stderr

@@ -1,11 +1,9 @@
-"""The tables and plots of a run: whole where a figure is missing, and true about the truth."""
+"""The tables of a run: whole where a figure is missing, and true about the truth."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 
 FIGURES: dict[str, Any] = {
@@ -94,52 +92,6 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
     rows = told(perplexity=[one | {"word": one["token"]}] * 2)
     assert rows["perplexity from the bound"] == []
     assert "true log p(y)" in rows
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that would have been written."""
-    found: list[Any] = []
-    place = "latentheads.plot.pictures.save_figure"
-    monkeypatch.setattr(place, lambda figure, path: found.append(figure))
-    return found
-
-
-def labels(figure: Any) -> list[str]:
-    said = [text.get_text() for axis in figure.axes for text in axis.get_legend().get_texts()]
-    plt.close(figure)
-    return said
-
-
-@pytest.mark.parametrize(
-    ("known", "label"),
-    [(11, "true log p(y | x)"), (9, "true log p(y | x) of 9 of 11 sentences")],
-)
-def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str, drawn: list[Any]) -> None:
-    from latentheads.plot.pictures import draw_bound, draw_elbos
-
-    valid = FIGURES | {"truth_sentences": known}
-    draw_bound([{"step": 1, "objective": -2.0, "valid": valid}], Path("unwritten"))
-    draw_elbos([{"recipe": "coda", **valid}], Path("unwritten"))
-    assert all(label in labels(figure) for figure in drawn)
-
-
-def test_plots_survive_missing_figures(drawn: list[Any]) -> None:
-    from latentheads.plot.pictures import draw_bound, draw_elbos, draw_kl, draw_sweep
-
-    nothing = {"elbo": None, "plug_in": None, "truth": None}
-    records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
-    draw_bound(records, Path("unwritten"))
-    draw_bound([], Path("unwritten"))
-    draw_kl({"encoder.0.self.logits": None, "encoder.1.self.logits": 1.0}, Path("unwritten"))
-    draw_kl({}, Path("unwritten"))
-    draw_elbos([{"recipe": "coda", "elbo": -1.5}, {"recipe": "cascaded"}], Path("unwritten"))
-    rows = [{"recipe": "coda", "heads": 2, "elbo": -1.0}, {"recipe": "coda", "heads": 4}]
-    draw_sweep(rows, Path("unwritten"))
-    for figure in drawn:
-        figure.draw_without_rendering()
-        plt.close(figure)
-    assert len(drawn) == 6
 
 
 @pytest.mark.parametrize("broken", [None, [], {}, {"valid": {}}, {"valid": [], "test": 3}, "text"])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Corpus
-from tests.experiments.programs import program, status_of
+from tests.experiments.programs import inside, status_of
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
@@ -91,7 +91,7 @@ def same(one: Corpus, other: Corpus) -> bool:
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--out", str(out)]
-    done = program("run.py", *words)
+    done = inside("run.py", *words)
     assert done.returncode == 0, done.stderr
     assert "40 of 40 training pairs kept" in done.stdout
     assert "corpus corpus en-de, 40 sentences" in done.stdout
@@ -125,8 +125,7 @@ def test_a_run_of_compressed_files_goes_on_with_its_cache(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from latentheads.experiments import run
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.run import Run
+    from latentheads.experiments.cli.options import read_settings, trainer_of
 
     packed, out = write_corpus(tmp_path / "packed", compress=True), tmp_path / "run"
     words = ["--data", str(packed), *LANGUAGES, *SMALL, *BRIEF, "--cache", str(tmp_path / "cache")]
@@ -136,7 +135,7 @@ def test_a_run_of_compressed_files_goes_on_with_its_cache(
     assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["target", "source"]
     assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
     assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
-    again = Run(read_settings(words, "run.py", "", lambda parser: None)[0])
+    again = trainer_of(*read_settings(words, "run.py", "", lambda parser: None))
     assert "training pairs kept" not in capsys.readouterr().out
     assert again.engine.step == 3
     assert again.folder.results is not None
@@ -335,17 +334,16 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
 
 def test_a_joint_vocabulary_may_share_every_table(folder: Path, tmp_path: Path) -> None:
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.run import Run
+    from latentheads.experiments.cli.options import read_settings, trainer_of
 
     words = ["--data", str(folder), *LANGUAGES, *SMALL, "--share=all", "--out", str(tmp_path / "r")]
-    model = Run(read_settings(words, "run.py", "", lambda parser: None)[0]).model
+    model = trainer_of(*read_settings(words, "run.py", "", lambda parser: None)).model
     assert model.source_embedding.table is model.target_embedding.table
 
 
 def test_separate_vocabularies_of_one_size_share_no_table(folder: Path) -> None:
     from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.loading import make_model
+    from latentheads.runs.build import make_model
 
     found, _ = corpus_of(data=str(folder), joint=False, types=265)
     assert found.source is not None
@@ -473,7 +471,7 @@ def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: i
 def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")
-    options = {"data": str(texts), "test_name": "hidden_from_tracers"}
+    options = {"data": str(texts), "test_name": "unseen"}
     plain, _ = text_of(**options)
     rare, _ = text_of(**options, minimum=9)
     assert len(rare.target) < len(plain.target)
@@ -640,17 +638,17 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--steps=9", "--out", str(whole)]) == 0
 
-    from latentheads.runs.run import Run
+    from latentheads.runs.trainer import Trainer
 
-    watch, seen = Run._checkpoint, []
+    watch, seen = Trainer._checkpoint, []
 
-    def stop(self: Run) -> None:
+    def stop(self: Trainer) -> None:
         watch(self)
         seen.append(self.engine.step)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "_checkpoint", stop)
+        patch.setattr(Trainer, "_checkpoint", stop)
         assert status_of(run.main, *words, "--steps=9", "--out", str(halted)) == 130
     assert seen == [5]
     assert run.main([*words, "--steps=9", "--out", str(halted)]) == 0

@@ -7,7 +7,7 @@ import torch
 
 from latentheads.guides import Cascaded, Tied
 from latentheads.reading import Recording, readings
-from latentheads.reading.draws import drawn_weights
+from latentheads.reading.draws import BAND, drawn_weights
 from tests.tiny import KINDS, build, small_batch
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -21,6 +21,8 @@ def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
     for name, drawn in found.items():
         each = [heads[name].weights for _, heads in readings(model, [batch] * 5, guide, 3)]
         deviation, mean = torch.std_mean(torch.stack(each), 0)
+        ends = torch.quantile(torch.stack(each), torch.tensor(BAND, dtype=mean.dtype), 0)
+        torch.testing.assert_close(torch.stack([drawn.low, drawn.high]), ends)
         torch.testing.assert_close(drawn.mean, mean)
         torch.testing.assert_close(drawn.deviation, deviation)
     assert min(float(drawn.deviation.max()) for drawn in found.values()) > 0.01

@@ -32,6 +32,12 @@ RESULTS: dict[str, Any] = {
 """As little as tables can be made of."""
 
 
+def read_results(said: Any) -> Any:
+    from latentheads.runs.results import Results
+
+    return Results.read(said)
+
+
 def line(step: int, bound: float = -1.5) -> dict[str, Any]:
     """A line of ``metrics.jsonl``."""
     valid = {**FIGURES, "elbo": bound}
@@ -96,14 +102,14 @@ def test_a_folder_with_other_files_may_be_used_and_keeps_them(tmp_path: Path) ->
 def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).mkdir()
     said = refused(tmp_path, OPTIONS, overwrite)
-    assert said == f"{tmp_path} is no run folder, yet holds {name}: choose another --out"
+    assert said == f"{tmp_path} is no run folder, yet holds {name}: choose another out"
 
 
 def test_another_run_is_refused_with_what_differs(run: Path) -> None:
     said = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
     assert said == (
         f"{run} holds a run with other options (a None there, 1 here; b None there, x here; "
-        "c None there, [1] here; 2 more): choose another --out or --overwrite"
+        "c None there, [1] here; 2 more): choose another out or overwrite=True"
     )
     said = refused(run, OPTIONS.replace("Cascaded", "Other"))
     assert "(guide.class_path guides.cascaded.Cascaded there, guides.cascaded.Other here)" in said
@@ -131,7 +137,7 @@ def test_a_configuration_that_is_none_is_refused(
     said = refused(run)
     assert message in said
     assert f"{run / 'config.yaml'}" in said
-    assert "choose another --out" in said
+    assert "choose another out" in said
 
 
 @pytest.fixture
@@ -169,7 +175,7 @@ def test_a_finished_run_need_not_be_writable(run: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("tempfile.mkdtemp", no)
     before = everything(run)
-    assert folder(run).results == RESULTS
+    assert folder(run).results == read_results(RESULTS)
     assert before == everything(run)
     assert "is not writable" in refused(run, OPTIONS, True)
 
@@ -360,7 +366,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(
     after = everything(tmp_path / "run")
     assert before.pop(str(tmp_path / "run" / ".lock")) == after.pop(str(tmp_path / "run" / ".lock"))
     assert before == after
-    assert folder(tmp_path / "run").results == RESULTS
+    assert folder(tmp_path / "run").results == read_results(RESULTS)
     folder(tmp_path / "run", "width: 16\n", True).begin()
 
 

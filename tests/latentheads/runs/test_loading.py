@@ -35,11 +35,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(out: Path, *words: str) -> Any:
     """A run, trained but not reported on."""
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.run import Run
+    from latentheads.experiments.cli.options import read_settings, trainer_of
 
     given = [*SMALL, *BRIEF, *words, "--out", str(out)]
-    found = Run(read_settings(given, "run.py", "", lambda parser: None)[0])
+    found = trainer_of(*read_settings(given, "run.py", "", lambda parser: None))
     found.train(quiet=True)
     return found
 
@@ -65,7 +64,7 @@ def equal(loaded: Any, model: Any, guide: Any) -> bool:
 
 def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
     from latentheads.corpora.options import make_corpus
-    from latentheads.runs.run import EVALUATION_TOKENS
+    from latentheads.inference.evaluation import TOKENS
 
     loaded = load(finished)
     results = json.loads((finished / "results.json").read_text())
@@ -78,7 +77,7 @@ def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
     assert not loaded.guide.training
     assert loaded.step == results["reported_step"] == 3
     for name in ("valid", "test"):
-        parts = batches(getattr(corpus, name), EVALUATION_TOKENS)
+        parts = batches(getattr(corpus, name), TOKENS)
         report = evaluate(loaded.model, loaded.guide, parts, settings.samples, settings.seed)
         for figure in ("elbo", "log_likelihood", "kl", "iwae", "plug_in"):
             assert getattr(report, figure) == pytest.approx(results[name][figure], abs=1e-6)
@@ -173,7 +172,7 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("vocabulary.json", lambda p: p.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", fewer_types, "belongs to another model: model."),
     ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
-    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: --width: "),
+    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: width: "),
     ("config.yaml", lambda p: p.write_text("width: 7\n"), "cannot be loaded: heads must divide"),
     ("config.yaml", lambda p: p.write_text("recipe: codda\n"), "unknown recipe 'codda'"),
     ("config.yaml", lambda p: p.write_text(": : ["), "cannot be loaded: "),

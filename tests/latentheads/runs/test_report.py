@@ -78,7 +78,7 @@ def test_a_training_outlives_a_report_that_fails(
     words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
         patched.setattr("latentheads.decoding.translate.translate", fails)
-        patched.setattr("latentheads.runs.run.draw_kl", fails)
+        patched.setattr("latentheads.plot.draw_kl", fails)
         done = inside("run.py", *words)
     weights = (tmp_path / "checkpoints" / "last.safetensors").read_bytes()
     lacked = json.loads((tmp_path / "results.json").read_text())

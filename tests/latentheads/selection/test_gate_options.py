@@ -42,6 +42,12 @@ def settings(*words: str) -> Any:
     return read_settings([*FEW, *words], "run.py", "", lambda parser: None)[0]
 
 
+def trainer(*words: str) -> Any:
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+
+    return trainer_of(*read_settings([*FEW, *words], "run.py", "", lambda parser: None))
+
+
 def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
     from latentheads.experiments import prune
 
@@ -76,14 +82,12 @@ def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
 
 
 def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -> None:
-    from latentheads.runs.run import Run
-
     plain = load(runs / "plain")
-    begun = Run(settings("--start", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}"))
+    begun = trainer("--start", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}")
     theirs = weights(model=plain.model, guide=plain.guide)
     mine = weights(model=begun.model, guide=begun.guide)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    again = Run(settings("--start", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}"))
+    again = trainer("--start", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}")
     gated = load(runs / "gated")
     for family, other in zip(
         again.guide.selections.values(), gated.guide.selections.values(), strict=True
@@ -92,18 +96,16 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
 
 
 def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
-    from latentheads.runs.run import Run
-
     words = ["--gates=all", "--gate_heads=3", "--steps=4", "--report_every=2"]
-    whole = Run(settings(*words, f"--out={tmp_path / 'whole'}"))
+    whole = trainer(*words, f"--out={tmp_path / 'whole'}")
     whole.train(quiet=True)
     whole.folder.release()
-    half = Run(settings(*words, f"--out={tmp_path / 'half'}"))
+    half = trainer(*words, f"--out={tmp_path / 'half'}")
     stop = half._watch
     half._watch = lambda progress: bool(stop(progress)) or progress.step == 2  # type: ignore[method-assign]
     half.train(quiet=True)
     half.folder.release()
-    resumed = Run(settings(*words, f"--out={tmp_path / 'half'}"))
+    resumed = trainer(*words, f"--out={tmp_path / 'half'}")
     assert resumed.engine.step == 2
     assert float(resumed.model.pressure.value) == float(half.model.pressure.value) > 0
     resumed.engine.stopped = False

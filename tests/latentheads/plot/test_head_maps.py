@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,27 +12,14 @@ import torch
 from torch import Tensor
 
 from latentheads.names import CHAINS, Block
+from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
+from latentheads.plot.canvas import largest
+from latentheads.plot.head_maps import KINDS, QUANTITIES, _grid
 from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
 from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, others, pair_mean
 
 CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every figure that is drawn, after it was saved."""
-    from latentheads.experiments.analysis import figures as drawing
-
-    found: list[Any] = []
-    save = drawing.save_figure
-
-    def keep(figure: Any, path: Path) -> None:
-        save(figure, path)
-        assert path.read_bytes().startswith(b"\x89PNG")
-        found.append(figure)
-
-    monkeypatch.setattr(drawing, "save_figure", keep)
-    return found
 
 
 def symmetric(heads: int) -> Tensor:
@@ -44,7 +31,6 @@ def head_report(
     name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
 ) -> Any:
     """A run whose heads play no role."""
-    from latentheads.experiments.analysis.head_reports import HeadReport
 
     blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
 
@@ -68,7 +54,6 @@ def head_report(
 
 def with_roles(name: str = "run") -> Any:
     """One head of the first block is before, follows and is rare; another one follows twice."""
-    from dataclasses import replace
 
     plain, block = head_report(name), "encoder.0.self"
     share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
@@ -87,14 +72,10 @@ def shown(figure: Any) -> list[Any]:
     return [axis for axis in figure.axes if axis.axison and axis.images]
 
 
-def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
-    figures: list[Any], tmp_path: Path
-) -> None:
-    from latentheads.experiments.analysis.figures import draw_pairs
-
+def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
     own = head_report()
-    draw_pairs(own, 7.0, "some text", tmp_path / "pairs.png")
-    panels = shown(figures[0])
+    figure = draw_divergence(own.divergence, "run: some text", 7.0)
+    panels = shown(figure)
     assert len(panels) == len(own.blocks)
     for axis, block in zip(panels, own.blocks, strict=True):
         matrix = own.divergence.summed[block.site()]
@@ -102,36 +83,29 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for(
         assert axis.images[0].get_clim() == (0, 7)
         mean = float(matrix.sum() / 6)
         assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
-    title = figures[0].get_suptitle()
-    assert f"run: average JSD {own.divergence.average():.2f} nats a sentence" in title
+    title = figure.get_suptitle()
+    assert f"JSD of heads, average: {own.divergence.average():.2f} nats a sentence" in title
     assert "some text" in title
 
 
-def test_averages_have_a_line_a_run_and_chain(figures: list[Any], tmp_path: Path) -> None:
-    from latentheads.experiments.analysis.figures import draw_averages
-    from latentheads.experiments.analysis.head_reports import others
-
+def test_averages_have_a_line_a_run_and_chain() -> None:
     runs = [head_report("a"), head_report("b", CHAINS[1:2], layers=4)]
-    draw_averages(runs, "", tmp_path / "averages.png")
-    above, below = figures[0].axes[:3], figures[0].axes[3:6]
+    figure = draw_averages(runs, "")
+    above, below = figure.axes[:3], figure.axes[3:6]
     assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
     blocks = runs[1].chain("decoder-self")
     means = [float(others(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
     np.testing.assert_allclose(above[1].lines[1].get_ydata(), means)
     np.testing.assert_allclose(below[1].lines[1].get_ydata(), np.array(means) / 9)
     assert above[0].get_ylim()[1] > max(means)
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a", "b"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
 
 
-def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from latentheads.experiments.analysis.figures import QUANTITIES, draw_maps
-    from latentheads.experiments.analysis.head_reports import others
+def test_maps_share_a_scale_a_quantity() -> None:
 
     runs = [head_report("a"), replace(head_report("b", CHAINS[1:2], heads=5), relevance=None)]
-    draw_maps(runs, "", tmp_path / "maps.png")
-    axes = np.array(figures[0].axes[:20]).reshape(4, len(QUANTITIES))
+    figure = draw_maps(runs, "")
+    axes = np.array(figure.axes[:20]).reshape(4, len(QUANTITIES))
     for column, name in zip(axes.T, QUANTITIES, strict=True):
         drawn = [axis for axis in column if axis.axison]
         assert len(drawn) == (3 if name == "relevance" else 4)
@@ -147,69 +121,54 @@ def test_maps_share_a_scale_a_quantity(figures: list[Any], tmp_path: Path) -> No
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
 
 
-def test_silent_heads_are_blank_and_in_no_mean(figures: list[Any], tmp_path: Path) -> None:
-    from latentheads.experiments.analysis.figures import draw_pairs
-    from latentheads.experiments.analysis.head_reports import others, pair_mean
-    from latentheads.plot.pictures import largest
-
+def test_silent_heads_are_blank_and_in_no_mean() -> None:
     own = head_report(chains=CHAINS[:1], layers=1)
     matrix = own.divergence.summed["encoder.0.self.logits"]
     matrix[1], matrix[:, 1] = torch.nan, torch.nan
     apart = float(matrix[0, 2])
     assert largest([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
     assert others(matrix)[[0, 2]].tolist() == [apart, apart]
-    draw_pairs(own, largest([matrix]), "some text", tmp_path / "pairs.png")
-    assert shown(figures[0])[0].get_title() == f"layer 0: {apart:.2f}"
+    figure = draw_divergence(own.divergence)
+    assert shown(figure)[0].get_title() == f"layer 0: {apart:.2f}"
     matrix.fill_(torch.nan)
     assert pair_mean(matrix) is own.divergence.average() is None
 
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:
-    from latentheads.experiments.analysis.figures import _grid
-
     blocks = [Block("encoder-self", 0, 2), Block("encoder-self", 1, 3)]
     grid = _grid(blocks, {block.name: torch.ones(block.heads) for block in blocks})
     assert np.isnan(grid).tolist() == [[False, False, True], [False] * 3]
 
 
-def test_roles_stand_in_their_cells_and_all_others_are_blank(
-    figures: list[Any], tmp_path: Path
-) -> None:
-    from latentheads.experiments.analysis.figures import KINDS, draw_roles
-
-    draw_roles([head_report("a"), with_roles("b")], "", tmp_path / "roles.png")
+def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
+    figure = draw_roles([head_report("a"), with_roles("b")], "")
     cells = {
         (number, round(text.get_position()[0]), text.get_text())
-        for number, axis in enumerate(figures[0].axes)
+        for number, axis in enumerate(figure.axes)
         for text in axis.texts
     }
     assert cells == {(3, 0, "-1"), (3, 0, "nsubj↓"), (3, 0, "rare"), (3, 1, "dobj↑ +1")}
-    patches = figures[0].axes[3].patches
+    patches = figure.axes[3].patches
     assert len(patches) == 4
     assert sum(patch.get_height() for patch in patches) == pytest.approx(2)
-    assert len(figures[0].legends[0].get_texts()) == len(KINDS)
-    titles = [axis.get_title(loc="left") for axis in figures[0].axes]
+    assert len(figure.legends[0].get_texts()) == len(KINDS)
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles[3] == "b\nencoder-self"
 
 
 @pytest.mark.parametrize(
     ("chains", "layers", "heads"), [(CHAINS, 6, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
 )
-def test_any_size_is_drawn(
-    figures: list[Any], tmp_path: Path, chains: Sequence[str], layers: int, heads: int
-) -> None:
-    from latentheads.experiments.analysis.figures import (
-        draw_averages,
-        draw_maps,
-        draw_pairs,
-        draw_roles,
-    )
-
+def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> None:
     own = head_report("of a very long name, " * 9, chains, layers, heads)
-    draw_pairs(own, 1.0, "title", tmp_path / "pairs.png")
-    draw_averages([own], "title", tmp_path / "averages.png")
-    draw_maps([own], "title", tmp_path / "maps.png")
-    draw_roles([own], "title", tmp_path / "roles.png")
+    figures: list[Any] = [
+        draw_divergence(own.divergence, own.name, 1.0),
+        draw_averages([own], "title"),
+        draw_maps([own], "title"),
+        draw_roles([own], "title"),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
+        assert figure.get_figwidth() <= 7.5
     assert len(shown(figures[0])) == len(own.blocks)
-    assert all(figure.get_figwidth() <= 7.5 for figure in figures)
     assert max(map(len, figures[0].get_suptitle().splitlines())) <= 14 * 7.5

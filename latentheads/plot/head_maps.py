@@ -1,35 +1,29 @@
-"""Figures of what the heads of finished runs do, several runs on one scale."""
+"""What the heads of several runs do, on one scale: divergence by layer, maps, roles."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from latentheads.experiments.analysis.head_reports import HeadReport, pair_mean
-from latentheads.experiments.analysis.tables import gaps
 from latentheads.names import CHAINS, Block
-from latentheads.plot.pictures import largest, save_figure
+from latentheads.plot.canvas import Picture, write_title
 from latentheads.reading import Role, role_map
 from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import HeadReport, pair_mean
 
-__all__ = ["draw", "draw_averages", "draw_maps", "draw_pairs", "draw_roles"]
+__all__ = ["draw_averages", "draw_maps", "draw_roles"]
 
 WIDTH = 7.5
-PANELS = 6
-"""Panels side by side, at most."""
+LAYERS = 6
+"""Layers that an axis names all, at most."""
 CELLS = 12
 """Heads side by side in a role map of several chains, at most."""
 QUANTITIES = {
@@ -42,98 +36,15 @@ QUANTITIES = {
 KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
 
 
-def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
-    """Draws every figure."""
-    top = largest(m for each in head_reports for m in each.divergence.summed.values())
-    for head_report in head_reports:
-        name = head_report.name.strip("/").replace("/", "-")
-        draw_pairs(head_report, top, title, out / f"divergence-{name}.png")
-    draw_averages(head_reports, title, out / "divergence.png")
-    draw_maps(head_reports, title, out / "heads.png")
-    draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]), out / "roles.png")
-
-
-def draw_pairs(head_report: HeadReport, top: float, title: str, path: Path) -> None:
-    """Draws the divergence between the heads of every block, a panel a layer, a row a chain.
-
-    Args:
-        head_report: Of the run.
-        top: End of the colour scale.
-        title: What was read.
-        path: Where to write.
-    """
-    lines = [part for chain in head_report.chains for part in _cut(head_report.chain(chain))]
-    columns = max(map(len, lines))
-    figure, axes = plt.subplots(
-        len(lines),
-        columns,
-        figsize=(
-            min(WIDTH, 1.4 + 1.7 * max(columns, 2)),
-            max(3.0, 0.7 + len(lines) * (WIDTH - 1.2) / max(columns, 4)),
-        ),
-        squeeze=False,
-        layout="constrained",
-    )
-    image = None
-    for row, blocks in zip(axes, lines):
-        for axis in row:
-            axis.set_axis_off()
-        for axis, block in zip(row, blocks):
-            image = _pairs(axis, head_report.divergence, block, top)
-            axis.set_xlabel("head", fontsize=8)
-        row[0].set_ylabel(f"{blocks[0].chain}\nhead", fontsize=9)
-    for axis in axes[:-1].flat:
-        axis.set_xlabel("")
-    _title(figure, f"{head_report.name}: {_averages(head_report)}\n{title}")
-    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
-    bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    save_figure(figure, path)
-
-
-def _pairs(axis: Any, divergence: Divergence, block: Block, top: float) -> Any:
-    axis.set_axis_on()
-    matrix = divergence.summed[block.site()]
-    image = axis.imshow(matrix.numpy(), vmin=0, vmax=top, cmap="YlGnBu")
-    axis.set_title(f"layer {block.layer}: {_number(pair_mean(matrix))}", fontsize=8)
-    ticks = range(0, block.heads, math.ceil(block.heads / 4))
-    axis.set_xticks(ticks)
-    axis.set_yticks(ticks)
-    axis.tick_params(labelsize=8)
-    return image
-
-
-def _averages(head_report: HeadReport) -> str:
-    """The one number, and the same a query."""
-    summed, each = head_report.divergence.average(), head_report.normalised.average()
-    return f"average JSD {_number(summed)} nats a sentence, {_number(each, 3)} a query"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "none" if value is None else f"{value:.{digits}f}"
-
-
-def _cut(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
-    for start in range(0, len(blocks), PANELS):
-        yield blocks[start : start + PANELS]
-
-
 def _ticks(number: int) -> range:
     return range(0, number, 1 if number <= 8 else max(4, number // 8))
 
 
-def draw_averages(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
+def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws the average divergence of every layer, a line a run: summed above, a query below."""
     chains = _chains(head_reports)
-    figure, axes = plt.subplots(
-        2,
-        len(chains),
-        figsize=(WIDTH, 5.2),
-        squeeze=False,
-        sharex="col",
-        sharey="row",
-        layout="constrained",
-    )
+    figure = Picture(WIDTH, 5.2)
+    axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
     for place, head_report in enumerate(head_reports):
         for axis, chain in _each(axes[0], chains, head_report):
             _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
@@ -152,8 +63,8 @@ def draw_averages(head_reports: Sequence[HeadReport], title: str, path: Path) ->
     figure.legend(
         handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
     )
-    _title(figure, title)
-    save_figure(figure, path)
+    write_title(figure, f"How far apart the heads of each layer are\n{title}")
+    return figure
 
 
 def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
@@ -162,7 +73,7 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
     layers = [block.layer for block in blocks]
     marker = "os^Dv<>PX*"[place % 10]
     axis.plot(layers, values, marker=marker, color=f"C{place % 10}", label=name)
-    axis.set_xticks(layers if len(layers) <= PANELS else _ticks(len(layers)))
+    axis.set_xticks(layers if len(layers) <= LAYERS else _ticks(len(layers)))
     axis.grid(alpha=0.3)
 
 
@@ -175,7 +86,7 @@ def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
     return list(found.values()), list(found)
 
 
-def draw_maps(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
+def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
     found = [head_report.maps for head_report in head_reports]
     names = [name for name in QUANTITIES if any(name in maps for maps in found)]
@@ -188,17 +99,11 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str, path: Path) -> Non
     heights = [
         0.22 + max(0.5, 0.15 * len(head_report.chain(chain))) for chain, head_report, _ in lines
     ]
-    figure, axes = plt.subplots(
-        len(lines),
-        len(names),
-        figsize=(WIDTH, 1.5 + sum(heights)),
-        height_ratios=heights,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = Picture(WIDTH, 1.5 + sum(heights))
+    axes = figure.subplots(len(lines), len(names), height_ratios=heights, squeeze=False)
     for column, name in zip(axes.T, names):
         scale = _scale([maps[name] for maps in found if name in maps])
-        image = None
+        image = ScalarMappable()
         for axis, (chain, head_report, maps) in zip(column, lines):
             if name in maps:
                 image = _map(axis, _grid(head_report.chain(chain), maps[name]), scale)
@@ -210,8 +115,8 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str, path: Path) -> Non
         bar.ax.tick_params(labelsize=7)
         column[-1].set_xlabel("head", fontsize=8)
     _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
-    _title(figure, title)
-    save_figure(figure, path)
+    write_title(figure, f"What every head is like\n{title}")
+    return figure
 
 
 def _label_rows(axes: Any, names: Sequence[str]) -> None:
@@ -252,7 +157,7 @@ def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
     return image
 
 
-def draw_roles(head_reports: Sequence[HeadReport], title: str, path: Path) -> None:
+def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws which head plays which role, a row a run, chains side by side where they fit."""
     chains = _chains(head_reports)
     most = max(block.heads for head_report in head_reports for block in head_report.blocks)
@@ -264,14 +169,8 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str, path: Path) -> No
         if any(chain in head_report.chains for chain in chains[start : start + beside])
     ]
     heights = [0.4 + 0.27 * _depth(head_report, shown) for head_report, shown in lines]
-    figure, axes = plt.subplots(
-        len(lines),
-        beside,
-        figsize=(WIDTH, 1.2 + sum(heights)),
-        height_ratios=heights,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = Picture(WIDTH, 1.2 + sum(heights))
+    axes = figure.subplots(len(lines), beside, height_ratios=heights, squeeze=False)
     width = (WIDTH - 0.8) / (beside * most)
     for row, (head_report, shown) in zip(axes, lines):
         for axis in row:
@@ -290,8 +189,8 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str, path: Path) -> No
         ncols=3,
         fontsize=8,
     )
-    _title(figure, title)
-    save_figure(figure, path)
+    write_title(figure, f"Which head plays which role\n{title}")
+    return figure
 
 
 def _depth(head_report: HeadReport, chains: Sequence[str]) -> int:
@@ -368,10 +267,3 @@ def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
 def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:
     """The axes of the chains that a run has."""
     return ((axis, chain) for axis, chain in zip(row, chains) if chain in head_report.chains)
-
-
-def _title(figure: Any, text: str) -> None:
-    """Writes lines above a figure, broken where they would be wider."""
-    letters = int(14 * figure.get_figwidth())
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
-    figure.suptitle("\n".join(lines), fontsize=9)

@@ -1,0 +1,44 @@
+"""Errors in one line: what is left undone, and what a lack of memory says."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["UnfinishedError", "in_a_line", "lacks_memory"]
+
+NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
+"""How torch says that there is too little memory; its errors are of no class of their own."""
+
+
+class UnfinishedError(Exception):
+    """A part of the work is not done, by no mistake of the user's."""
+
+
+PLAIN = (ValueError, TypeError, FloatingPointError, OSError, UnfinishedError)
+"""Errors whose words suffice; the others are named too."""
+
+
+def lacks_memory(reason: BaseException) -> bool:
+    """Whether there was too little memory for what was asked of the machine."""
+    said = isinstance(reason, RuntimeError) and any(words in str(reason) for words in NO_MEMORY)
+    return said or isinstance(reason, MemoryError)
+
+
+def in_a_line(reason: BaseException) -> str:
+    """What an error says, in one line; of too little memory, how much was asked for."""
+    said = " ".join(str(reason).splitlines())
+    if lacks_memory(reason):
+        return f"out of memory{_read_size(said)}"
+    if isinstance(reason, PLAIN) and said:
+        return said
+    return f"{type(reason).__name__}: {said}".removesuffix(": ")
+
+
+def _read_size(said: str) -> str:
+    """How much memory was asked for, where an error says it."""
+    found = re.search(r"allocate ([\d.]+) (\w+)", said)
+    if found is None:
+        return ""
+    number, unit = found.groups()
+    size = f"{int(number):,}" if number.isdecimal() else number
+    return f": {size} {unit} asked for at once"

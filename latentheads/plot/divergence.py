@@ -1,0 +1,85 @@
+"""How far apart the heads of every block are, a heat-map a block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from latentheads.names import layer_of
+from latentheads.plot.canvas import Picture, by_chain, largest, number_of, write_title
+from latentheads.reading.divergence import Divergence
+from latentheads.reading.head_report import pair_mean
+
+__all__ = ["draw_divergence"]
+
+WIDTH = 7.5
+PANELS = 6
+"""Panels side by side, at most."""
+
+
+def draw_divergence(found: Divergence, title: str = "", top: float | None = None) -> Figure:
+    """Draws the divergence between the heads of every block, a panel a layer, a row a chain.
+
+    Args:
+        found: The divergence.
+        title: What was read, below the average that stands above all panels.
+        top: End of the colour scale, where several figures share one; else the largest value.
+    """
+    chains = by_chain(found.summed)
+    lines = [part for sites in chains.values() for part in _cut(sites)]
+    columns = max([1, *map(len, lines)])
+    figure = Picture(
+        min(WIDTH, 1.4 + 1.7 * max(columns, 2)),
+        max(3.0, 0.7 + len(lines) * (WIDTH - 1.2) / max(columns, 4)),
+    )
+    axes = figure.subplots(max(1, len(lines)), columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    end = largest(found.summed.values()) if top is None else top
+    image = None
+    for row, (chain, sites) in zip(axes, _named(chains)):
+        for axis, site in zip(row, sites):
+            image = _draw_pairs(axis, found, site, end)
+        row[0].set_ylabel(f"{chain}\nhead", fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xlabel("head", fontsize=8)
+    write_title(figure, f"{_averages(found)}\n{title}")
+    if image is None:
+        axes[0, 0].text(0.5, 0.5, "no latent block that attends", ha="center")
+        return figure
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
+    bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    return figure
+
+
+def _draw_pairs(axis: Any, found: Divergence, site: str, top: float) -> Any:
+    axis.set_axis_on()
+    matrix = found.summed[site]
+    image = axis.imshow(matrix.numpy(), vmin=0, vmax=top, cmap="YlGnBu")
+    axis.set_title(f"layer {layer_of(site)}: {number_of(pair_mean(matrix))}", fontsize=8)
+    ticks = range(0, len(matrix), math.ceil(len(matrix) / 4))
+    axis.set_xticks(ticks)
+    axis.set_yticks(ticks)
+    axis.tick_params(labelsize=8)
+    return image
+
+
+def _averages(found: Divergence) -> str:
+    """The one number, and the same a query."""
+    each = Divergence(found.normalised, found.normalised)
+    summed, query = number_of(found.average()), number_of(each.average(), 3)
+    return f"JSD of heads, average: {summed} nats a sentence, {query} a query"
+
+
+def _named(chains: dict[str, list[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    """The rows of the figure, each with the name of its chain."""
+    return ((chain, part) for chain, sites in chains.items() for part in _cut(sites))
+
+
+def _cut(sites: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(sites), PANELS):
+        yield sites[start : start + PANELS]

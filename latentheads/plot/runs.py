@@ -1,0 +1,244 @@
+"""The pictures of a finished run, as a notebook asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from latentheads.batch import EOS, SPECIALS, Batch
+from latentheads.corpora.batches import batches, collate
+from latentheads.corpora.corpus import Part
+from latentheads.corpora.mixed import tag_of
+from latentheads.corpora.options import make_corpus
+from latentheads.corpora.rows import Rows
+from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.decoding.translate import translate_part
+from latentheads.files import parse_json, read_json, read_text
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.model import Decoder
+from latentheads.names import chain_of
+from latentheads.plot.attention import draw_weights
+from latentheads.plot.divergence import draw_divergence
+from latentheads.plot.selection import draw_selection, draw_selection_history
+from latentheads.plot.training import draw_bound, draw_kl
+from latentheads.reading.divergence import divergence as measure_divergence
+from latentheads.reading.draws import drawn_weights
+from latentheads.reading.sides import sides
+
+__all__ = ["Finished", "bound", "divergence", "heads", "kl", "selection", "selection_history"]
+
+TOKENS = 512
+"""Of a batch whose heads are compared: memory grows with the square of the heads."""
+
+MOST_METRICS = 2**30
+"""Bytes of ``metrics.jsonl`` at most."""
+
+
+@runtime_checkable
+class Finished(Protocol):
+    """A finished run, as ``load_run`` gives it."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+
+    @property
+    def settings(self) -> Any:
+        """Its settings, of which ``data`` and ``decoding`` are read."""
+
+    @property
+    def model(self) -> Decoder:
+        """Its model."""
+
+    @property
+    def guide(self) -> ModelGuide:
+        """Its guide."""
+
+    @property
+    def source(self) -> Vocabulary | None:
+        """The vocabulary of the source; None for a language model."""
+
+    @property
+    def target(self) -> Vocabulary:
+        """The vocabulary of the target."""
+
+
+def bound(run: Finished) -> Figure:
+    """Draws the true bound on validation, and what stands beside it, over training.
+
+    Args:
+        run: A finished run.
+    """
+    return draw_bound(_read_metrics(run))
+
+
+def kl(run: Finished) -> Figure:
+    """Draws the KL of every block on the test part.
+
+    Args:
+        run: A finished run.
+    """
+    return draw_kl(_read_results(run)["kl_by_site"])
+
+
+def selection(run: Finished) -> Figure:
+    """Draws which heads every task speaks with, and how many two tasks share.
+
+    Args:
+        run: A finished run that selects its heads.
+    """
+    return draw_selection(_read_selection(run))
+
+
+def selection_history(run: Finished) -> Figure:
+    """Draws the posterior probability of every candidate over training.
+
+    Args:
+        run: A finished run that selects its heads.
+    """
+    return draw_selection_history(_read_metrics(run), _read_selection(run))
+
+
+def divergence(
+    run: Finished, part: Part | None = None, sentences: int = 500, drawn: bool = False
+) -> Figure:
+    """Draws how far apart the heads of every block are, a heat-map a block.
+
+    Args:
+        run: A finished run.
+        part: What heads are read on; when not given, the validation part of the run's corpus.
+        sentences: The first so many of the part, or blocks of a running text.
+        drawn: Draw the heads from the guide, instead of setting them to their prior's location.
+    """
+    if part is None:
+        part = make_corpus(run.settings.data, keep=False).valid
+    shown = part.first(sentences)
+    with WithSelection(run.guide):
+        found = measure_divergence(
+            run.model, batches(shown, TOKENS), run.guide if drawn else None, latent=False
+        )
+    what = "Heads drawn from the guide" if drawn else "Plug-in heads"
+    return draw_divergence(found, f"{run.path.name}: {what}, {len(shown):,} {shown.unit}")
+
+
+def heads(
+    run: Finished,
+    sentence: str,
+    draws: int = 64,
+    block: str = "",
+    row: int | None = None,
+    target: str | None = None,
+    direction: str | None = None,
+    heads: Sequence[int] = (),
+    seed: int = 0,
+) -> Figure:
+    """Draws the mean attention of a block beside its standard deviation, bands on one row.
+
+    Args:
+        run: A finished run.
+        sentence: What is read: a source sentence, or a language model's own text.
+        draws: Draws of the heads from the guide.
+        block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads the
+            source, or a language model's uppermost.
+        row: The place of the query that is shown with bands; when not given, the one least sure.
+        target: The translation that the decoder reads; when not given, the run's own.
+        direction: Which task of a run with several, as ``en-de``.
+        heads: The heads; when not given, the first eight at most.
+        seed: Of the draws.
+    """
+    batch = _read_sentence(run, sentence, target, direction)
+    found = drawn_weights(run.model, run.guide, batch, draws, seed)
+    name = _find_block(list(found), block)
+    sides_of = sides(batch, chain_of(name))
+    source = run.source or run.target
+    of_queries = source if name.startswith("encoder") else run.target
+    of_keys = run.target if chain_of(name) == "decoder-self" else source
+    return draw_weights(
+        found[name],
+        [_name_token(of_queries, token) for token in sides_of.queries[0].tolist()],
+        [_name_token(of_keys, token) for token in sides_of.keys[0].tolist()],
+        row,
+        heads,
+        f"{run.path.name}: attention in {name}, {draws} draws from the guide",
+    )
+
+
+def _find_block(names: Sequence[str], asked: str) -> str:
+    """The block that is asked for, or the uppermost of the most telling chain."""
+    if not names:
+        raise ValueError("no block attends: there are no weights to draw")
+    if asked and asked not in names:
+        raise ValueError(f"block must be one of {', '.join(names)}; got {asked!r}")
+    return asked or next((n for n in reversed(names) if n.endswith(".cross")), names[-1])
+
+
+def _read_sentence(
+    run: Finished, sentence: str, target: str | None, direction: str | None
+) -> Batch:
+    """A batch of the sentence alone, with its translation."""
+    if run.source is None:
+        return collate(Part(Rows.of([run.target.encode(sentence)]), None), [0])
+    rows = run.source.encode_all([sentence])
+    data, task = run.settings.data, None
+    if (mixture := data.mixture) is not None:
+        if direction is None and len(mixture.tasks) > 1:
+            raise ValueError(f"direction must be one of {', '.join(mixture.names)}")
+        place = 0 if direction is None else mixture.find(direction, data.begin)
+        task = np.full(1, place, np.int32)
+        if mixture.tags:
+            rows = rows.led(tag_of(run.source, mixture.tasks[place]))
+    elif direction is not None:
+        raise ValueError(f"{run.path} has one direction alone: direction must be None")
+    part = Part(Rows.of([[EOS]]), rows, task=task, mixture=mixture)
+    if target is None:
+        (target,) = translate_part(run.model, run.guide, run.target, part, run.settings.decoding)
+    whole = Part(run.target.encode_all([target]), rows, task=task, mixture=mixture)
+    return collate(whole, [0])
+
+
+def _name_token(vocabulary: Vocabulary, token: int) -> str:
+    """A token as a tick says it."""
+    if token < len(SPECIALS):
+        return SPECIALS[token]
+    if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
+        return vocabulary.tags[token - len(vocabulary.plain)]
+    return vocabulary.decode([token]).replace("$", r"\$")
+
+
+def _read_results(run: Finished) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = read_json(run.path / "results.json")
+    except FileNotFoundError as reason:
+        raise ValueError(f"{run.path} is no finished run: it has no results.json") from reason
+    return found
+
+
+def _read_selection(run: Finished) -> dict[str, Any]:
+    found: dict[str, Any] = _read_results(run).get("selection") or {}
+    if not found:
+        raise ValueError(f"{run.path} selects no heads")
+    return found
+
+
+def _read_metrics(run: Finished) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; one that is broken is left out."""
+    path = run.path / "metrics.jsonl"
+    try:
+        lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
+    except FileNotFoundError as reason:
+        raise ValueError(f"{run.path} has no metrics.jsonl: nothing was trained") from reason
+    records = map(_parse_line, lines)
+    return [record for record in records if record is not None]
+
+
+def _parse_line(line: str) -> dict[str, Any] | None:
+    try:
+        found = parse_json(line)
+    except ValueError:
+        return None
+    whole = isinstance(found, dict) and {"step", "objective", "valid"} <= found.keys()
+    return found if whole else None

@@ -1,0 +1,169 @@
+"""From settings to a model and its guide, and what both need before they are trained or read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from latentheads.corpora import Corpus, Vocabulary, Words
+from latentheads.files import read_json
+from latentheads.guide import ModelGuide
+from latentheads.model import Decoder, HeadModel
+from latentheads.models import LanguageModel, Translation
+from latentheads.models.adapters import Adapters
+from latentheads.names import CHAINS
+from latentheads.pruning import fold_gates, remove_heads
+from latentheads.runs.folder import HEADS
+from latentheads.runs.settings import Settings
+
+__all__ = [
+    "apply_pruning",
+    "choose_trained",
+    "digest_corpus",
+    "find_device",
+    "make_model",
+    "read_heads",
+    "vocabularies_text",
+    "vocabularies_to_json",
+]
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name: cpu, cuda, or auto, which is cuda where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}: choose from cpu, cuda, auto")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch sees none: use cpu")
+    return torch.device(name)
+
+
+def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
+    """Makes the network with its priors, for the vocabularies of a corpus."""
+    network, smoothing = settings.network, settings.label_smoothing
+    prior, latent, types = settings.pair.make_prior(), settings.chains, len(target)
+    if network.share == "all" and source not in (None, target):
+        raise ValueError("share all needs one joint vocabulary of source and target")
+    if source is None and settings.adapters:
+        raise ValueError("adapters are for translation between several languages or domains")
+    if source is None and network.cutoffs and not isinstance(target, Words):
+        raise ValueError("cutoffs need types in the order of their frequency: use unit word")
+    mixture = settings.data.mixture
+    tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
+    chains = CHAINS if source is not None else CHAINS[1:2]
+    more: dict[str, Any] = {
+        "label_smoothing": smoothing,
+        "selector": settings.gates.gating(network.heads, chains)
+        or settings.selecting.selector(network.heads, *tasks),
+    }
+    model: Decoder
+    if source is None:
+        model = LanguageModel(types, prior, network, latent, **more)
+    else:
+        if settings.adapters:
+            more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
+        model = Translation(len(source), types, prior, network, latent, **more)
+    _check_heads(settings, model)
+    model.disagreement = settings.disagreement_term
+    return model
+
+
+def _check_heads(settings: Settings, model: HeadModel) -> None:
+    """Refuses what would act on no head of the network."""
+    selecting, gates = settings.selecting, settings.gates.gates
+    if selecting.select != "none" and not model.selecting:
+        raise ValueError(
+            f"select {selecting.select}: this network has no heads in "
+            f"select_chains {selecting.select_chains}"
+        )
+    if gates != "none" and not model.selecting:
+        raise ValueError(f"gates {gates}: this network has no heads in these chains")
+    if settings.network.ngram_noise and not model.drawn_outputs:
+        raise ValueError("ngram_noise: no chain of latent has an ngram layer in this network")
+    term = settings.disagreement_term
+    if term is not None and not term.blocks(model):
+        raise ValueError(
+            f"disagreement {','.join(term.kinds)}: no block of its chains has two heads with "
+            "that; n-gram heads have an output alone"
+        )
+
+
+def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:
+    """Both vocabularies; a joint one once."""
+    if source is target:
+        return {"joint": target.to_json()}
+    sides = {"target": target.to_json()}
+    return sides if source is None else {**sides, "source": source.to_json()}
+
+
+def read_heads(path: Path) -> dict[str, list[int]] | None:
+    """The heads of every block that stayed in a pruned network; None of a run that has them all.
+
+    Args:
+        path: The run folder.
+    """
+    if not (path / HEADS).exists():
+        return None
+    try:
+        said = read_json(path / HEADS)
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
+    if not isinstance(said, dict) or not all(map(_are_places, said.values())):
+        raise ValueError(f"{path / HEADS} cannot be used: it must name places of heads by block")
+    return said
+
+
+def _are_places(value: Any) -> bool:
+    return isinstance(value, list) and all(type(place) is int for place in value)
+
+
+def apply_pruning(
+    path: Path, heads: dict[str, list[int]] | None, model: HeadModel, guide: ModelGuide
+) -> None:
+    """Gives a new model and its guide the shape of a pruned run's.
+
+    Args:
+        path: The run folder.
+        heads: Those that stay, as :func:`read_heads` gives them; None leaves all.
+        model: The model; changed in place.
+        guide: Its guide; changed in place.
+    """
+    if heads is None:
+        return
+    try:
+        fold_gates(model, guide)
+        remove_heads(model, heads, guide)
+    except ValueError as reason:
+        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
+
+
+def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
+    """Leaves everything as it is but what ``train`` names; a block without heads has nothing."""
+    for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
+        trained = settings.train == "all" or ".adapters." in name
+        parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+
+
+def digest_corpus(corpus: Corpus) -> str:
+    """Tells the training text and its vocabularies from others."""
+    train, words = corpus.train, vocabularies_text(corpus.target, corpus.source)
+    digest = hashlib.sha256(words.encode())
+    for side in (train.targets, train.sources):
+        if side is not None:
+            digest.update(side.ends.tobytes())
+            digest.update(np.ascontiguousarray(side.tokens).data)
+    if train.task is not None:
+        digest.update(",".join(task.name for task in corpus.tasks).encode())
+        digest.update(train.task.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def vocabularies_text(target: Vocabulary, source: Vocabulary | None) -> str:
+    """Both vocabularies as a run folder holds them."""
+    return json.dumps(vocabularies_to_json(target, source), ensure_ascii=False)

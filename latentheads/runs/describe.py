@@ -1,0 +1,148 @@
+"""From objects to settings: what a model, a guide and a corpus are, as a run folder says it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from latentheads.attention.disagreement import Disagreement
+from latentheads.corpora import Corpus, Words
+from latentheads.corpora.options import Data
+from latentheads.decoding.translate import Decoding
+from latentheads.guide import ModelGuide
+from latentheads.model import Decoder
+from latentheads.models import LanguageModel, Translation
+from latentheads.names import CHAINS
+from latentheads.runs.build import make_model
+from latentheads.runs.recipes import Spec
+from latentheads.runs.settings import BY_HAND, Settings
+from latentheads.selection.gate_options import Gates
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.laws import LAWS
+from latentheads.selection.options import Selecting
+from latentheads.selection.selector import CandidateSelector
+from latentheads.training.checkpoints import weights
+from latentheads.training.options import Training
+
+__all__ = ["check_rebuilt", "describe_data", "describe_run"]
+
+
+def describe_run(
+    model: Decoder,
+    guide: ModelGuide,
+    corpus: Corpus,
+    *,
+    training: Training,
+    decoding: Decoding,
+    seed: int,
+    samples: int,
+) -> Settings:
+    """The settings of a run of objects that were made by hand.
+
+    Raises:
+        ValueError: No settings say what one of them is.
+    """
+    if not isinstance(model, Translation | LanguageModel):
+        raise ValueError(
+            f"model must be a Translation or a LanguageModel, got {type(model).__name__}: no run "
+            "folder can say what another one is"
+        )
+    if guide.model is not model:
+        raise ValueError("guide must be one of this model: it reads another")
+    adapters = getattr(model, "adapters", None)
+    return Settings(
+        guide=Spec.of("guide", guide),
+        prior=Spec.of("prior", model.prior),
+        latent=_name_chains(model.latent, CHAINS if corpus.source else CHAINS[1:2]),
+        data=describe_data(corpus),
+        network=model.network,
+        training=training,
+        decoding=decoding,
+        selecting=_describe_selecting(model),
+        gates=_describe_gates(model),
+        seed=seed,
+        samples=samples,
+        label_smoothing=model.label_smoothing,
+        adapters=0 if adapters is None else adapters.width,
+        **_describe_disagreement(model.disagreement),
+    )
+
+
+def describe_data(corpus: Corpus) -> Data:
+    """The options of a corpus; of one made by hand what a run has to know of it."""
+    if corpus.data is not None:
+        return corpus.data
+    mixture = corpus.train.mixture
+    return Data(
+        data=BY_HAND,
+        task="translation" if corpus.source else "language-model",
+        block=corpus.train.block,
+        tokenised=isinstance(corpus.target, Words),
+        tasks="" if mixture is None else ",".join(mixture.names),
+        tell_apart="language" if mixture is None else mixture.apart,
+    )
+
+
+def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus) -> None:
+    """Refuses what the settings would not make again, so that every run folder can be opened.
+
+    Raises:
+        ValueError: It names the first parameter that is missing or has another shape.
+    """
+    with torch.device("meta"):
+        again = make_model(settings, corpus.target, corpus.source)
+        other = settings.pair.make_guide(again)
+    for kind, mine, its in (("model", model, again), ("guide", guide, other)):
+        one, two = _read_shapes(mine), _read_shapes(its)
+        for name in sorted(one.keys() | two.keys()):
+            if one.get(name) != two.get(name):
+                raise ValueError(
+                    f"{kind} is not what its options make: {name} has shape {one.get(name)}, not "
+                    f"{two.get(name)}; no run folder can say what it is"
+                )
+
+
+def _read_shapes(module: nn.Module) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in weights(module=module).items()}
+
+
+def _name_chains(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
+    """Chains as an option names them."""
+    return "all" if set(chains) >= set(every) else ",".join(chains) or "none"
+
+
+def _describe_selecting(model: Decoder) -> Selecting:
+    selector = model.selector
+    if selector is None or isinstance(selector, Gating):
+        return Selecting()
+    law = next(name for name, kind in LAWS.items() if type(selector) is kind)
+    chains = _name_chains(selector.chains, CHAINS)
+    candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
+    return Selecting(select=law, candidates=candidates, select_chains=chains)
+
+
+def _describe_gates(model: Decoder) -> Gates:
+    selector = model.selector
+    if not isinstance(selector, Gating):
+        return Gates()
+    return Gates(
+        gates=_name_chains(selector.chains, CHAINS),
+        gate_open=selector.prior_open,
+        gate_start=selector.location,
+        gate_temperature=selector.temperature,
+    )
+
+
+def _describe_disagreement(term: Disagreement | None) -> dict[str, Any]:
+    if term is None:
+        return {}
+    said = asdict(term)
+    return {
+        "disagreement": ",".join(said["kinds"]),
+        "disagreement_weight": said["weight"],
+        "disagreement_chains": _name_chains(term.chains or CHAINS, CHAINS),
+        "disagreement_diagonal": said["diagonal"],
+    }

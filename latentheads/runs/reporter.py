@@ -1,0 +1,254 @@
+"""The report of a trained run, section by section: bounds, translations, heads, pictures."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+
+from latentheads.batch import Batch
+from latentheads.corpora import Corpus, Part, batches, windows
+from latentheads.decoding.translate import translate_part
+from latentheads.errors import UnfinishedError
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import TOKENS, Report, evaluate, fixed_noise
+from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.translation import Scores, score
+from latentheads.model import Decoder
+from latentheads.names import CHAINS
+from latentheads.reading.divergence import divergence
+from latentheads.runs.folder import Folder
+from latentheads.runs.report import Section
+from latentheads.runs.settings import Settings
+from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+
+__all__ = ["Reporter", "average"]
+
+DIVERGENCE_TOKENS = 512
+DIVERGENCE_BLOCKS = 64
+"""Batches of a running text on which heads are compared."""
+
+AVERAGED = (
+    "elbo",
+    "log_likelihood",
+    "kl",
+    "iwae",
+    "plug_in",
+    "truth",
+    "bleu",
+    "chrf",
+    "paper_bleu",
+)
+
+
+class Reporter:
+    """Makes the sections of a run's report.
+
+    Args:
+        settings: Everything that says what the run is.
+        model: The model, with the weights to report on.
+        guide: Its guide.
+        corpus: The corpus.
+        folder: Where translations and pictures go.
+    """
+
+    def __init__(
+        self, settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus, folder: Folder
+    ) -> None:
+        self.settings, self.model, self.guide = settings, model, guide
+        self.corpus, self.folder = corpus, folder
+        self._reports: dict[str, Report] = {}
+        self._written: list[str] | None = None
+
+    def sections(self, results: dict[str, Any]) -> dict[str, Section]:
+        """All sections by their names, in their order.
+
+        Args:
+            results: What the sections before have found, for the pictures.
+        """
+        text = self.corpus.source is None
+        return {
+            "valid": lambda: {"valid": self._reported("valid").figures()},
+            "test": self._test,
+            **({"perplexity": self._perplexity} if text else {"translations": self._translated}),
+            **({"tasks": self._tasks} if self.corpus.tasks else {}),
+            "head divergence": self._divergence,
+            "selection": lambda: {"selection": self.selection()},
+            "plots": lambda: self._draw(results),
+        }
+
+    def translations(self) -> tuple[dict[str, Any], list[str]]:
+        """Translates the test part, writes it beside its references, and scores it.
+
+        Returns:
+            The scores, and the translations.
+        """
+        settings, part = self.settings, self.corpus.test
+        start = time.perf_counter()
+        with fixed_noise(settings.seed, self.model.device):
+            target, decoding = self.corpus.target, settings.decoding
+            written = translate_part(self.model, self.guide, target, part, decoding)
+        seconds, references = time.perf_counter() - start, list(part.references)
+        self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
+        self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
+        scores = asdict(self._score(written, references))
+        speed = {"sentences_per_second": len(part) / seconds}
+        return {**scores, **self._rouge(written), **speed}, written
+
+    def _score(self, written: Sequence[str], references: Sequence[str]) -> Scores:
+        kind = self.settings.data
+        return score(written, references, kind.words, self.settings.protocol, kind.lowercase)
+
+    def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Reports on and scores the test sentences of each task alone.
+
+        Args:
+            written: The translations of the test part.
+        """
+        part, found = self.corpus.test, {}
+        names = [""] * len(part)
+        for place, task in enumerate(self.corpus.tasks):
+            places = part.places(place)
+            own = part.take(places)
+            report = self._measure(own, batches(own, TOKENS))
+            scores = self._score([written[line] for line in places], own.references)
+            figures = {**report.figures(), **asdict(scores)}
+            found[task.name] = {"sentences": len(own), **figures}
+            for line in places:
+                names[line] = task.name
+        if found:
+            self.folder.write("test.tasks.txt", "".join(f"{name}\n" for name in names))
+        return found
+
+    def _rouge(self, written: Sequence[str]) -> dict[str, Any]:
+        """ROUGE of the test part, and of the first sentence of every source, if asked."""
+        part, source = self.corpus.test, self.corpus.source
+        if not self.settings.decoding.rouge or source is None or part.sources is None:
+            return {}
+        right = part.alternatives or [[line] for line in part.references]
+        first = [lead(source.decode(row.tolist())) for row in part.sources]
+        lines = ["\t".join(each) + "\n" for each in right]
+        self.folder.write("test.alternatives.tsv", "".join(lines))
+        leads = asdict(rouge(first, right)).items()
+        return {**asdict(rouge(written, right)), **{f"lead_{name}": value for name, value in leads}}
+
+    def perplexities(self, valid: Report, test: Report) -> list[dict[str, Any]]:
+        """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
+        data, parts = self.settings.data, {"valid": self.corpus.valid, "test": self.corpus.test}
+        mode = f"blocks of {data.block}" if data.block else "sentences"
+        reports = {mode: {"valid": valid, "test": test}}
+        if data.context:
+            mode = f"windows of {data.block}, {data.context} before each token"
+            reports[mode] = {
+                name: self._measure(part, windows(part, data.context, TOKENS))
+                for name, part in parts.items()
+            }
+        return [
+            {
+                "mode": mode,
+                "part": name,
+                "tokens": report.tokens,
+                "iwae_k": report.iwae_k,
+                "token": report.perplexities(),
+                "word": report.perplexities(parts[name].words),
+            }
+            for mode, found in reports.items()
+            for name, report in found.items()
+        ]
+
+    def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
+        samples, seed = self.settings.samples, self.settings.seed
+        return evaluate(self.model, self.guide, parts, samples, seed, part.truth)
+
+    def selection(self) -> dict[str, Any]:
+        """Which heads every task speaks with, and the share that two tasks have in common."""
+        selector, mixture = self.model.selector, self.settings.data.mixture
+        chosen, chances = chosen_heads(self.guide), selection_probabilities(self.guide)
+        found: dict[str, Any] = {}
+        for chain in CHAINS:
+            blocks = [m.block.name for m in self.model.selecting if m.block.chain == chain]
+            if selector is None or not set(blocks) & set(chosen):
+                continue
+            names: tuple[str, ...] = ("",)
+            if mixture is not None and selector.tasks(chain) > 1:
+                names = mixture.sources if chain.startswith("encoder") else mixture.targets
+            shared = torch.stack([sharing(chosen[block]) for block in blocks]).nanmean(0)
+            found[chain] = {
+                "tasks": list(names),
+                "chosen": {block: chosen[block].tolist() for block in blocks},
+                "probabilities": {block: chances[block].tolist() for block in blocks},
+                "sharing": [[_number(share) for share in row] for row in shared.tolist()],
+                "by_chance": selector.heads / selector.candidates_of(chain),
+            }
+        return found
+
+    def _reported(self, name: Literal["valid", "test"]) -> Report:
+        """The report on a part, made once."""
+        if name not in self._reports:
+            part = getattr(self.corpus, name)
+            self._reports[name] = self._measure(part, batches(part, TOKENS))
+        return self._reports[name]
+
+    def _test(self) -> dict[str, Any]:
+        test = self._reported("test")
+        return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how}
+
+    def _perplexity(self) -> dict[str, Any]:
+        valid, test = self._reported("valid"), self._reported("test")
+        return {"perplexity": self.perplexities(valid, test)}
+
+    def _translated(self) -> dict[str, Any]:
+        scores, self._written = self.translations()
+        return {"test": scores}
+
+    def _tasks(self) -> dict[str, Any]:
+        if self._written is None:
+            raise UnfinishedError("the test part is not translated")
+        tasks = self.by_task(self._written)
+        return {"tasks": tasks, "average": average(tasks)}
+
+    def _divergence(self) -> dict[str, Any]:
+        """How far apart the heads are, and the plot of it."""
+        from latentheads.plot import draw_divergence, save  # matplotlib loads when it draws
+
+        shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
+        blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
+        with WithSelection(self.guide):
+            heads = divergence(self.model, islice(shown, blocks))
+        figure = draw_divergence(heads, f"Plug-in heads, {self.corpus.name}, validation")
+        save(figure, self.folder.path / "divergence.png")
+        chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
+        return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
+
+    def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Draws the plots; adds nothing to the results."""
+        from latentheads import plot  # matplotlib loads when it draws
+
+        records, path, chosen = self.folder.metrics(), self.folder.path, results["selection"]
+        plot.save(plot.draw_bound(records), path / "bound.png")
+        plot.save(plot.draw_kl(results["kl_by_site"]), path / "kl.png")
+        if chosen:
+            plot.save(plot.draw_selection(chosen), path / "selection.png")
+        if chosen and any("selection" in record for record in records):
+            history = plot.draw_selection_history(records, chosen)
+            plot.save(history, path / "selection-history.png")
+        return {}
+
+
+def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """The mean over tasks of each figure that all of them have, every task counted alike."""
+    return {
+        name: math.fsum(figures[name] for figures in tasks.values()) / len(tasks)
+        for name in AVERAGED
+        if tasks and all(figures.get(name) is not None for figures in tasks.values())
+    }
+
+
+def _number(value: float) -> float | None:
+    """A figure for JSON, which knows no NaN."""
+    return None if math.isnan(value) else value

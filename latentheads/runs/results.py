@@ -1,0 +1,225 @@
+"""What a run reports, typed: the content of ``results.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from latentheads.names import CHAINS, chain_of, layer_of
+from latentheads.runs.values import fit
+
+__all__ = ["Figures", "Perplexity", "Results"]
+
+Figure = float | None
+"""A number, or null where it is none or not known."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known of a part of the corpus; see :class:`latentheads.inference.evaluation.Report`.
+
+    Attributes:
+        elbo: The bound, a mean over the draws, in nats a target token as the next ones.
+        log_likelihood: Its first term.
+        kl: Its second term.
+        iwae: The tighter bound IWAE_K.
+        iwae_k: K.
+        plug_in: Log-likelihood of the deterministic network, no bound.
+        tokens: Target tokens.
+        effective_sample_size: Of the K importance weights.
+        pareto_k: Share of sentences whose weights have too heavy a tail.
+        pareto_unknown: Share of sentences whose tail is not known.
+        truth: The exact log p of those sentences that it is known of.
+        truth_elbo: The bound on these sentences alone.
+        truth_sentences: How many they are.
+        sentences: All sentences.
+        bleu: BLEU of the translations.
+        bleu_signature: How it was counted.
+        chrf: chrF2.
+        chrf_signature: How it was counted.
+        paper_bleu: BLEU by the papers' protocol.
+        paper_signature: How it was counted.
+        rouge1: ROUGE-1 of the summaries; ``lead_rouge1`` that of every source's first sentence.
+        rouge2: ROUGE-2.
+        rouge_l: ROUGE-L.
+        signature: How ROUGE was counted.
+        lead_rouge1: See rouge1.
+        lead_rouge2: See rouge1.
+        lead_rouge_l: See rouge1.
+        lead_signature: See rouge1.
+        sentences_per_second: Speed of translation.
+    """
+
+    elbo: Figure = None
+    log_likelihood: Figure = None
+    kl: Figure = None
+    iwae: Figure = None
+    iwae_k: int | None = None
+    plug_in: Figure = None
+    tokens: int | None = None
+    effective_sample_size: Figure = None
+    pareto_k: Figure = None
+    pareto_unknown: Figure = None
+    truth: Figure = None
+    truth_elbo: Figure = None
+    truth_sentences: int | None = None
+    sentences: int | None = None
+    bleu: Figure = None
+    bleu_signature: str | None = None
+    chrf: Figure = None
+    chrf_signature: str | None = None
+    paper_bleu: Figure = None
+    paper_signature: str | None = None
+    rouge1: Figure = None
+    rouge2: Figure = None
+    rouge_l: Figure = None
+    signature: str | None = None
+    lead_rouge1: Figure = None
+    lead_rouge2: Figure = None
+    lead_rouge_l: Figure = None
+    lead_signature: str | None = None
+    sentences_per_second: Figure = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Those groups of figures that are known, null for a figure that is not."""
+        groups = [[getattr(self, name) for name in group] for group in KNOWN_TOGETHER]
+        return {
+            name: value
+            for names, values in zip(KNOWN_TOGETHER, groups, strict=True)
+            for name, value in zip(names, values, strict=True)
+            if any(each is not None for each in values)
+        }
+
+
+NAMES = tuple(each.name for each in fields(Figures))
+KNOWN_TOGETHER = (NAMES[:14], NAMES[14:20], NAMES[20:24], NAMES[24:28], NAMES[28:])
+"""Figures of the bound, of the translations, of summaries, of their baseline, and the speed."""
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Perplexity of a part of a text, cut in one way.
+
+    Attributes:
+        mode: How the text is cut.
+        part: valid or test.
+        tokens: Target tokens.
+        iwae_k: K of IWAE.
+        token: From the bound, from IWAE and of the plug-in network, by token.
+        word: The same by word.
+    """
+
+    mode: str
+    part: str
+    tokens: int
+    iwae_k: int
+    token: Mapping[str, Figure]
+    word: Mapping[str, Figure]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run reports.
+
+    Attributes:
+        recipe: Name of the pair of prior and guide.
+        guide: Name of the guide.
+        select: How heads are selected.
+        prior: Name of the prior.
+        corpus: Name of the corpus.
+        seed: Of weights, data order and noise.
+        steps: Updates done.
+        reported_step: Updates that the reported weights have seen.
+        averaged: How many checkpoints they are the average of; 0: none.
+        parameters: Of model and guide.
+        tokens_per_second: Target tokens trained on, a second.
+        head_divergence: Mean Jensen-Shannon divergence between the heads of a block.
+        head_divergence_by_chain: The same of each chain.
+        valid: Figures of validation.
+        test: Figures of test.
+        tasks: Those of each task.
+        average: Their mean over tasks.
+        perplexity: Of a text, for each way to cut it and each part.
+        decoding: How the test part was translated.
+        kl_by_site: KL of every site on test.
+        kl_how: How it was computed.
+        selection: Which heads every task speaks with.
+        gates: What has become of the gates.
+        versions: Of torch, and the device.
+        missing: What the report lacks, and why.
+        pruned: Where a pruned network comes from.
+    """
+
+    recipe: str = ""
+    guide: str = ""
+    select: str = "none"
+    prior: str = ""
+    corpus: str = ""
+    seed: int = 0
+    steps: int = 0
+    reported_step: int = 0
+    averaged: int = 0
+    parameters: int = 0
+    tokens_per_second: Figure = None
+    head_divergence: Figure = None
+    head_divergence_by_chain: Mapping[str, Figure] = field(default_factory=dict)
+    valid: Figures = Figures()
+    test: Figures = Figures()
+    tasks: Mapping[str, Figures] = field(default_factory=dict)
+    average: Mapping[str, Figure] = field(default_factory=dict)
+    perplexity: tuple[Perplexity, ...] = ()
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    kl_by_site: Mapping[str, Figure] = field(default_factory=dict)
+    kl_how: Mapping[str, str] = field(default_factory=dict)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    gates: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    pruned: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, said: Any) -> Results:
+        """Reads what :meth:`to_json` gives.
+
+        Raises:
+            ValueError: It lacks what every report has, or holds another kind of value.
+        """
+        if not isinstance(said, dict) or not said.keys() >= set(REQUIRED):
+            raise ValueError(f"results must hold {', '.join(REQUIRED)}")
+        found: Results = fit("results", cls, said)
+        for site in found.kl_by_site:
+            if not _is_site(site) or site not in found.kl_how:
+                raise ValueError(f"results: kl_by_site: {site!r} is no site")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``results.json``: null for what is no number or not known."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["valid"], found["test"] = self.valid.to_json(), self.test.to_json()
+        found["tasks"] = {name: _put_first(each.to_json()) for name, each in self.tasks.items()}
+        found["perplexity"] = [asdict(each) for each in self.perplexity]
+        for name in ("missing", "pruned"):
+            if not found[name]:
+                del found[name]
+        return found
+
+
+REQUIRED = (
+    *("valid", "test", "kl_by_site", "kl_how", "parameters", "tokens_per_second"),
+    *("head_divergence", "head_divergence_by_chain"),
+)
+"""What every report has."""
+
+
+def _is_site(name: str) -> bool:
+    """Whether a name is that of a site, as ``encoder.0.self.logits``."""
+    try:
+        return layer_of(name) >= 0 and chain_of(name) in CHAINS
+    except (IndexError, ValueError):
+        return False
+
+
+def _put_first(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a task, the number of its sentences first."""
+    return {"sentences": figures.pop("sentences", None), **figures}

@@ -1,0 +1,573 @@
+"""Training from end to end: a model and its guide on a corpus, in a folder to go on from.
+
+With the same seed the weights and every figure are the same, whether or not training was stopped,
+killed and taken up again in between.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from latentheads.corpora import Corpus, batches
+from latentheads.corpora.batches import collate
+from latentheads.corpora.options import make_corpus
+from latentheads.decoding.translate import Decoding
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import TOKENS, evaluate, evaluating, fixed_noise
+from latentheads.model import Decoder
+from latentheads.runs.build import (
+    apply_pruning,
+    choose_trained,
+    digest_corpus,
+    find_device,
+    make_model,
+    read_heads,
+    vocabularies_text,
+)
+from latentheads.runs.describe import check_rebuilt, describe_run
+from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.recipes import path_of
+from latentheads.runs.report import complete, finite
+from latentheads.runs.reporter import Reporter
+from latentheads.runs.results import Results
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from latentheads.runs.values import make_group
+from latentheads.runs.warm_start import begin_with, load_start
+from latentheads.selection.sharing import selection_probabilities
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from latentheads.training.engine import Engine, Progress
+from latentheads.training.options import Training
+from latentheads.training.progress import ProgressDisplay
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Trains a model and its guide, writes checkpoints, and reports the true bound.
+
+    Where the folder already holds the same run it is gone on with; where it holds another one it is
+    refused.
+
+    Args:
+        model: A translation or language model.
+        guide: Its guide.
+        corpus: What it is trained and reported on.
+        out: The run folder; ``runs/RECIPE-seedSEED`` when not given.
+        seed: Of data order and noise.
+        samples: Draws of each sentence in the report, K of IWAE.
+        decoding: How the test part is translated.
+        device: cpu, cuda, or auto: cuda where there is one.
+        overwrite: Start anew in a used folder.
+        tensorboard: Write TensorBoard's file too.
+        quiet: Show no progress.
+        **training: Options of :class:`latentheads.training.options.Training`, such as ``steps``.
+
+    Attributes:
+        settings: Everything that says what the run is.
+        model: The model; after training with the weights that are reported.
+        guide: Its guide.
+        corpus: The corpus.
+        folder: The run folder.
+        results: What was reported; None before.
+
+    Raises:
+        ValueError: The folder holds something else, or an option is none or out of range.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        guide: ModelGuide,
+        corpus: Corpus,
+        *,
+        out: str | Path | None = None,
+        seed: int = 0,
+        samples: int = 32,
+        decoding: Decoding | None = None,
+        device: str = "auto",
+        overwrite: bool = False,
+        tensorboard: bool = False,
+        quiet: bool = False,
+        **training: Any,
+    ) -> None:
+        settings = describe_run(
+            model,
+            guide,
+            corpus,
+            training=make_training(training),
+            decoding=decoding or Decoding(),
+            seed=seed,
+            samples=samples,
+        )
+        check_rebuilt(settings, model, guide, corpus)
+        self._place(settings, out, device, overwrite, tensorboard, None, quiet)
+        self._take(settings, model, guide, corpus, None)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        corpus: Corpus | None = None,
+        *,
+        out: str | Path | None = None,
+        device: str = "auto",
+        overwrite: bool = False,
+        tensorboard: bool = False,
+        trusted: str | None = None,
+        quiet: bool = False,
+    ) -> Trainer:
+        """Builds model, guide and corpus from settings; the seed decides the weights too.
+
+        Args:
+            settings: Everything that says what the run is.
+            corpus: The corpus, where it is at hand; made from the settings when not given.
+            out: As for the class.
+            device: The same.
+            overwrite: The same.
+            tensorboard: The same.
+            trusted: Guides and priors of the reader's own that the run of ``start`` may be made of,
+                as ``module:Class`` with commas between.
+            quiet: Show no progress.
+        """
+        self = cls.__new__(cls)
+        self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
+        begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
+        found = corpus or make_corpus(settings.data, tell=print)
+        torch.manual_seed(settings.seed)
+        model = make_model(settings, found.target, found.source).to(self.device)
+        guide = settings.pair.make_guide(model).to(self.device)
+        self._take(settings, model, guide, found, begun)
+        return self
+
+    def _place(
+        self,
+        settings: Settings,
+        out: str | Path | None,
+        device: str,
+        overwrite: bool,
+        tensorboard: bool,
+        trusted: str | None,
+        quiet: bool,
+    ) -> None:
+        """Finds out where to run and where to write."""
+        path = settings.out if out is None else Path(out)
+        self.device = find_device(device)
+        self.folder = Folder(path, settings.to_yaml(), overwrite, _trusted(settings, trusted))
+        self.accelerator = make_accelerator(path, settings.start, self.device, tensorboard)
+        if self.accelerator is not None:
+            self.device = self.accelerator.device
+        self.tensorboard, self.quiet = tensorboard, quiet
+
+    def _take(
+        self,
+        settings: Settings,
+        model: Decoder,
+        guide: ModelGuide,
+        corpus: Corpus,
+        begun: Run | None,
+    ) -> None:
+        """Takes what is trained, and goes on where the folder holds the same run."""
+        self.settings, self.corpus = settings, corpus
+        self.model, self.guide = model.to(self.device), guide.to(self.device)
+        resumes = self.folder.resumable
+        path = self.folder.path
+        self.heads = begun.heads if begun else read_heads(path) if resumes else None
+        apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
+        choose_trained(settings, model, guide)
+        self.display: ProgressDisplay | None = None
+        self.reported, self.averaged = 0, 0
+        self.digest = digest_corpus(corpus)
+        self._make_engine()
+        if begun:
+            begin_with(begun, settings, corpus, model, guide)
+        self._make_controller()
+        if resumes:
+            self._resume()
+        self.results = self.folder.results
+        self._probe()
+
+    def _make_engine(self) -> None:
+        settings, train = self.settings, self.corpus.train
+        self.engine = Engine(
+            self.model, self.guide, train, settings.training, settings.seed, self.accelerator
+        )
+        self.best, self.stale = -float("inf"), 0
+
+    def _make_controller(self) -> None:
+        """Puts gates under pressure; what moves the pressure while training, if it moves."""
+        settings, tokens = self.settings, self.corpus.train.tokens
+        self.closing = settings.gates.closing(
+            self.model, self.guide, settings.training.steps, tokens
+        )
+
+    def _probe(self) -> None:
+        """Computes the bound of two sentences: a guide that has none is refused before training."""
+        part = self.corpus.valid
+        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2]).to(self.device)
+        with evaluating(self.model, self.guide), fixed_noise(self.settings.seed, self.device):
+            terms(self.model, self.guide, two)
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.engine.rank == 0
+
+    def headline(self) -> str:
+        """Says in one line what is about to run."""
+        settings, counts = self.settings, self.parameters()
+        start = f"; resumed at step {self.engine.step:,}" if self.engine.step else ""
+        workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
+        train = self.corpus.train
+        return (
+            f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
+            f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
+            f"{len(train):,} {train.unit}; {self.device.type}{workers}{start}"
+        )
+
+    def parameters(self) -> dict[str, int]:
+        """Counts parameters of model and guide."""
+        return {
+            "model": sum(p.numel() for p in self.model.parameters()),
+            "guide": sum(p.numel() for p in self.guide.parameters()),
+        }
+
+    def fit(self, steps: int | None = None) -> Results | None:
+        """Trains up to the last update and reports.
+
+        A run that has its report already is not trained again, unless it is given more updates.
+
+        Args:
+            steps: Updates of the whole training, where they are to be more than the settings say:
+                training goes on from the last checkpoint, with the schedule of the learning rate
+                over the new number.
+
+        Returns:
+            What was reported; None in the further processes of several.
+
+        Raises:
+            ValueError: There are fewer steps than before.
+            FloatingPointError: The objective is no longer finite.
+        """
+        if steps is not None and steps != self.settings.training.steps:
+            self._change_steps(steps)
+        if self.results is not None:
+            self._restore_reported()
+            return self.results
+        self.train(self.quiet)
+        self.release()
+        return self.finish() if self.main else None
+
+    def _change_steps(self, steps: int) -> None:
+        """Gives the run another number of updates."""
+        training = replace(self.settings.training, steps=steps)
+        settings = replace(self.settings, training=training)
+        before = self.folder
+        folder = Folder(before.path, settings.to_yaml(), before.overwrite, before.trusted)
+        if before.overwrite and self.engine.step:
+            folder = Folder(before.path, settings.to_yaml(), False, before.trusted)
+        self.settings, self.folder = settings, folder
+        self._make_engine()
+        self._make_controller()
+        if folder.resumable:
+            self._resume()
+        self.results = folder.results
+
+    def _restore_reported(self) -> None:
+        """Takes the weights that the figures of the folder are of."""
+        average = self.settings.training.average
+        path = self.folder.average if average else self.folder.best
+        tensors, facts = checkpoints.load(path)
+        checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
+        self.reported = checkpoints.read_step(path, facts)
+
+    def train(self, quiet: bool = False) -> None:
+        """Trains; what stays are the weights to report on."""
+        if self.main:
+            self.folder.begin(self.engine.step)
+            self._write_names()
+        if self.accelerator is not None and self.tensorboard:
+            self.accelerator.init_trackers("tensorboard")
+        steps, silent = self.settings.training.steps, quiet or not self.main
+        with ProgressDisplay(steps, self.engine.step, silent) as self.display:
+            self.engine.run(self._watch, self._checkpoint, self._tick)
+        if self.main:
+            self._choose()
+
+    def release(self) -> None:
+        """Ends what the processes share; the first one goes on alone."""
+        if self.accelerator is not None:
+            self.accelerator.end_training()
+
+    def _tick(self, step: int) -> None:
+        if self.closing is not None:
+            self.closing(step)
+        if self.display is not None:
+            self.display.advance(step)
+
+    def _watch(self, progress: Progress) -> bool:
+        """Evaluates on validation and keeps what is worth keeping; True: stop here."""
+        training = self.settings.training
+        valid = self.corpus.valid
+        parts, seed = batches(valid, TOKENS), self.settings.seed
+        report = evaluate(self.model, self.guide, parts, 1, seed, valid.truth)
+        figures = report.figures()
+        value = getattr(report, training.metric.replace("-", "_"))
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"step {progress.step}: {training.metric} on validation is not finite"
+            )
+        record = {**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site}
+        if probabilities := selection_probabilities(self.guide):
+            record["selection"] = {n: p.tolist() for n, p in probabilities.items()}
+        self.folder.append(finite(record))
+        if self.display is not None:
+            self.display.tell(
+                f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
+                f"nats/token, {progress.tokens_per_second:,.0f} tokens/s"
+            )
+        if self.accelerator is not None:
+            shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
+            train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
+            self.accelerator.log({**shown, **train}, step=progress.step)
+        self.stale += 1
+        if value > self.best or self.model.pressure is not None:  # a later network is a smaller one
+            self.best, self.stale = value, 0
+            self._save(self.folder.best, progress.step)
+        kept = max(training.keep, training.average)
+        if kept:
+            self._save(self.folder.at(progress.step), progress.step)
+            for old in self.folder.kept[:-kept]:
+                old.unlink()
+        return 0 < training.patience <= self.stale
+
+    def _write_names(self) -> None:
+        """Writes what it takes to read the weights, beside the configuration."""
+        self.folder.write(
+            "vocabulary.json", vocabularies_text(self.corpus.target, self.corpus.source)
+        )
+        if self.heads is not None:
+            self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
+
+    def _mend_folder(self) -> None:
+        """Writes again what somebody has removed while this was training."""
+        names = ["config.yaml", "vocabulary.json", *([] if self.heads is None else [HEADS])]
+        gone = [name for name in names if not (self.folder.path / name).exists()]
+        if gone:
+            self.folder.write("config.yaml", self.folder.configuration)
+            self._write_names()
+            print(f"{self.folder.path} had lost {', '.join(gone)}: written again")
+
+    def _save(self, path: Path, step: int) -> None:
+        checkpoints.save(path, weights(model=self.model, guide=self.guide), {"step": step})
+
+    def _checkpoint(self) -> None:
+        """Saves everything to go on from; every process takes part, the first one writes."""
+        tensors, facts = self.engine.state()
+        if self.main:
+            facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
+            facts["corpus"] = self.digest
+            checkpoints.save(self.folder.last, tensors, facts)
+
+    def _resume(self) -> None:
+        tensors, facts = checkpoints.load(self.folder.last)
+        try:
+            self.engine.check(tensors, facts)
+            best, stale = _read_record(facts)
+        except ValueError as reason:
+            raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
+        if facts.get("corpus") != self.digest:
+            raise ValueError(
+                f"{self.folder.last} was trained on another text: the corpus has changed since; "
+                "choose another out or overwrite=True"
+            )
+        if self.folder.before is not None:
+            facts, stale = self._take_up(facts, self.folder.before), 0
+        self.best, self.stale = best, stale
+        checkpoints.restore(self.folder.last, tensors, model=self.model, guide=self.guide)
+        self.engine.restore(tensors, facts)
+        if self.engine.running and math.isfinite(self.best):
+            self._forget_lost_best()
+
+    def _take_up(self, facts: dict[str, Any], before: int) -> dict[str, Any]:
+        """What a finished run says that is to have more updates: training has not stopped.
+
+        Raises:
+            ValueError: It is not at the end of those that it was to have before.
+        """
+        step, steps = facts["step"], self.settings.training.steps
+        if step < before and not facts["stopped"]:
+            raise ValueError(
+                f"{self.folder.path} has done {step:,} of its {before:,} steps: more can be given "
+                "to a finished run, so let it end first"
+            )
+        self._print_line(f"{self.folder.path}: {self._say_schedule(step, steps)}")
+        return {**facts, "stopped": False}
+
+    def _say_schedule(self, step: int, steps: int) -> str:
+        """Which learning rates hold where a run is given more updates."""
+        training = self.settings.training
+        first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
+        kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
+        falls = kind.get(training.decay, "along the cosine")
+        return (
+            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate falls "
+            f"{falls} over all {steps:,}, from {first:.3g} now to {last:.3g}"
+        )
+
+    def _forget_lost_best(self) -> None:
+        """Where the best weights are lost, the next ones are the best."""
+        try:
+            checkpoints.load(self.folder.best)
+        except ValueError as reason:
+            self._print_line(f"{reason}; the best weights are looked for anew")
+            self.best, self.stale = -float("inf"), 0
+
+    def _print_line(self, line: str) -> None:
+        if self.main:
+            print(line, flush=True)
+
+    def _choose(self) -> None:
+        """Takes the weights to report on: the best, or the average of the last.
+
+        Where those are lost, it takes the last ones, which it has, and says so.
+        """
+        average = self.settings.training.average
+        path = self.folder.average if average else self.folder.best
+        try:
+            if average:
+                self._save_average(self._whole_ones(self.folder.kept[-average:]))
+            tensors, facts = checkpoints.load(path)
+            checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
+            self.reported = checkpoints.read_step(path, facts)
+        except ValueError as reason:
+            self._print_line(f"{reason}; the figures are of the last weights")
+            self._save(path, self.engine.step)
+            self.reported, self.averaged = self.engine.step, 0
+
+    def _save_average(self, kept: Sequence[Path]) -> None:
+        facts = {"step": self.engine.step, "averaged": len(kept)}
+        checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
+        self.averaged = len(kept)
+
+    def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
+        """Those checkpoints that can be read; others are told."""
+        found = []
+        for path in paths:
+            try:
+                checkpoints.load(path)
+            except ValueError as reason:
+                self._print_line(f"{reason}; it is left out of the average")
+            else:
+                found.append(path)
+        return found
+
+    def finish(self) -> Results:
+        """Reports on validation and test, writes and returns the results, and draws the plots.
+
+        A section that fails stands with its reason under ``missing``; all the others are written.
+        """
+        self._mend_folder()
+        results = self._facts()
+        reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
+        complete(results, reporter.sections(results), self._keep)
+        self.folder.release()
+        self.results = Results.read(results)
+        self.folder.before = None
+        return self.results
+
+    def _facts(self) -> dict[str, Any]:
+        """What is known of the run without a report."""
+        settings = self.settings
+        speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
+        return {
+            "recipe": settings.recipe,
+            "guide": settings.guide_name,
+            "select": settings.selecting.select,
+            "prior": settings.prior_name,
+            "corpus": self.corpus.name,
+            "seed": settings.seed,
+            "steps": self.engine.step,
+            "reported_step": self.reported,
+            "averaged": self.averaged,
+            "parameters": sum(self.parameters().values()),
+            "tokens_per_second": _median(speeds),
+            "head_divergence": None,
+            "head_divergence_by_chain": {},
+            "valid": {},
+            "test": {},
+            "tasks": {},
+            "average": {},
+            "perplexity": [],
+            "decoding": asdict(settings.decoding),
+            "kl_by_site": {},
+            "kl_how": {},
+            "selection": {},
+            "gates": settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
+            "versions": {"torch": torch.__version__, "device": self.device.type},
+        }
+
+    def _keep(self, results: dict[str, Any]) -> None:
+        self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
+
+
+def make_training(options: Mapping[str, Any]) -> Training:
+    """How to train, from options by their names.
+
+    Raises:
+        ValueError: One is no option, or has another kind of value.
+    """
+    return make_group(Training, options)
+
+
+def _trusted(settings: Settings, trusted: str | None) -> str:
+    """The classes that the reader has named, those of the run among them."""
+    pair = settings.pair
+    used = [":".join(path_of(each).rsplit(".", 1)) for each in (pair.prior_class, pair.guide_class)]
+    return ",".join([*([trusted] if trusted else []), *used])
+
+
+def make_accelerator(out: Path, start: str, device: torch.device, tensorboard: bool) -> Any:
+    """Makes an Accelerator where there is something to do for it, else None.
+
+    It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
+    with the engine: accelerate fixes one precision for a whole process.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
+        return None
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("tensorboard needs tensorboard: pip install tensorboard")
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    folders = [out, *([Path(start)] if start else [])]
+    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
+    return Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
+        cpu=device.type == "cpu",
+        log_with="tensorboard" if tensorboard else None,
+        project_dir=out,
+    )
+
+
+def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
+    """The best value of the metric so far, and the evaluations since."""
+    best, stale = facts.get("best"), facts.get("stale")
+    if not isinstance(best, float | None) or type(stale) is not int:
+        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
+    return (-math.inf if best is None else best), stale
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

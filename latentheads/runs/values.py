@@ -1,0 +1,164 @@
+"""Plain values as a dataclass or a class wants them, by its own annotations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+__all__ = ["fit", "make_group", "plain", "refuse_unknown", "take_group"]
+
+T = TypeVar("T")
+LISTS = (list, tuple, Sequence)
+
+
+def fit(name: str, annotation: Any, value: Any) -> Any:
+    """A value as an annotation wants it; what another annotation than these means is left alone.
+
+    Args:
+        name: What it is called, for the message.
+        annotation: A number, a text, a Path, an Enum, a Literal, a list of such values, or several.
+        value: What a file or a caller says.
+
+    Raises:
+        ValueError: It is another kind of value.
+    """
+    try:
+        return _convert(annotation, value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}: {_wanted(annotation)}, got {_shown(value)}") from None
+
+
+def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
+    """Makes a dataclass of options by their names; those not said stay at their default.
+
+    Raises:
+        ValueError: One is no option, has another kind of value, or is out of range.
+    """
+    hints = get_type_hints(kind)
+    refuse_unknown(known, [each.name for each in fields(kind)])  # type: ignore[arg-type]
+    return kind(**{name: fit(name, hints[name], value) for name, value in known.items()})
+
+
+def take_group(kind: type[T], known: Mapping[str, Any]) -> T:
+    """The same of options among which others stand too."""
+    own = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return make_group(kind, {name: value for name, value in known.items() if name in own})
+
+
+def plain(value: Any) -> Any:
+    """A value as YAML has it: a list for a tuple, a text for a path or a member of an Enum."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def refuse_unknown(given: Collection[str], known: Collection[str], whose: str = "") -> None:
+    """Refuses the first name that is not known, with those that it might have meant.
+
+    Args:
+        given: Names.
+        known: Those that are accepted.
+        whose: Who accepts them, where it is not the settings.
+    """
+    for name in given:
+        if name not in known:
+            close = get_close_matches(str(name), known)
+            accepted = f"did you mean {close[0]}?" if close else f"it must be one of {_join(known)}"
+            raise ValueError(f"unknown option {name!r}{whose and f' of {whose}'}: {accepted}")
+
+
+def _join(names: Collection[str]) -> str:
+    return ", ".join(names)
+
+
+def _convert(annotation: Any, value: Any) -> Any:
+    """The value in the form of an annotation; a ValueError or TypeError where it has another."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return _convert_union(get_args(annotation), value)
+    if origin is Literal:
+        return _require(value in get_args(annotation), value)
+    if origin in (dict, Mapping):
+        return _convert_mapping(get_args(annotation), value)
+    if is_dataclass(annotation) and isinstance(annotation, type):
+        return take_group(annotation, _require(isinstance(value, dict), value))
+    if origin in LISTS:
+        return _convert_list(origin, get_args(annotation), value)
+    if annotation in (str, bool, NoneType):
+        return _require(isinstance(value, annotation), value)
+    if annotation is int:
+        return _require(isinstance(value, int) and not isinstance(value, bool), value)
+    if annotation is float:
+        return _convert_float(value)
+    if annotation is Path:
+        return Path(_require(isinstance(value, str | Path), value))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return value if isinstance(value, annotation) else annotation[value]
+    return value
+
+
+def _require(met: bool, value: Any) -> Any:
+    if not met:
+        raise TypeError
+    return value
+
+
+def _convert_float(value: Any) -> float:
+    """A number; YAML reads 1e-3, which has no point, as a text."""
+    _require(isinstance(value, int | float | str) and not isinstance(value, bool), value)
+    found = float(value)
+    return float(_require(not (isinstance(value, str) and not math.isfinite(found)), found))
+
+
+def _convert_union(kinds: Sequence[Any], value: Any) -> Any:
+    for kind in sorted(kinds, key=lambda kind: kind is float):  # a whole number stays one
+        try:
+            return _convert(kind, value)
+        except (TypeError, ValueError, KeyError):
+            continue
+    raise TypeError
+
+
+def _convert_list(origin: Any, kinds: Sequence[Any], value: Any) -> Any:
+    _require(isinstance(value, list | tuple), value)
+    kind = kinds[0] if kinds else Any
+    return (tuple if origin is tuple else list)(_convert(kind, each) for each in value)
+
+
+def _convert_mapping(kinds: Sequence[Any], value: Any) -> dict[str, Any]:
+    _require(isinstance(value, dict), value)
+    kind = kinds[1] if kinds else Any
+    return {str(name): _convert(kind, each) for name, each in value.items()}
+
+
+def _wanted(annotation: Any) -> str:
+    """What an annotation wants, in words."""
+    if get_origin(annotation) is Literal:
+        return f"choose from {', '.join(map(str, get_args(annotation)))}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"choose from {', '.join(each.name for each in annotation)}"
+    if get_origin(annotation) in LISTS:
+        inner = get_args(annotation)
+        return (
+            f"expected a list of {getattr(inner[0], '__name__', inner[0]) if inner else 'values'}"
+        )
+    return f"expected {_kind_name(annotation)}"
+
+
+def _kind_name(annotation: Any) -> str:
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:100]} ..."

@@ -1,0 +1,259 @@
+"""What a run writes: translations of lines, and continuations of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentheads.batch import BOS, EOS, SPECIALS, UNK
+from latentheads.corpora import Part, Vocabulary
+from latentheads.corpora.mixed import tag_of
+from latentheads.corpora.options import CHARACTERS
+from latentheads.decoding.sampling import sample_text
+from latentheads.decoding.translate import Decoding, Lose, translate_part
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.guide import WithSelection
+
+if TYPE_CHECKING:
+    from latentheads.runs.run import Run
+
+__all__ = [
+    "Sampling",
+    "continue_or_lose",
+    "continue_text",
+    "decode_text",
+    "encode_prompt",
+    "find_task",
+    "translate_lines",
+    "unknown_words",
+]
+
+TOGETHER = 64
+"""Continuations drawn side by side."""
+
+
+def translate_lines(
+    run: Run,
+    lines: list[str],
+    decoding: Decoding,
+    task: int | None = None,
+    lose: Lose | None = None,
+) -> list[str]:
+    """Translates lines and keeps their order; an empty one stays empty, and one that is lost.
+
+    A newline that the model writes, as a byte like any other, becomes a space.
+
+    Args:
+        run: The run.
+        lines: The text.
+        decoding: How to search.
+        task: The place of the lines' task, where the run has tasks.
+        lose: Called with the place of a line that is too long for the run or for the machine, and
+            why; None ends the work.
+
+    Raises:
+        UnfinishedError: A line is lost.
+    """
+    lose = lose or _end_work
+    found, full = [""] * len(lines), []
+    for place, line in enumerate(lines):
+        if why := _too_wide(run, line):
+            lose(place, why)
+        elif line.strip():
+            full.append(place)
+    part = _encode_lines(run, [lines[place] for place in full], task)
+    most = run.settings.data.max_line or int(part.lengths.max(initial=0))
+    for place in np.flatnonzero(part.lengths > most).tolist():
+        lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
+    kept = np.flatnonzero(part.lengths <= most).tolist()
+    places = [full[place] for place in kept]
+    written = translate_part(
+        run.model,
+        run.guide,
+        run.target,
+        part.take(kept),
+        decoding,
+        lambda place, why: lose(places[place], why),
+    )
+    for place, line in zip(places, written, strict=True):
+        found[place] = line
+    return found
+
+
+def _end_work(place: int, why: str) -> None:
+    raise UnfinishedError(f"line {place + 1}: {why}")
+
+
+def _too_wide(run: Run, line: str) -> str:
+    """Why a line has too many tokens, where its characters tell: they cost no memory to count."""
+    data = run.settings.data
+    if data.max_source or not 0 < CHARACTERS * data.max_line < len(line):
+        return ""
+    return f"{len(line):,} characters, too many for max_line {data.max_line:,}"
+
+
+def _encode_lines(run: Run, lines: list[str], task: int | None) -> Part:
+    """The lines as a part of a corpus, without targets of their own."""
+    assert run.source is not None
+    rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
+    if run.settings.data.max_source:
+        rows = rows.shortened(run.settings.data.max_source)
+    if mixture is None or task is None:
+        return Part(rows, rows)
+    if mixture.tags and len(rows):
+        rows = rows.led(tag_of(run.source, mixture.tasks[task]))
+    return Part(rows, rows, task=np.full(len(rows), task, np.int32), mixture=mixture)
+
+
+def find_task(run: Run, direction: str | None) -> int | None:
+    """The place of the task that a direction names; None where the run has none.
+
+    Raises:
+        ValueError: The run is a language model, or has no such task, or more than one.
+    """
+    if run.source is None:
+        raise ValueError(f"{run.path} is a language model: it has nothing to translate from")
+    data = run.settings.data
+    if data.mixture is None:
+        if direction is not None:
+            raise ValueError(f"{run.path} has one direction alone: drop direction")
+        return None
+    if direction is None and len(data.mixture.tasks) > 1:
+        names = ", ".join(data.mixture.names)
+        raise ValueError(f"{run.path} has several tasks: give direction, one of {names}")
+    return 0 if direction is None else data.mixture.find(direction, data.begin)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a language model's text is drawn.
+
+    Attributes:
+        length: Tokens written behind a prompt, at most.
+        temperature: What logits are divided by: 1 draws from the model's law, less is safer, more
+            is wilder, 0 always takes the likeliest token.
+        top_k: Draw among so many likeliest tokens; 0: all.
+        context: Tokens of running text kept when the model's block is full; None: the run's own
+            context, or half a block.
+        unknown: Let the unknown word come; else it never does.
+        drawn: Draw the heads from their prior too; else they are at its location. Which of them
+            speak is the likeliest in either case.
+    """
+
+    length: int = 100
+    temperature: float = 1.0
+    top_k: int = 0
+    context: int | None = None
+    unknown: bool = False
+    drawn: bool = False
+
+    def draw(self, run: Run, prompts: list[list[int]]) -> list[list[int]]:
+        """Continues tokens.
+
+        Raises:
+            ValueError: An option is out of range; without prompts nothing else is done.
+        """
+        if run.source is not None:
+            raise ValueError(f"{run.path} is a translation run: use translate")
+        block, context = run.block, run.settings.data.context
+        with WithSelection(run.guide):
+            return sample_text(
+                run.model,
+                prompts,
+                length=self.length,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                block=block,
+                context=(context or block // 2) if self.context is None else self.context,
+                drawn=self.drawn,
+                stop=not block,
+                begin=EOS if block else BOS,
+                unknown=self.unknown,
+            )
+
+
+def encode_prompt(vocabulary: Vocabulary, prompt: str, running: bool) -> list[int]:
+    """The tokens of a prompt; only running text has EOS between lines, and no special token."""
+    lines = prompt.split("\n") if running else [prompt.replace("\n", " ")]
+    rows = [[max(token, UNK) for token in vocabulary.encode(line)[:-1]] for line in lines]
+    return [token for row in rows for token in (*row, EOS)][:-1]
+
+
+def unknown_words(vocabulary: Vocabulary, prompt: str) -> list[str]:
+    """The words of a prompt that a vocabulary does not hold, each once; not ``<unk>`` itself."""
+    words = [word for word in dict.fromkeys(prompt.split()) if word != SPECIALS[UNK]]
+    return [w for w in words if any(token <= UNK for token in vocabulary.encode(w)[:-1])]
+
+
+def decode_text(vocabulary: Vocabulary, tokens: Iterable[int]) -> str:
+    """Turns tokens into text, with a new line behind each EOS.
+
+    A newline that the model writes, as a byte like any other, becomes a space.
+    """
+    lines: list[list[int]] = [[]]
+    for token in tokens:
+        if token == EOS:
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    return "\n".join(vocabulary.decode(line).replace("\n", " ") for line in lines)
+
+
+def continue_text(run: Run, how: Sampling, prompt: str, number: int = 1) -> Iterator[str]:
+    """Continues a prompt so many times; it begins each text as it was given."""
+    running = run.block > 0
+    given = encode_prompt(run.target, prompt, running)
+    begun = decode_text(run.target, given)
+    for start in range(0, number, TOGETHER):
+        for found in how.draw(run, [given] * min(TOGETHER, number - start)):
+            if not running and found[-1] == EOS:
+                del found[-1]
+            yield prompt + decode_text(run.target, [*given, *found]).removeprefix(begun)
+
+
+def continue_or_lose(
+    run: Run,
+    how: Sampling,
+    prompt: str,
+    number: int,
+    lose: Lose,
+    tell_unknown: Callable[[list[str]], object],
+) -> Iterator[str]:
+    """Continues a prompt as :func:`continue_text`; empty texts where it is lost.
+
+    Args:
+        run: The run.
+        how: How text is drawn.
+        prompt: The text.
+        number: Continuations.
+        lose: Told why the prompt is lost: it is too long for the run or for the machine.
+        tell_unknown: Told the words of the prompt that the vocabulary does not hold.
+    """
+    done, why = 0, _too_long(run, prompt)
+    if not why and (unknown := unknown_words(run.target, prompt)):
+        tell_unknown(unknown)
+    try:
+        for text in () if why else continue_text(run, how, prompt, number):
+            yield text
+            done += 1
+    except (MemoryError, RuntimeError) as reason:
+        if not lacks_memory(reason):
+            raise
+        why = in_a_line(reason)
+    if why:
+        lose(0, why)
+        yield from [""] * (number - done)
+
+
+def _too_long(run: Run, prompt: str) -> str:
+    """Why a prompt is longer than a sentence of the run may be; nothing where it is not."""
+    if run.block or not run.settings.data.max_line:
+        return ""
+    if why := _too_wide(run, prompt):
+        return why
+    most = run.settings.data.max_line
+    tokens = len(run.target.encode(prompt))
+    return f"{tokens:,} tokens, more than max_line {most:,}" if tokens > most else ""

@@ -1,0 +1,108 @@
+"""A latent of a new kind at a block: what its class says is all that is written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from latentheads import Batch, Head_ELBO, PlugIn, terms
+from latentheads.attention.block import BlockCache, HeadBlock
+from latentheads.distributions import HeadContext
+from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.inference.evaluation import evaluate
+from latentheads.mask import Reach
+from latentheads.names import Block
+from latentheads.pruning import remove_heads
+from tests.tiny import FORMS, HEADS, attach, build
+
+SIZE = 2
+
+
+class Summary(HeadBlock):
+    """What each head says of a token alone, with noise, at ``<block>.summary``."""
+
+    latent = "summary"
+
+    def __init__(self, block: Block, width: int, prior: Family | None) -> None:
+        super().__init__(block, None)
+        self.read = nn.Linear(width, block.heads * SIZE)
+        self.out = nn.Linear(block.heads * SIZE, width)
+        self.prior = prior
+
+    @property
+    def projection(self) -> nn.Linear:
+        return self.out
+
+    @property
+    def size(self) -> int:
+        return SIZE
+
+    def mix(
+        self, x: Tensor, reach: Reach, below: Tensor | None, cache: Any = None, choice: Any = None
+    ) -> tuple[Tensor, Tensor | None]:
+        if not self.block.heads:
+            return self.out.bias.expand(x.shape), below
+        said = self.read(x).unflatten(-1, (-1, SIZE)).transpose(-2, -3)
+        heads = self._draw(HeadContext(said, None, reach.outputs(SIZE), self.block))
+        return self.out(heads.transpose(-2, -3).flatten(-2)), below
+
+    def cache(self) -> BlockCache:
+        return BlockCache()
+
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        rows = torch.arange(len(self.read.bias)).view(-1, SIZE)[list(active)].flatten()
+        self.read.weight = nn.Parameter(self.read.weight[rows])
+        self.read.bias = nn.Parameter(self.read.bias[rows])
+        self.out.weight = nn.Parameter(self.out.weight[:, rows])
+
+
+def summing(scale: float = 0.7) -> Any:
+    """A language model whose lower layer sums tokens up, and attends above."""
+    model = build("language-model").eval()
+    block = Block("decoder-self", 0, HEADS)
+    prior = Gaussian(Plain(), HeadScale(HEADS, scale))
+    model.decoder.layers[0].inner = Summary(block, model.network.width, prior).double()
+    return model
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_guide_has_a_posterior_of_it_and_its_divergence_is_told(
+    form: str, batch: Batch
+) -> None:
+    model = summing()
+    guide = attach(form, model)
+    found = terms(model, guide, batch)
+    assert list(found.kl) == ["decoder.0.self.summary", "decoder.1.self.logits"]
+    tied = form == "tied"
+    assert found.how["decoder.0.self.summary"] == ("tied" if tied else "analytic")
+    assert (found.kl["decoder.0.self.summary"] > 0).all() != tied
+    report = evaluate(model, guide, [batch], samples=2)
+    assert set(report.kl_by_site) == set(found.kl)
+    model.train()
+    loss = Head_ELBO(analytic=True)(model, guide)(batch)
+    loss.backward()
+    assert loss.isfinite()
+
+
+def test_its_posterior_starts_at_the_prior(batch: Batch) -> None:
+    model = summing()
+    guide = FORMS["cascaded"](model).double()
+    kl = terms(model, guide, batch).kl["decoder.0.self.summary"]
+    assert torch.allclose(kl, torch.zeros(3), atol=1e-6)
+
+
+def test_its_heads_can_be_removed_with_their_posterior(batch: Batch) -> None:
+    model = summing()
+    guide = attach("cascaded", model)
+    module = model.decoder.layers[0].inner
+    with torch.no_grad():
+        module.out.weight[:, :SIZE] = 0
+    with PlugIn():
+        whole = model.states(batch)
+        remove_heads(model, {"decoder.0.self": [1, 2]}, guide)
+        assert torch.allclose(model.states(batch), whole)
+    assert terms(model, guide, batch).elbo.isfinite().all()

@@ -1,0 +1,81 @@
+"""Mean attention beside its standard deviation, with bands on one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from latentheads.plot import draw_weights
+from latentheads.reading.draws import DrawnWeights
+
+QUERIES, KEYS = ["a", "b", "c"], ["k", "l", "m", "n", "o"]
+
+
+def some_weights(heads: int = 2, noise: float = 0.1) -> DrawnWeights:
+    """Weights of two sentences, padded; the third query of the first is the least sure."""
+    torch.manual_seed(3)
+    draws = torch.softmax(torch.randn(7, 2, heads, 4, 6), -1)
+    mean = draws.mean(0)
+    deviation = torch.full_like(mean, noise)
+    deviation[0, :, 2] *= 2
+    return DrawnWeights(mean, deviation, mean * 0.5, mean * 1.5)
+
+
+def images(figure: Any) -> list[Any]:
+    return [axis.images[0].get_array() for axis in figure.axes if len(axis.images)]
+
+
+def test_maps_are_those_of_the_first_sentence_without_its_padding() -> None:
+    drawn = some_weights()
+    figure = draw_weights(drawn, QUERIES, KEYS, title="what was read")
+    expected = [*drawn.mean[0, :, :3, :5], *drawn.deviation[0, :, :3, :5]]
+    for shown, values in zip(images(figure), expected, strict=True):
+        np.testing.assert_allclose(shown, values)
+    assert figure.get_suptitle().startswith("what was read\nA weight varies by up to 0.20")
+
+
+@pytest.mark.parametrize(("row", "place"), [(None, 2), (1, 1)])
+def test_the_row_has_bars_and_bands(row: int | None, place: int) -> None:
+    drawn = some_weights()
+    figure: Any = draw_weights(drawn, QUERIES, KEYS, row)
+    rows = [axis for axis in figure.axes if axis.patches and not axis.images]
+    bars = next(axis for axis in rows if axis.get_title(loc="left"))
+    assert f"row “{QUERIES[place]}”" in bars.get_title(loc="left")
+    heights = [patch.get_height() for patch in bars.patches]
+    np.testing.assert_allclose(heights, drawn.mean[0, 0, place, :5])
+    ends = np.array([[path.vertices[0, 1], path.vertices[1, 1]] for path in _bands(bars)])
+    np.testing.assert_allclose(ends[:, 0], drawn.low[0, 0, place, :5])
+    np.testing.assert_allclose(ends[:, 1], drawn.high[0, 0, place, :5])
+    assert [label.get_text() for label in bars.get_xticklabels()] == KEYS
+
+
+def _bands(axis: Any) -> list[Any]:
+    return [path for found in axis.collections for path in found.get_paths()]
+
+
+def test_heads_are_those_asked_for_or_the_first_eight() -> None:
+    assert len(images(draw_weights(some_weights(9), QUERIES, KEYS))) == 2 * 8
+    drawn = some_weights(9)
+    shown = images(draw_weights(drawn, QUERIES, KEYS, heads=[8]))
+    np.testing.assert_allclose(shown[0], drawn.mean[0, 8, :3, :5])
+    assert len(shown) == 2
+
+
+def test_heads_without_noise_are_said_to_have_none() -> None:
+    figure = draw_weights(some_weights(noise=0.0), QUERIES, KEYS)
+    assert "carry no noise" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"row": 3}, "row must lie in 0 ... 2, got 3"),
+        ({"heads": [2]}, "heads must lie in 0 ... 1, got 2"),
+    ],
+)
+def test_places_that_are_not_there_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+        draw_weights(some_weights(), QUERIES, KEYS, **more)

@@ -1,0 +1,86 @@
+"""Pictures of a run and of a comparison: whole where a figure is missing, true about the truth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads import plot
+from tests.experiments.cli.test_tables import FIGURES
+
+RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
+
+
+def labels(figure: Any) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("known", "label"),
+    [(11, "true log p(y | x)"), (9, "true log p(y | x) of 9 of 11 sentences")],
+)
+def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str) -> None:
+    valid = FIGURES | {"truth_sentences": known}
+    assert label in labels(plot.draw_bound([{"step": 1, "objective": -2.0, "valid": valid}]))
+    assert label in labels(plot.draw_recipes([{"recipe": "coda", **valid}]))
+
+
+def test_pictures_survive_missing_figures() -> None:
+    nothing = {"elbo": None, "plug_in": None, "truth": None}
+    records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
+    rows = [{"recipe": "coda", "heads": 2, "elbo": -1.0}, {"recipe": "coda", "heads": 4}]
+    for figure in (
+        plot.draw_bound(records),
+        plot.draw_bound([]),
+        plot.draw_kl({"encoder.0.self.logits": None, "encoder.1.self.logits": 1.0}),
+        plot.draw_kl({}),
+        plot.draw_recipes([{"recipe": "coda", "elbo": -1.5}, {"recipe": "cascaded"}]),
+        plot.draw_sweep(rows),
+    ):
+        figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(("lowest", "ticks"), [(-1.5, 3), (-0.01, 6)])
+def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -> None:
+    records = [
+        {"step": step, "objective": -2.0, "valid": FIGURES | {"elbo": value}}
+        for step, value in enumerate((-3.0, lowest))
+    ]
+    figure = plot.draw_bound(records)
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    low, high = axis.get_ylim()
+    inside = [label for label in axis.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len(inside) >= ticks
+    assert all(float(label.get_text()) > 0 for label in inside)
+
+
+def test_a_picture_is_written_whole_and_shown_in_a_notebook(tmp_path: Path) -> None:
+    figure = plot.draw_bound(RECORDS)
+    plot.save(figure, tmp_path / "bound.png")
+    plot.save(figure, str(tmp_path / "bound.svg"))
+    assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "bound.svg").read_text().startswith("<?xml")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bound.png", "bound.svg"]
+
+
+def test_no_module_of_the_library_asks_for_a_backend() -> None:
+    import latentheads
+
+    (root,) = latentheads.__path__
+    sources = [path for path in Path(root).rglob("*.py") if "experiments" not in path.parts]
+    assert len(sources) > 80
+    for path in sources:
+        text = path.read_text()
+        assert "pyplot" not in text, path
+        assert "matplotlib.use" not in text, path
+    assert "latentheads.plot" in sys.modules
+
+
+def test_a_history_without_a_selection_is_refused() -> None:
+    with pytest.raises(ValueError, match="no record has a selection"):
+        plot.draw_selection_history(RECORDS, {})

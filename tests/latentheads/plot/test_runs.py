@@ -1,0 +1,154 @@
+"""Pictures of a finished run, as a notebook asks for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import latentheads as lh
+from latentheads.corpora import Corpus
+from latentheads.decoding.translate import Decoding
+from latentheads.guides import Cascaded
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.reading.draws import drawn_weights
+from tests.experiments.cli.test_tables import FIGURES
+from tests.latentheads.plot.test_attention import images
+from tests.tiny import jiggle, sizes
+
+SENTENCE = "the old dog sleeps"
+
+
+def finished(path: Path, corpus: Corpus, **results: Any) -> SimpleNamespace:
+    """A run that has learned nothing."""
+    prior, network = make_prior("independent"), sizes()
+    if corpus.source is None:
+        model: Any = LanguageModel(len(corpus.target), prior, network)
+    else:
+        model = Translation(len(corpus.source), len(corpus.target), prior, network)
+    model = jiggle(model, 0.1).double().eval()
+    kl_by_site = {"encoder.0.self.logits": 0.25}
+    (path / "results.json").write_text(json.dumps({"kl_by_site": kl_by_site, **results}))
+    records = [{"step": n, "objective": -2.0, "valid": FIGURES} for n in (1, 2)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records) + "{")
+    return SimpleNamespace(
+        path=path,
+        settings=SimpleNamespace(data=corpus.data, decoding=Decoding(beam=1, max_tokens=5)),
+        model=model,
+        guide=Cascaded(model).double().eval(),
+        source=corpus.source,
+        target=corpus.target,
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Corpus:
+    return lh.grammar(sentences=300, held_out=6)
+
+
+@pytest.fixture
+def run(tmp_path: Path, pairs: Corpus) -> SimpleNamespace:
+    return finished(tmp_path, pairs)
+
+
+def ticks(axis: Any, side: str) -> list[str]:
+    return [label.get_text() for label in getattr(axis, f"get_{side}ticklabels")()]
+
+
+def test_the_bound_and_the_kl_are_those_of_the_folder(run: SimpleNamespace) -> None:
+    (line, *_) = lh.plot.bound(run).axes[0].get_lines()
+    assert line.get_xydata().tolist() == [[1, 1.5], [2, 1.5]]
+    (bar,) = lh.plot.kl(run).axes[0].patches
+    assert bar.get_height() == 0.25
+
+
+def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
+    run: SimpleNamespace, pairs: Corpus
+) -> None:
+    figure = lh.plot.divergence(run)
+    said = " ".join(figure.get_suptitle().split())
+    assert said.endswith(f"{run.path.name}: Plug-in heads, 6 sentences")
+    given = lh.plot.divergence(run, pairs.valid)
+    other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
+    said = " ".join(other.get_suptitle().split())
+    assert said.endswith("Heads drawn from the guide, 3 sentences")
+    same, different = (
+        [np.array_equal(*pair) for pair in zip(images(figure), images(each), strict=True)]
+        for each in (given, other)
+    )
+    assert all(same)
+    assert not any(different)
+
+
+def test_heads_are_shown_on_the_sentence_and_its_translation(
+    run: SimpleNamespace, pairs: Corpus
+) -> None:
+    known = pairs.valid.references[0]
+    figure: Any = lh.plot.heads(run, SENTENCE, draws=3, target=known)
+    queries, keys = ["<bos>", *known.split()], [*SENTENCE.split(), "<eos>"]
+    expected = [word if word in pairs.target.words else "<unk>" for word in queries]
+    assert ticks(figure.axes[0], "y") == expected
+    bars = [axis for axis in figure.axes if axis.get_title(loc="left")]
+    assert ticks(bars[0], "x") == keys
+    assert "attention in decoder.1.cross, 3 draws" in figure.get_suptitle()
+    own: Any = lh.plot.heads(run, SENTENCE, draws=3, block="encoder.0.self")
+    assert ticks(own.axes[0], "y") == keys
+
+
+def test_the_weights_are_those_of_the_draws(run: SimpleNamespace) -> None:
+    from latentheads.plot.runs import _read_sentence
+
+    figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
+    batch = _read_sentence(run, SENTENCE, "", None)
+    found = drawn_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
+    for shown, values in zip(images(figure), [*found.mean[0], *found.deviation[0]], strict=True):
+        np.testing.assert_allclose(shown, values)
+
+
+def test_a_direction_is_needed_where_there_are_several(tmp_path: Path, pairs: Corpus) -> None:
+    run = finished(tmp_path, lh.grammar_tasks(["velu", "tamir"], sentences=40, held_out=4))
+    with pytest.raises(ValueError, match="direction must be one of en-velu, en-tamir"):
+        lh.plot.heads(run, SENTENCE, draws=2)
+    figure: Any = lh.plot.heads(run, "dog", draws=2, direction="tamir")
+    bars = [axis for axis in figure.axes if axis.get_title(loc="left")]
+    assert ticks(bars[0], "x")[0] == "<2tamir>"
+
+
+def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
+    run = finished(tmp_path, lh.grammar_text(sentences=200, held_out=6))
+    figure: Any = lh.plot.heads(run, "the dog sleeps", draws=2)
+    assert ticks(figure.axes[0], "y") == ["<bos>", "the", "dog", "sleeps"]
+    assert "decoder.1.self" in figure.get_suptitle()
+
+
+def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpus) -> None:
+    side = {
+        "tasks": [""],
+        "chosen": {"encoder.0.self": [[True, False]]},
+        "probabilities": {"encoder.0.self": [[0.75, 0.25]]},
+        "sharing": [[1.0]],
+        "by_chance": 0.5,
+    }
+    run = finished(tmp_path, pairs, selection={"encoder-self": side})
+    assert images(lh.plot.selection(run))[0].tolist() == [[0.75, 0.25]]
+    with pytest.raises(ValueError, match="no record has a selection"):
+        lh.plot.selection_history(run)
+
+
+def test_what_cannot_be_drawn_is_named(run: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="selects no heads"):
+        lh.plot.selection(run)
+    with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
+        lh.plot.heads(run, SENTENCE, draws=2, block="here")
+    with pytest.raises(ValueError, match="has one direction alone: direction must be None"):
+        lh.plot.heads(run, SENTENCE, direction="en-velu")
+    (run.path / "results.json").unlink()
+    (run.path / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match="no finished run: it has no results"):
+        lh.plot.kl(run)
+    with pytest.raises(ValueError, match="nothing was trained"):
+        lh.plot.bound(run)

@@ -1,0 +1,156 @@
+"""Settings: plain values that read and write a file, each by its own type."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from latentheads.corpora.options import Data
+from latentheads.runs.recipes import Spec
+from latentheads.runs.settings import Settings, complete_options
+from latentheads.training.options import Training
+from tests.experiments.programs import ROOT
+
+PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
+
+
+def refused(**said: Any) -> str:
+    with pytest.raises(ValueError) as caught:
+        Settings.from_options(said)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def written(settings: Settings) -> Settings:
+    return Settings.from_options(yaml.safe_load(settings.to_yaml()))
+
+
+def test_what_is_written_is_read_the_same() -> None:
+    settings = Settings(
+        guide=Spec("autoregressive", {"form": "inverse"}),
+        prior=Spec("cascaded", {"hidden": 2}),
+        data=Data(tasks="velu,tamir", task_sizes=(3, 4)),
+        training=Training(steps=7, clip=1e-5),
+        disagreement="output",
+        latent="decoder-self,decoder-cross",
+    )
+    again = written(settings)
+    assert again.to_yaml() == settings.to_yaml()
+    assert again.data == settings.data
+    assert again.training.clip == 1e-5
+    assert (again.prior_name, again.guide_name) == ("cascaded", "autoregressive")
+    assert again.chains == ("decoder-self", "decoder-cross")
+    assert again.disagreement_term == settings.disagreement_term is not None
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_is_read_as_the_command_line_reads_it(path: Path) -> None:
+    from latentheads.experiments.cli.options import read_settings
+
+    mine = Settings.read(path)
+    theirs, _ = read_settings(["--config", str(path)], "", "", lambda parser: None)
+    assert theirs.to_yaml() == mine.to_yaml()
+
+
+def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
+    from latentheads.experiments.cli.options import read_settings
+
+    settings = Settings(guide=Spec("mean-field"), seed=3, training=Training(steps=9))
+    (tmp_path / "c.yaml").write_text(settings.to_yaml())
+    words = ["--config", str(tmp_path / "c.yaml")]
+    again, _ = read_settings(words, "", "", lambda parser: None)
+    assert again.to_yaml() == settings.to_yaml()
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"width": "wide"}, "width: expected int, got wide"),
+        ({"width": True}, "width: expected int, got True"),
+        ({"width": 8.0}, "width: expected int, got 8.0"),
+        ({"dropout": "x"}, "dropout: expected float, got x"),
+        ({"dropout": "nan"}, "dropout: expected float, got nan"),
+        ({"joint": 1}, "joint: expected bool, got 1"),
+        ({"data": 3}, "data: expected str, got 3"),
+        ({"cutoffs": [3, "x"]}, "cutoffs: expected a list of int, got [3, 'x']"),
+        ({"norm": "both"}, "norm: choose from post, pre, got both"),
+        ({"train": "none"}, "train: choose from all, adapters, got none"),
+        ({"wdith": 8}, "unknown option 'wdith': did you mean width?"),
+        ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"train": "adapters"}, "train adapters needs adapters WIDTH and start RUN"),
+        ({"latent": "encoder"}, "unknown chain 'encoder': choose from all, none, encoder-self"),
+        ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
+        ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
+        ({"prior": "delta", "guide": "cascaded"}, "prior 'delta' has no noise: use guide tied"),
+        ({"gates": "all", "select": "group"}, "heads are either selected or gated"),
+        ({"corpus": "mine"}, "corpus: choose from by hand, got mine"),
+    ],
+)
+def test_a_mistake_names_the_option_and_what_is_accepted(
+    said: dict[str, Any], message: str
+) -> None:
+    assert message in refused(**said)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hiden": 3}, "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
+        ({"hidden": "x"}, "guide.hidden: expected int, got x"),
+        ({"hidden": 1.5}, "guide.hidden: expected int, got 1.5"),
+    ],
+)
+def test_options_of_a_guide_are_its_own(options: dict[str, Any], message: str) -> None:
+    said = {"class_path": "latentheads.guides.cascaded.Cascaded", "init_args": options}
+    assert message in refused(guide=said)
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_one() -> None:
+    said = yaml.safe_load("learning_rate: 1e-3\ndropout: 0\n")
+    training = Settings.from_options(said)
+    assert training.training.learning_rate == 1e-3
+    assert type(training.network.dropout) is float
+
+
+def test_another_order_and_what_is_left_at_its_default_are_the_same_run() -> None:
+    short = {"guide": "cascaded", "steps": 5}
+    long = yaml.safe_load(Settings(training=Training(steps=5)).to_yaml())
+    assert complete_options(short) == complete_options(dict(reversed(long.items()))) == long
+    assert complete_options({"a": 1}) == {"a": 1}
+    former = {"prior": {"class_path": "latentheads.experiments.cli.names.Tied"}}
+    assert Settings.from_options(former).recipe == "coda"
+
+
+def test_a_corpus_made_by_hand_is_called_so() -> None:
+    data = Data(data="by hand", task="language-model", block=7)
+    settings = Settings(data=data)
+    said = yaml.safe_load(settings.to_yaml())
+    assert said["corpus"] == "by hand"
+    assert "data" not in said
+    assert written(settings).by_hand
+    assert written(settings).data.block == 7
+
+
+def test_a_class_that_is_not_trusted_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from latentheads.guides import Tied\nclass Mine(Tied):\n    pass\n"
+    (tmp_path / "my_tied.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = {"guide": "my_tied:Mine"}
+    assert "trusted my_tied:Mine" in refused(**said)
+    assert "my_tied" not in sys.modules
+    assert Settings.from_options(said, "my_tied:Mine").guide_name == "my_tied:Mine"
+    sys.modules.pop("my_tied")
+
+
+def test_what_acts_on_nothing_is_written_down_with_the_rest() -> None:
+    settings = replace(Settings(), unused={"momentum": 0.5})
+    assert settings.training.momentum == 0.99
+    assert yaml.safe_load(settings.to_yaml())["momentum"] == 0.5

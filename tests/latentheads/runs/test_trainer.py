@@ -1,0 +1,253 @@
+"""A run without a command line: trained from objects, gone on with, opened again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import latentheads as lh
+from latentheads.corpora import Corpus
+from latentheads.corpora.options import Data, make_corpus
+from latentheads.guides import Cascaded, MeanField
+from latentheads.models import LanguageModel, Translation
+from latentheads.runs.results import Results
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from tests.experiments.programs import inside
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 2}
+SHORT: dict[str, Any] = {"steps": 3, "report_every": 2, "tokens": 128, "samples": 2, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return make_corpus(Data(sentences=60, held_out=12))
+
+
+def trainer(corpus: Corpus, out: Path, **options: Any) -> lh.Trainer:
+    torch.manual_seed(0)
+    model = Translation.of(corpus, **SIZES)
+    return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
+
+
+def timeless(results: Results | None) -> dict[str, Any]:
+    assert results is not None
+    said = json.loads(json.dumps(results.to_json()))
+    del said["tokens_per_second"], said["test"]["sentences_per_second"]
+    return dict(said)
+
+
+def same(one: Any, other: Any) -> bool:
+    mine, theirs = (weights(model=each.model, guide=each.guide) for each in (one, other))
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    out = tmp_path_factory.mktemp("trainer") / "run"
+    trainer(corpus, out).fit()
+    torch.set_default_dtype(before)
+    return out
+
+
+def test_a_run_from_objects_is_that_of_the_command_line(
+    corpus: Corpus, tmp_path: Path, tiny_run: Path
+) -> None:
+    """The seed of the weights is the program's; everything else is the same."""
+    found = trainer(corpus, tmp_path / "run")
+    mine = timeless(found.fit())
+    program = json.loads((tiny_run / "results.json").read_text())
+    assert mine == timeless(Results.read(program))
+    texts = [(out / "config.yaml").read_text() for out in (tmp_path / "run", tiny_run)]
+    assert texts[0] == texts[1]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        path.name for path in tiny_run.iterdir()
+    )
+
+
+def test_a_program_opens_what_the_library_wrote(finished: Path) -> None:
+    done = inside("translate.py", str(finished), text="the dog sleeps\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    words = ["--config", str(finished / "config.yaml"), "--out", str(finished)]
+    again = inside("run.py", *words)
+    assert "is finished; --overwrite trains it anew" in again.stdout
+
+
+def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -> None:
+    run = lh.load_run(finished, device="cpu")
+    assert run.results is not None
+    assert run.results.to_json() == json.loads((finished / "results.json").read_text())
+    assert [record["step"] for record in run.metrics] == [2, 3]
+    assert run.corpus.target.to_json() == corpus.target.to_json()
+    assert run.evaluate("test").elbo == pytest.approx(run.results.test.elbo, abs=1e-6)
+    lines = ["the dog sleeps", "", "the old cat that sees the dog sleeps"]
+    plain = run.translate(lines)
+    assert [bool(line) for line in plain] == [True, False, True]
+    drawn = run.translate(lines, draws=3, seed=5)
+    assert [len(each) for each in drawn] == [3, 3, 3]
+    assert drawn == run.translate(lines, draws=3, seed=5)
+    assert len(run.translate(lines, beam=2, max_tokens=3)) == 3
+    with pytest.raises(ValueError, match="one direction alone"):
+        run.translate(lines, direction="en-de")
+    with pytest.raises(ValueError, match="is a translation run"):
+        run.generate("the dog")
+
+
+def test_a_run_in_the_same_folder_is_the_same_run(corpus: Corpus, finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    again = trainer(corpus, finished)
+    assert again.results is not None
+    assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
+    assert same(again, lh.load_run(finished))
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with pytest.raises(
+        ValueError, match=r"other options .seed 0 there, 1 here.: choose another out"
+    ):
+        trainer(corpus, finished, seed=1)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(
+    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Any, step: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trainer(corpus, tmp_path / "run").fit()
+    again = trainer(corpus, tmp_path / "run")
+    assert again.engine.step == 2
+    assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
+
+
+def test_a_finished_run_is_given_more_updates(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one trainer, on a new one, and stopped in between: always the same end."""
+    one = trainer(corpus, tmp_path / "one", decay="inverse-sqrt")
+    one.fit()
+    found = timeless(one.fit(steps=6))
+    assert (found["steps"], found["reported_step"]) == (6, 6)
+    assert "3 updates are done, and 3 follow; the learning rate falls by the" in (
+        capsys.readouterr().out
+    )
+    assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
+    trainer(corpus, tmp_path / "two", decay="inverse-sqrt").fit()
+    two = trainer(corpus, tmp_path / "two", decay="inverse-sqrt", steps=6)
+    assert two.results is None
+    assert timeless(two.fit()) == found
+    whole = trainer(corpus, tmp_path / "whole", decay="inverse-sqrt", steps=6)
+    whole.fit()
+    last = [checkpoints.load(each.folder.last)[0] for each in (one, whole)]
+    assert all(torch.equal(last[0][n], last[1][n]) for n in last[0] if n.startswith("model."))
+    with pytest.raises(ValueError, match=r"other options .steps 6 there, 5 here."):
+        one.fit(steps=5)
+
+
+def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_path: Path) -> None:
+    trainer(corpus, tmp_path / "run", steps=2).fit()
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    words = ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")]
+    done = inside("run.py", *words, "--steps=4")
+    assert done.returncode == 0, done.stderr
+    assert "resumed at step 2" in done.stdout
+    assert "falls linearly to 0 over all 4" in done.stdout
+    run = lh.load_run(tmp_path / "run")
+    assert run.results is not None
+    assert (run.settings.training.steps, run.results.steps) == (4, 4)
+    refused = inside("run.py", *words, "--steps=3")
+    assert refused.returncode == 2
+    assert "steps 4 there, 3 here" in refused.stderr
+
+
+def test_an_unfinished_run_is_finished_first(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Any, step: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trainer(corpus, tmp_path / "run").fit()
+    with pytest.raises(ValueError, match="has done 2 of its 3 steps: more can be given to a fin"):
+        trainer(corpus, tmp_path / "run", steps=6)
+
+
+def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
+    made = make_corpus(Data(task="language-model", sentences=60, held_out=12))
+    corpus = replace(made, data=None)
+    model = LanguageModel.of(corpus, **SIZES)
+    out = tmp_path / "run"
+    results = lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT).fit()
+    assert results is not None
+    assert "corpus: by hand\n" in (out / "config.yaml").read_text()
+    run = lh.load_run(out)
+    text = run.generate("the", tokens=4)
+    assert text.startswith("the")
+    assert len(run.generate("the", 4, 2)) == 2
+    with pytest.raises(ValueError, match="was trained on a corpus made by hand: give corpus"):
+        run.evaluate()
+    given = lh.load_run(out, corpus=corpus)
+    assert given.evaluate("test").elbo == pytest.approx(results.test.elbo, abs=1e-6)
+    other = make_corpus(Data(task="language-model", sentences=9, held_out=3))
+    with pytest.raises(ValueError, match="another vocabulary"):
+        lh.load_run(out, corpus=other)
+    done = inside("run.py", "--config", str(out / "config.yaml"))
+    assert done.returncode == 2
+    assert "corpus by hand: only who made it" in done.stderr
+
+
+def test_what_no_folder_can_say_is_refused_before_anything_is_written(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    class Odd(Cascaded):
+        def __init__(self, model: Any, hook: Any = None) -> None:
+            super().__init__(model)
+
+    model = Translation.of(corpus, **SIZES)
+    other = Translation.of(corpus, **SIZES)
+    for guide, options, message in (
+        (Cascaded(other), {}, "guide must be one of this model"),
+        (Odd(model, hook=print), {}, "guide option 'hook' is "),
+        (Cascaded(model), {"stpes": 3}, "unknown option 'stpes': did you mean steps"),
+        (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got high"),
+        (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
+        (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lh.Trainer(model, guide, corpus, out=tmp_path / "run", **{**SHORT, **options})
+    model.encoder.layers[0].inner.attention.add_module("more", torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="model is not what its options make"):
+        lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_trains_reads_and_opens_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the README promises to whoever imports the library."""
+    monkeypatch.chdir(tmp_path)
+    corpus = make_corpus(Data(language="velu", sentences=60, held_out=12))
+    model = Translation.of(corpus, prior="independent", width=8, layers=2)
+    trainer = lh.Trainer(model, Cascaded(model), corpus, steps=3, out="runs/mine", samples=2)
+    trainer.fit()
+    assert lh.evaluate(model, trainer.guide, corpus.test).elbo < 0
+    run = lh.load_run("runs/mine")
+    (drawn,) = run.translate(["the cat that sees the old dog sleeps"], draws=8)
+    assert len(drawn) == 8

@@ -1,0 +1,38 @@
+"""The arrows of imports: programs read the library, and never the other way round."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[1] / "latentheads"
+MODULES = [
+    path
+    for folder in [LIBRARY, LIBRARY.parent / "models", LIBRARY.parent / "guides"]
+    for path in sorted(folder.rglob("*.py"))
+    if "experiments" not in path.relative_to(folder).parts
+]
+
+
+def imported(path: Path) -> list[str]:
+    """Every module that a file names in an import, wherever in it that stands."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def test_every_module_of_the_library_is_looked_at() -> None:
+    names = {path.name for path in MODULES}
+    assert {"trainer.py", "settings.py", "translation.py", "cascaded.py"} <= names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_module_of_the_library_imports_a_program_or_its_parser(path: Path) -> None:
+    outside = ("latentheads.experiments", "experiments", "jsonargparse", "argparse")
+    assert not [name for name in imported(path) if name.startswith(outside)]

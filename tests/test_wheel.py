@@ -1,0 +1,99 @@
+"""What `pip install` gives: a wheel, in an empty folder, far from the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("latentheads", "models", "guides", "experiments")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+
+SCRIPT = """
+import sys
+
+import latentheads as lh
+from latentheads.experiments.cli.main import PROGRAMS, main
+from latentheads.experiments.cli.names import presets
+from latentheads.guides import Cascaded
+from latentheads.models import Translation
+from latentheads.runs.loading import load_run
+from pathlib import Path
+
+assert Path(lh.__file__).is_relative_to(sys.argv[1]), lh.__file__
+assert len(presets()) == 14
+
+assert main(["--help"]) == 0
+
+SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
+corpus = lh.grammar(language="velu", sentences=200, held_out=5)
+model = Translation.of(corpus, prior="independent", **SIZES)
+report = lh.evaluate(model, Cascaded(model), corpus.test)
+assert report.elbo <= report.log_likelihood < 0
+
+words = [f"--{name}={size}" for name, size in SIZES.items()]
+words += ["--sentences=200", "--held_out=5", "--steps=2", "--report_every=1", "--samples=2"]
+assert main(["run", *words, "--out=runs/mine"]) == 0
+run = load_run(Path("runs/mine"))
+assert run.target.to_json() == corpus.target.to_json()
+lh.plot.save(lh.plot.bound(run), "bound.png")
+lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the wheel is unpacked; it is built of a copy, for a build leaves files behind."""
+    place = tmp_path_factory.mktemp("wheel")
+    for name in PARTS:
+        skipped = shutil.ignore_patterns("__pycache__", "results")
+        shutil.copytree(ROOT / name, place / "source" / name, symlinks=True, ignore=skipped)
+    for name in FILES:
+        shutil.copy(ROOT / name, place / "source" / name)
+    words = ("--no-build-isolation", "--no-deps", "--quiet", "--wheel-dir", str(place))
+    pip = (sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", *words)
+    subprocess.run([*pip, str(place / "source")], check=True, capture_output=True)
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(place / "site")
+    return place / "site"
+
+
+def test_it_holds_one_package_and_a_command(site: Path) -> None:
+    (facts,) = site.glob("*.dist-info")
+    assert {path.name for path in site.iterdir()} == {"latentheads", facts.name}
+    commands = (facts / "entry_points.txt").read_text()
+    assert "latentheads = latentheads.experiments.cli.main:main" in commands
+    modules = {path.relative_to(site) for path in site.rglob("*.py")}
+    here = {
+        Path("latentheads", *(() if name == "latentheads" else (name,)), *path.parts)
+        for name in PARTS
+        for path in (each.relative_to(ROOT / name) for each in (ROOT / name).rglob("*.py"))
+        if "results" not in path.parts
+    }
+    assert modules == here
+    assert (site / "latentheads" / "py.typed").is_file()
+
+
+def test_it_does_in_an_empty_folder_what_a_notebook_does(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "models.py").write_text("raise ImportError('the reader has one of his own')\n")
+    done = subprocess.run(
+        [sys.executable, "script.py", str(site)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: latentheads PROGRAM [options]")
+    assert "written to runs/mine" in done.stdout
+    for name in ("bound.png", "heads.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
