@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = [
     "ALIGNMENT",
     "CHAINS",
+    "CHOICE",
     "SENTENCES",
     "TARGET",
     "Block",
@@ -21,6 +22,8 @@ TARGET = "target"
 CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
 ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
+CHOICE = "choice"
+"""What is drawn of their heads: the position that each points at."""
 
 
 def chain_of(site: str) -> str:

@@ -19,7 +19,7 @@ from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.attention.block import reorder
 from latentheads.distributions import Tokens
 from latentheads.layers.output import TableOutput
-from latentheads.names import ALIGNMENT, Block
+from latentheads.names import ALIGNMENT, CHOICE, Block
 
 __all__ = [
     "AlignedTokens",
@@ -256,7 +256,7 @@ class Aligner(nn.Module):
             context = AlignmentContext(block, place, aligned)
             kind = ChainAlignments if isinstance(prior, ChainPointing) else Alignments
             law = kind(prior, valid, drawn, context)
-            value = pyro.sample(block.site("choice"), law)
+            value = pyro.sample(block.site(CHOICE), law)
             drawn = value if drawn is None else _joined(drawn, value)
         assert drawn is not None
         return AlignedTokens(aligned, drawn)

@@ -149,6 +149,28 @@ class SummedChain:
         own = torch.stack(scores[::-1], -2)
         return [ChainPointing(own.unsqueeze(-2), steps=torch.stack(moves[::-1], -3))]
 
+    @property
+    def prior_entropy(self) -> Float[Tensor, "*batch"]:
+        """Of the alignments of a sentence: a chain's."""
+        return self._entropy(self.priors[0])
+
+    @property
+    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
+        """The same given the words."""
+        return self._entropy(self.posterior()[0])
+
+    @property
+    def information(self) -> Float[Tensor, "*batch"]:
+        """KL from the prior to the exact posterior: what the words say of their alignments."""
+        return self.kl(self.posterior())[0]
+
+    def _entropy(self, law: Pointing) -> Float[Tensor, "*batch"]:
+        """Less what a law is from one that likes all positions alike, without normaliser."""
+        start, steps = law.scores[..., 0, 0, :].log_softmax(-1), transitions(law)
+        rows = (steps.exp() * steps).sum(-1)
+        further = (marginals(law)[..., :-1, :].exp() * rows).sum(-1) * self.valid[..., 1:]
+        return -(start.exp() * start).sum(-1) * self.valid[..., 0] - further.sum(-1)
+
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
         (law,) = posterior

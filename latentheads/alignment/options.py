@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from latentheads.alignment.emission import LARGEST
+
 __all__ = ["AlignmentOptions"]
 
 
@@ -14,7 +16,7 @@ class AlignmentOptions:
 
     Attributes:
         alignments: Blocks above the decoder; 0: none.
-        alignment_heads: Heads of each block. Up to two heads in all are summed out exactly.
+        alignment_heads: Heads of each block; at most two heads in all, which are summed out.
         alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
             below; chain, itself at the word before, for one head alone; or soft: no latent, every
             head adds the mean of what it may point at.
@@ -34,6 +36,11 @@ class AlignmentOptions:
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise ValueError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
+        if self.alignment_prior != "soft" and self.heads > LARGEST:
+            raise ValueError(
+                f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
+                f"not summed out, got {self.alignments} times {self.alignment_heads}"
+            )
         if self.alignment_prior == "chain" and self.alignments and self.heads != 1:
             raise ValueError(
                 "alignment_prior chain is for one block of one head, "

@@ -104,6 +104,22 @@ class Summed:
             return [Pointing(torch.stack([first, own], -2), pair)]
         return [Pointing(first.unsqueeze(-2)), Pointing(own.unsqueeze(-2), pair, 1)]
 
+    @property
+    def prior_entropy(self) -> Float[Tensor, "*batch"]:
+        """Of the alignments of every word, summed over words."""
+        log_prior = sum_of(self.log_priors).expand_as(self.log_joint)
+        return -self._total(log_prior.exp() * log_prior)
+
+    @property
+    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
+        """The same given the word."""
+        return -self._total(self.log_posterior.exp() * self.log_posterior)
+
+    @property
+    def information(self) -> Float[Tensor, "*batch"]:
+        """KL from the prior to the exact posterior: what the words say of their alignments."""
+        return sum_of(self.kl(self.posterior()))
+
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
         weights = sum_of(block_tables(posterior)).exp()

@@ -64,10 +64,13 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     }
     model: Decoder
     if source is None:
+        if settings.alignment.alignments:
+            raise ValueError("alignments point at a source: a language model has none")
         model = LanguageModel(types, prior, network, latent, **more)
     else:
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
+        more["alignments"] = settings.alignment
         model = Translation(len(source), types, prior, network, latent, **more)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_type_hints
 
 import yaml
 
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora.options import TASK_OPTIONS, Data
@@ -34,6 +35,7 @@ GROUPS: dict[str, type] = {
     "decoding": Decoding,
     "selecting": Selecting,
     "gates": Gates,
+    "alignment": AlignmentOptions,
 }
 """The fields of the settings whose options stand side by side in a file."""
 
@@ -58,6 +60,7 @@ class Settings:
         decoding: How to translate.
         selecting: Which heads speak for each task.
         gates: Which heads may close while training.
+        alignment: Blocks above the decoder that point at source positions.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported figure.
@@ -85,6 +88,7 @@ class Settings:
     decoding: Decoding = field(default_factory=Decoding)
     selecting: Selecting = field(default_factory=Selecting)
     gates: Gates = field(default_factory=Gates)
+    alignment: AlignmentOptions = field(default_factory=AlignmentOptions)
     seed: int = 0
     samples: int = 32
     label_smoothing: float = 0.0
@@ -128,9 +132,12 @@ class Settings:
 
     @property
     def recipe(self) -> str:
-        """The name of the pair, and behind a + how its heads are selected or gated."""
+        """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         select = self.selecting.select
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
+        if self.alignment.alignments:
+            prior = self.alignment.alignment_prior
+            more.append("soft" if prior == "soft" else "alignments")
         return "+".join([self.pair.name, *more])
 
     @property
