@@ -2,6 +2,8 @@
 # make test   sets up and passes lint, types and tests
 # make lint   formats nothing, reports everything
 # make bench  times this library against the same network written by hand
+# make attack kills, damages and misleads the programs for hours, and prints a table
+# make lowest passes the core of the tests with the lowest versions that are declared
 #
 # Options of a program go in ARGS: make run ARGS="--guide mean-field --steps 500"
 
@@ -10,7 +12,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types bench
+LOWEST := .venv-lowest
+PROGRAMS := run translate generate score analyse prune
+CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
+
+.PHONY: run test lint types bench attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
@@ -27,6 +33,18 @@ types: $(READY)
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(ARGS)
+
+attack: $(READY)
+	$(BIN)/python -m tests.attack $(ARGS)
+
+lowest: $(LOWEST)/.ready
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal $(CORE) $(ARGS)
+
+$(LOWEST)/.ready: pyproject.toml tests/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) tests/lowest.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt --editable '.[test]'
+	touch $@
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentheads needs Python 3.11 or newer")'

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from jsonargparse import Namespace
-from scipy import stats
 
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
@@ -74,6 +72,8 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan, math.nan
+    from scipy import stats  # takes long to load
+
     half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
     return mean, mean - half, mean + half
 

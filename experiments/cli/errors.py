@@ -100,7 +100,7 @@ class Losses:
         print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)
 
 
-WORDS = "guide|prior|recipe|preset|kl|select|gates|adapters|start|train|out|latent"
+WORDS = "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
 ARGUMENTS = (
     (r"(?<!-)\boverwrite=True", "--overwrite"),
     (r"\bchoose another out\b", "choose another --out"),

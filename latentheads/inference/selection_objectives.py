@@ -49,7 +49,7 @@ class Alternatives(Head_ELBO):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         if self.free_bits:
-            raise ValueError("free_bits needs --select_gradient straight-through")
+            raise ValueError("free_bits needs select_gradient straight-through")
 
     @abstractmethod
     def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:

@@ -88,7 +88,7 @@ def _unit_length(value: Tensor) -> Tensor:
 
 def _gradients(
     model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedDraws
-) -> list[tuple[Heads, Float[Tensor, "batch query head"]]]:
+) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]

@@ -95,6 +95,11 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
     with torch.device("meta"):
         again = make_model(settings, corpus.target, corpus.source)
         other = settings.pair.make_guide(again)
+    if not settings.has_gates and again.selector != model.selector:
+        raise ValueError(
+            "model is not what its options make: they say nothing of the families of its static "
+            "selection; make it from Settings"
+        )
     for kind, mine, its in (("model", model, again), ("guide", guide, other)):
         one, two = _read_shapes(mine), _read_shapes(its)
         for name in sorted(one.keys() | two.keys()):

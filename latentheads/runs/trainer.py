@@ -39,7 +39,6 @@ from latentheads.runs.describe import check_rebuilt, describe_run
 from latentheads.runs.folder import HEADS, Folder
 from latentheads.runs.recipes import path_of
 from latentheads.runs.report import complete, finite
-from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -188,6 +187,7 @@ class Trainer:
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         choose_trained(settings, model, guide)
         self.display: ProgressDisplay | None = None
+        self._begun = False
         self.reported, self.averaged = 0, 0
         self.digest = digest_corpus(corpus)
         self._make_engine()
@@ -262,7 +262,10 @@ class Trainer:
             FloatingPointError: The objective is no longer finite.
         """
         if steps is not None and steps != self.settings.training.steps:
-            self._change_steps(steps)
+            training = replace(self.settings.training, steps=steps)
+            self._go_back(replace(self.settings, training=training))
+        elif self.results is None and self._begun:  # it was broken off, perhaps within an update
+            self._go_back(self.settings)
         if self.results is not None:
             self._restore_reported()
             return self.results
@@ -270,14 +273,12 @@ class Trainer:
         self.release()
         return self.finish() if self.main else None
 
-    def _change_steps(self, steps: int) -> None:
-        """Gives the run another number of updates."""
-        training = replace(self.settings.training, steps=steps)
-        settings = replace(self.settings, training=training)
+    def _go_back(self, settings: Settings) -> None:
+        """Back to the last checkpoint, to go on from there with these settings."""
         before = self.folder
-        folder = Folder(before.path, settings.to_yaml(), before.overwrite, before.trusted)
-        if before.overwrite and self.engine.step:
-            folder = Folder(before.path, settings.to_yaml(), False, before.trusted)
+        overwrite = before.overwrite and not self._begun
+        folder = Folder(before.path, settings.to_yaml(), overwrite, before.trusted)
+        before.release()
         self.settings, self.folder = settings, folder
         self._make_engine()
         self._make_controller()
@@ -298,6 +299,9 @@ class Trainer:
         if self.main:
             self.folder.begin(self.engine.step)
             self._write_names()
+        self._begun = True
+        if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
+            self._save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         steps, silent = self.settings.training.steps, quiet or not self.main
@@ -374,6 +378,9 @@ class Trainer:
         checkpoints.save(path, weights(model=self.model, guide=self.guide), {"step": step})
 
     def _checkpoint(self) -> None:
+        self._save_state()
+
+    def _save_state(self) -> None:
         """Saves everything to go on from; every process takes part, the first one writes."""
         tensors, facts = self.engine.state()
         if self.main:
@@ -479,6 +486,8 @@ class Trainer:
 
         A section that fails stands with its reason under ``missing``; all the others are written.
         """
+        from latentheads.runs.reporter import Reporter  # it loads what draws and scores
+
         self._mend_folder()
         results = self._facts()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)

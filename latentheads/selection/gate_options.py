@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,24 @@ from latentheads.names import CHAINS, chains_of
 from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = ["Gates"]
+
+OWN_NAMES = {
+    "prior_open": "gate_open",
+    "location": "gate_start",
+    "temperature": "gate_temperature",
+    "target": "gate_heads",
+}
+"""What the options call the arguments of the classes that they make."""
+
+
+@contextmanager
+def _naming_own() -> Iterator[None]:
+    """Says of an argument out of range which option it is."""
+    try:
+        yield
+    except ValueError as reason:
+        name, _, rest = str(reason).partition(" ")
+        raise ValueError(f"{OWN_NAMES.get(name, name)} {rest}") from reason
 
 
 @dataclass(frozen=True)
@@ -50,13 +69,14 @@ class Gates:
         chosen = chains_of(self.gates)
         if chosen == ():
             return None
-        return Gating(
-            heads,
-            tuple(chain for chain in chains if chosen is None or chain in chosen),
-            prior_open=self.gate_open,
-            location=self.gate_start,
-            temperature=self.gate_temperature,
-        )
+        with _naming_own():
+            return Gating(
+                heads,
+                tuple(chain for chain in chains if chosen is None or chain in chosen),
+                prior_open=self.gate_open,
+                location=self.gate_start,
+                temperature=self.gate_temperature,
+            )
 
     def closing(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
@@ -74,7 +94,8 @@ class Gates:
         model.pressure.value.fill_(self.gate_penalty * tokens)
         if not self.gate_heads:
             return None
-        return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+        with _naming_own():
+            return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:

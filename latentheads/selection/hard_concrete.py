@@ -122,8 +122,8 @@ class HardConcrete(Selection):
         """
         if torch.is_grad_enabled() and self.logits.requires_grad:
             raise ValueError(
-                "gates are learned by the closed form of their KL alone: use --kl analytic, "
-                "Head_ELBO(analytic=True)"
+                "gates are learned by the closed form of their KL alone: use "
+                "Head_ELBO(analytic=True), in a training kl analytic"
             )
         opened = (value > 0).to(self.open_logit)
         return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)

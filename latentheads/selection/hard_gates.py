@@ -68,11 +68,11 @@ class Gating(DrawnSelector):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.prior_open < 1:
-            raise ValueError(f"gate_open must lie between 0 and 1, got {self.prior_open}")
+            raise ValueError(f"prior_open must lie between 0 and 1, got {self.prior_open}")
         if not self.temperature > 0:
-            raise ValueError(f"gate_temperature must be positive, got {self.temperature}")
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
         if not math.isfinite(self.location):
-            raise ValueError(f"gate_start must be finite, got {self.location}")
+            raise ValueError(f"location must be finite, got {self.location}")
 
     def fitting(self, heads: int) -> Gating:
         """The same gates for a block of so many heads, under the same pressure."""
@@ -149,7 +149,7 @@ class GateController:
         self.families = list(guide.selections.values())
         self.gated = sum(family.logits.numel() for family in self.families)
         if not 0 <= target < self.gated:
-            raise ValueError(f"gate_heads must lie in 0 ... {self.gated - 1}, got {target}")
+            raise ValueError(f"target must lie in 0 ... {self.gated - 1}, got {target}")
         self.target, self.steps, self.rate, self.tokens = target, steps, rate, tokens
 
     def wanted(self, step: int) -> float:

@@ -173,7 +173,7 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
         (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
         (
             lambda: ScoreFunction_ELBO(free_bits=0.1),
-            "free_bits needs --select_gradient straight-through",
+            "free_bits needs select_gradient straight-through",
         ),
     ],
 )

@@ -133,6 +133,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
 
 
+@pytest.mark.parametrize("last", [1, 3])
+def test_a_training_that_was_broken_off_is_fitted_again(
+    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """In the same notebook, before or after the first evaluation; nobody knows the seed."""
+    found = trainer(corpus, tmp_path / "run")
+
+    def stop(self: Any, step: int) -> None:
+        if step == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            found.fit()
+    assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
+
+
 def test_a_finished_run_is_given_more_updates(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,9 +247,10 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got high"),
         (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
+        (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
     ):
         with pytest.raises(ValueError, match=message):
-            lh.Trainer(model, guide, corpus, out=tmp_path / "run", **{**SHORT, **options})
+            lh.Trainer(model, guide, corpus, **{"out": tmp_path / "run", **SHORT, **options})
     model.encoder.layers[0].inner.attention.add_module("more", torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="model is not what its options make"):
         lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
@@ -243,7 +262,7 @@ def test_a_notebook_trains_reads_and_opens_a_run(
 ) -> None:
     """What the README promises to whoever imports the library."""
     monkeypatch.chdir(tmp_path)
-    corpus = make_corpus(Data(language="velu", sentences=60, held_out=12))
+    corpus = lh.grammar(language="velu", sentences=60, held_out=12)
     model = Translation.of(corpus, prior="independent", width=8, layers=2)
     trainer = lh.Trainer(model, Cascaded(model), corpus, steps=3, out="runs/mine", samples=2)
     trainer.fit()

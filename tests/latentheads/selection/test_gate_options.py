@@ -12,7 +12,6 @@ import torch
 
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
-from tests.experiments.conftest import as_the_programs_do  # noqa: F401
 from tests.experiments.programs import TINY, status_of
 from tests.latentheads.runs.test_loading import load
 

@@ -169,9 +169,9 @@ def test_pressure_is_kept_with_the_model() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior_open": 0.0}, "gate_open must lie between 0 and 1"),
-        ({"temperature": 0.0}, "gate_temperature must be positive"),
-        ({"location": float("inf")}, "gate_start must be finite"),
+        ({"prior_open": 0.0}, "prior_open must lie between 0 and 1"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"location": float("inf")}, "location must be finite"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, float], message: str) -> None:
@@ -181,5 +181,5 @@ def test_bad_options_are_refused(options: dict[str, float], message: str) -> Non
 
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
-    with pytest.raises(ValueError, match=r"gate_heads must lie in 0 \.\.\. 17, got 18"):
+    with pytest.raises(ValueError, match=r"target must lie in 0 \.\.\. 17, got 18"):
         GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)

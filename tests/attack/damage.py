@@ -1,0 +1,306 @@
+"""Run folders whose files are damaged, one file at a time, and then used as if nothing had been.
+
+A program may refuse, in one line, or do its work. A run whose weights are whole must finish as
+if undisturbed; one that is refused must finish once the file is put right again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from latentheads.training import checkpoints
+from tests.attack.grounds import check_same_end, same_weights
+from tests.attack.trial import Arena, Ground, Trial, TrialError, check
+from tests.attack.using import use_run
+
+__all__ = ["damages"]
+
+Change = Callable[[Path, Random], object]
+Forgery = Callable[[dict[str, Any], dict[str, Any]], object]
+"""Changes the tensors and the facts of a checkpoint."""
+READERS = {
+    "finished": ("translate", "analyse", "score", "prune", "start"),
+    "half": ("translate",),
+    "prose": ("generate", "analyse"),
+}
+"""The programs that read a ground, besides run.py, which goes on with it."""
+READ = ("config.yaml", "results.json", "vocabulary.json", "best", "average", "test.references.txt")
+"""What the files begin with that they read."""
+
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    10**9,
+    10**40,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    {"x": None},
+)
+
+
+def damages(arena: Arena) -> Iterator[Trial]:
+    """Every file of every ground, each with every damage, each used by every program."""
+    for ground, readers in READERS.items():
+        top = arena.ground(ground).path
+        for path in sorted(path for path in top.rglob("*") if path.is_file()):
+            file = path.relative_to(top)
+            for damage, change in _changes(file).items():
+                for program in ("run", *(readers if file.name.startswith(READ) else ())):
+                    name = f"{ground}/{file} {damage}, then {program}"
+                    use = partial(_go_on if program == "run" else _read, program)
+                    yield Trial("damage", name, partial(_damage, ground, file, change, damage, use))
+
+
+def _changes(file: Path) -> dict[str, Change]:
+    """The damages that a file may take."""
+    if file.suffix == ".safetensors":
+        return CONTENTS | IN_THE_WAY | FORGED
+    if file.suffix in (".json", ".jsonl"):
+        return CONTENTS | IN_THE_WAY | {"with a wrong value": _spoil_json}
+    if file.suffix == ".yaml":
+        return CONTENTS | IN_THE_WAY | {"with a wrong value": _spoil_yaml}
+    return CONTENTS | IN_THE_WAY
+
+
+def _cut(path: Path, rng: Random) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.randrange(len(data) + 1)])
+
+
+def _flip(path: Path, rng: Random) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def _blank(path: Path, rng: Random) -> None:
+    """Zeros for a stretch, as a disk leaves them where the power failed."""
+    data = bytearray(path.read_bytes())
+    begin = rng.randrange(len(data) + 1)
+    data[begin : begin + 512] = bytes(len(data[begin : begin + 512]))
+    path.write_bytes(data)
+
+
+CONTENTS: dict[str, Change] = {
+    "emptied": lambda path, rng: path.write_bytes(b""),
+    "cut": _cut,
+    "cut at its end": lambda path, rng: path.write_bytes(path.read_bytes()[:-3]),
+    "with a flipped bit": _flip,
+    "blanked in part": _blank,
+    "replaced by {}": lambda path, rng: path.write_text("{}"),
+    "replaced by a list": lambda path, rng: path.write_text("[1, [2]]\n"),
+    "replaced by a number": lambda path, rng: path.write_text("-7\n"),
+    "replaced by null": lambda path, rng: path.write_text("null\n"),
+    "replaced by noise": lambda path, rng: path.write_bytes(rng.randbytes(999)),
+    "removed": lambda path, rng: path.unlink(),
+}
+
+
+def _put_folder(path: Path, rng: Random) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "mine.txt").write_text("mine")
+
+
+def _put_pipe(path: Path, rng: Random) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _link_to_itself(path: Path, rng: Random) -> None:
+    """Nobody can read it, not even root."""
+    path.unlink()
+    path.symlink_to(path)
+
+
+IN_THE_WAY: dict[str, Change] = {
+    "replaced by a folder": _put_folder,
+    "replaced by a pipe": _put_pipe,
+    "made unreadable": _link_to_itself,
+}
+"""What a program cannot write over, and need not."""
+
+
+def _spoil_json(path: Path, rng: Random) -> None:
+    """Gives one value, however deep, a wrong type; of a file of lines, in one of them."""
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    place = rng.randrange(len(lines))
+    lines[place] = json.dumps(_spoilt(json.loads(lines[place]), rng))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _spoil_yaml(path: Path, rng: Random) -> None:
+    lines = path.read_text().splitlines()
+    place = rng.randrange(len(lines))
+    lines[place] = f"{lines[place].partition(':')[0]}: {json.dumps(rng.choice(WRONG))}"
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _spoilt(value: Any, rng: Random) -> Any:
+    """JSON with one value of a wrong type."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        name = rng.choice(sorted(value))
+        rest = {key: each for key, each in value.items() if key != name}
+        return rest if rng.random() < 0.2 else {**value, name: _spoilt(value[name], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        return [_spoilt(each, rng) if at == place else each for at, each in enumerate(value)]
+    return rng.choice([each for each in WRONG if type(each) is not type(value)])
+
+
+def _forge(path: Path, rng: Random, change: Forgery) -> None:
+    """Changes what a checkpoint says, and writes it as the library would."""
+    tensors, facts = checkpoints.load(path)
+    change(tensors, facts)
+    checkpoints.save(path, tensors, facts)
+
+
+def _spoil_facts(path: Path, rng: Random) -> None:
+    _forge(path, rng, lambda tensors, facts: _swap(facts, _spoilt(facts, rng)))
+
+
+def _swap(facts: dict[str, Any], others: Any) -> None:
+    kept = dict(others) if isinstance(others, dict) else {}
+    facts.clear()
+    facts.update(kept)
+
+
+def _set_step(step: object) -> Change:
+    return lambda path, rng: _forge(path, rng, lambda tensors, facts: facts.update(step=step))
+
+
+def _recast(make: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Changes one tensor of the weights."""
+
+    def change(path: Path, rng: Random) -> None:
+        def apply(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+            name = rng.choice([n for n in sorted(tensors) if n.startswith("model.")])
+            tensors[name] = make(tensors[name])
+
+        _forge(path, rng, apply)
+
+    return change
+
+
+def _drop_tensor(path: Path, rng: Random) -> None:
+    _forge(path, rng, lambda tensors, facts: tensors.pop(rng.choice(sorted(tensors))))
+
+
+FORGED: dict[str, Change] = {
+    "with no facts": lambda path, rng: _forge(path, rng, lambda tensors, facts: facts.clear()),
+    "with a wrong fact": _spoil_facts,
+    "of step 1e9": _set_step(10**9),
+    "of step -1": _set_step(-1),
+    "of step x": _set_step("x"),
+    "with weights that are NaN": _recast(lambda tensor: tensor * float("nan")),
+    "with weights that are infinite": _recast(lambda tensor: tensor + float("inf")),
+    "with whole numbers for weights": _recast(lambda tensor: tensor.long()),
+    "with truths for weights": _recast(lambda tensor: tensor > 0),
+    "with complex weights": _recast(lambda tensor: tensor.to(torch.complex64)),
+    "with weights of another shape": _recast(lambda tensor: tensor[None]),
+    "without one of its tensors": _drop_tensor,
+}
+"""Checkpoints that are whole files, and yet no checkpoints of this run."""
+
+
+def _damage(
+    ground: str,
+    file: Path,
+    change: Change,
+    damage: str,
+    use: Callable[..., None],
+    arena: Arena,
+    rng: Random,
+) -> None:
+    with arena.scratch() as place:
+        run = arena.copy(ground, place / "run")
+        change(run / file, rng)
+        use(arena, ground, run, file, damage in CONTENTS)
+
+
+def _go_on(program: str, arena: Arena, ground: str, run: Path, file: Path, content: bool) -> None:
+    """The same command again: it finishes, or is refused and finishes when the file is back."""
+    whole = _whole(arena, ground)
+    damaged = _bytes_of(run / file)
+    done = check(use_run("run", arena, ground, run))
+    vital = file.suffix == ".safetensors" or file.name == "config.yaml"
+    if done.status and content and not vital:
+        raise TrialError("lost training", f"its weights are whole: {done.error.strip()[-300:]}")
+    if done.status:
+        _put_right(run / file, arena.ground(ground).path / file)
+        again = check(use_run("run", arena, ground, run))
+        if again.status:
+            raise TrialError("lost training", f"put right, yet: {again.error.strip()[-300:]}")
+        check_same_end(whole, run)
+        return
+    if file.name == "results.json":
+        _check_results(run / file, whole.path / file)
+    untouched = damaged is not None and _bytes_of(run / file) == damaged
+    if untouched and file.suffix == ".safetensors" and ground == "half":
+        _refuse_unnoticed(run / file, whole.path / file)
+    spared = {file.name, "results.json"} if untouched else set()
+    if file.name.startswith(("best", "step-", "average")):
+        spared |= {"best.safetensors", "average.safetensors", "results.json"}
+    check_same_end(whole, run, spared | ({"metrics.jsonl"} if file.suffix == ".jsonl" else set()))
+
+
+def _check_results(path: Path, right: Path) -> None:
+    """What is broken is made again; a figure that changed is nobody's to see."""
+    mine, theirs = json.loads(path.read_text()), json.loads(right.read_text())
+    if not isinstance(mine, dict) or mine.keys() != theirs.keys():
+        raise TrialError("lost training", "its results are broken and were not made again")
+
+
+def _whole(arena: Arena, ground: str) -> Ground:
+    """The undisturbed run that a ground is to become."""
+    return arena.ground("finished" if ground == "half" else ground)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _put_right(path: Path, right: Path) -> None:
+    """Puts a file back as it was before the damage."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy2(right, path)
+
+
+def _refuse_unnoticed(path: Path, right: Path) -> None:
+    """Weights that load, and are not what was saved, were used by a run that noticed nothing."""
+    try:
+        checkpoints.load(path)
+    except ValueError:
+        return
+    if right.exists() and not same_weights(path, right):
+        raise TrialError("lost training", f"{path.name} is damaged, and nobody noticed")
+
+
+def _read(program: str, arena: Arena, ground: str, run: Path, file: Path, content: bool) -> None:
+    """Another program: it refuses, or does what it does with the undamaged folder."""
+    done = check(use_run(program, arena, ground, run))
+    if done.status == 0 and file.suffix == ".safetensors" and program in ("translate", "generate"):
+        with arena.scratch() as place:
+            expected = use_run(program, arena, ground, arena.copy(ground, place / "run"))
+        if done.out != expected.out:
+            raise TrialError("lost training", f"{program} writes something else, with status 0")

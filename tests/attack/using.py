@@ -1,0 +1,49 @@
+"""The programs that use a run folder, each as quickly as it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.attack.process import Ended, start
+from tests.attack.trial import Arena
+
+__all__ = ["use_run"]
+
+TEXT = b"the dog sleeps\n\nthe cat that sees the old dog sees the cat\n"
+
+
+def use_run(
+    program: str,
+    arena: Arena,
+    ground: str,
+    run: Path,
+    *,
+    folder: Path | None = None,
+    text: bytes = TEXT,
+    **more: Any,
+) -> Ended:
+    """Runs a program on a copy of a ground.
+
+    Args:
+        program: Its name; ``start`` is run.py with ``--start``.
+        arena: Where the ground is.
+        ground: What the folder is a copy of.
+        run: The copy; what is written stands beside it.
+        folder: Where the program is started; beside the copy if not given.
+        text: Its standard input, where it reads one.
+        **more: As for :func:`start`.
+    """
+    out, again = f"--out={run.parent / 'out'}", arena.ground(ground).words
+    words = {
+        "run": (*again, f"--out={run}"),
+        "start": (*again, "--steps=2", f"--start={run}", out),
+        "translate": (str(run),),
+        "generate": (str(run), "--prompt=the", "--length=5"),
+        "score": (str(run), "--samples=9"),
+        "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
+        "prune": (str(run), out, "--heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
+    }[program]
+    given = text if program == "translate" else b""
+    name = "run" if program == "start" else program
+    return start(name, *words, folder=folder or run.parent, text=given, **more)
