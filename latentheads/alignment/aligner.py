@@ -116,7 +116,7 @@ class AlignmentPass:
 
     def word_table(
         self, words: Int[Tensor, "*words target"]
-    ) -> Float[Tensor, "*batch target *keys"]:
+    ) -> Float[Tensor, "*table"]:
         """Log-probability of every word for all positions of all heads."""
         states = self.hidden.states
         shape = states.shape[:-2]

@@ -61,7 +61,7 @@ class ChainAlignments(Alignments):
 
     def word_log_prob(
         self, value: Int[Tensor, "*draw target head"]
-    ) -> Float[Tensor, "*draw target"]:
+    ) -> Float[Tensor, "*out target"]:
         """Log-probability of each word's alignment given the one before."""
         place = value[..., 0]
         chain = cast(ChainPointing, self.pointing)

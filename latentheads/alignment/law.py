@@ -68,7 +68,7 @@ class Pointing:
             scores = scores + pair.gather(-2, place)[..., 0, :]
         return scores.log_softmax(-1)
 
-    def table(self, head: int, heads: int) -> Float[Tensor, "*batch target *keys"]:
+    def table(self, head: int, heads: int) -> Float[Tensor, "*table"]:
         """Log-probabilities of a head's positions for all positions of the heads below.
 
         Args:
@@ -118,13 +118,13 @@ class Alignments(TorchDistribution):
         batch = torch.broadcast_shapes(shape, below.shape[:-2])
         super().__init__(batch, torch.Size((target, heads)), validate_args=False)
 
-    def log_prob(self, value: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*draw"]:
+    def log_prob(self, value: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out"]:
         """Sums over heads and over the words that are counted."""
         return (self.word_log_prob(value) * self.valid).sum(-1)
 
     def word_log_prob(
         self, value: Int[Tensor, "*draw target head"]
-    ) -> Float[Tensor, "*draw target"]:
+    ) -> Float[Tensor, "*out target"]:
         """Log-probability of the alignments of each word."""
         shape = torch.broadcast_shapes(self.below.shape[:-1], value.shape[:-1])
         every = (self.below.expand(*shape, -1), value.expand(*shape, -1))

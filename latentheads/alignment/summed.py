@@ -28,7 +28,7 @@ __all__ = ["Summed", "block_tables"]
 
 def block_tables(
     pointings: Sequence[Pointing],
-) -> list[Float[Tensor, "*batch target *keys"]]:
+) -> list[Float[Tensor, "*table"]]:
     """Log-probabilities of each block's alignments, for all positions of all heads.
 
     Args:
@@ -57,16 +57,16 @@ class Summed:
     """
 
     priors: Sequence[Pointing]
-    words: Float[Tensor, "*batch target *keys"]
+    words: Float[Tensor, "*table"]
     valid: Bool[Tensor, "*batch target"]
 
     @cached_property
-    def log_priors(self) -> list[Float[Tensor, "*batch target *keys"]]:
+    def log_priors(self) -> list[Float[Tensor, "*table"]]:
         """Of every block."""
         return block_tables(self.priors)
 
     @cached_property
-    def log_joint(self) -> Float[Tensor, "*batch target *keys"]:
+    def log_joint(self) -> Float[Tensor, "*table"]:
         """Of alignments and word."""
         return self.words + sum_of(self.log_priors)
 
@@ -86,7 +86,7 @@ class Summed:
         return self.log_evidence_of_words.sum(-1)
 
     @cached_property
-    def log_posterior(self) -> Float[Tensor, "*batch target *keys"]:
+    def log_posterior(self) -> Float[Tensor, "*table"]:
         """Of all heads together, given the word."""
         flat = self.log_joint.flatten(self._first)
         return flat.log_softmax(-1).view_as(self.log_joint)
@@ -141,6 +141,6 @@ class Summed:
         pairs = zip(tables, other, strict=True)
         return [self._total(weights * (table - against)) for table, against in pairs]
 
-    def _total(self, values: Float[Tensor, "*batch target *keys"]) -> Float[Tensor, "*batch"]:
+    def _total(self, values: Float[Tensor, "*table"]) -> Float[Tensor, "*batch"]:
         """Sums over positions and over the words that are counted."""
         return (values.flatten(self._first).sum(-1) * self.valid).sum(-1)
