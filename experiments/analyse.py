@@ -23,8 +23,6 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.files import write_text
-from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
-from latentheads.plot.canvas import largest
 from latentheads.reading import EXCLUDE
 from latentheads.reading.head_report import HeadReport
 
@@ -135,6 +133,9 @@ def write(
 
 def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
     """Draws every figure, those of single runs on one scale."""
+    from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
+    from latentheads.plot.canvas import largest  # matplotlib takes long to load
+
     top = largest(m for each in head_reports for m in each.divergence.summed.values())
     for each in head_reports:
         name = each.name.strip("/").replace("/", "-")

@@ -29,7 +29,6 @@ from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
-from latentheads.plot import draw_recipes, save
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in rows:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
                 row["p"] = [float(p) for p in mine.p.dropna()]
+        from latentheads.plot import draw_recipes, save  # takes long to load
+
         save(draw_recipes(rows), out / "elbos.png")
         write_tables(runs, rows, table(rows), out)
     return 0

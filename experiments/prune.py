@@ -27,7 +27,6 @@ from latentheads.experiments.cli.options import Parser, add_run_options, open_ru
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of, chains_of
-from latentheads.plot import draw_pruning, save
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.pruned import Pruned, measure, point, smaller, time_all, write_run
@@ -241,6 +240,8 @@ def write(
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     write_text(out / "curve.json", text)
+    from latentheads.plot import draw_pruning, save  # takes long to load
+
     save(draw_pruning(points), out / "curve.png")
     return points
 

@@ -26,7 +26,6 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.tables import markdown
-from latentheads.plot import draw_sweep, save
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heads = numbers(options.head_numbers, options.width)
         runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
     with ending("sweep.py", kept, kept, mistakes=()):
+        from latentheads.plot import draw_sweep, save  # takes long to load
+
         save(draw_sweep(rows), out / "heads.png")
         write_tables(runs, rows, table(rows), out)
     return 0

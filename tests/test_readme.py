@@ -16,7 +16,7 @@ def snippets() -> list[str]:
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide, notebook, reading = snippets()
+    _, guide, notebook, reading = snippets()
     names: dict = {}
     exec(compile(guide, "README guide", "exec"), names)
     exec(compile(notebook, "README notebook", "exec"), names)
@@ -27,8 +27,21 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
 
 
+def test_a_notebook_trains_opens_and_reads_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = snippets()[0]
+    for said, here in (("5000", "60"), ("steps=500", "steps=2"), ("width=64", "width=8")):
+        assert said in script
+        script = script.replace(said, here)
+    exec(compile(script, "README notebook", "exec"), {})
+    assert "Report(elbo=" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "mine" / "results.json").is_file()
+
+
 def test_the_guides_own_lines_are_about_twenty() -> None:
-    guide, *_ = snippets()
+    _, guide, *_ = snippets()
     code = [line for line in guide.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
 

@@ -67,12 +67,13 @@ class Gates:
     def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
         """Makes the gates of a model; None where it has none."""
         chosen = chains_of(self.gates)
-        if chosen == ():
+        own = tuple(chain for chain in chains if chosen is None or chain in chosen)
+        if not own:
             return None
         with _naming_own():
             return Gating(
                 heads,
-                tuple(chain for chain in chains if chosen is None or chain in chosen),
+                own,
                 prior_open=self.gate_open,
                 location=self.gate_start,
                 temperature=self.gate_temperature,

@@ -27,6 +27,7 @@ from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Trial, TrialError, check
 from tests.experiments.programs import unpainted
 
+LINE = "update 1,024 of 3,000, 15.7 updates/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
 
 
@@ -41,6 +42,7 @@ def ended(status: int = 0, error: str = "", late: bool = False) -> Ended:
         ended(0, "run.py: unknown to the model: x\n"),
         ended(2, "run.py: error: width must be even, got 7\n"),
         ended(1, f"{BAR}run.py: error: x\n"),
+        ended(1, f"{LINE}run.py: error: x\n"),
     ],
 )
 def test_success_and_one_line_pass(end: Ended) -> None:

@@ -47,7 +47,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     first = [lead(run.corpus.source.decode(row.tolist())) for row in sources]
     assert test["lead_rouge1"] == pytest.approx(rouge(first, right).rouge1)
     assert sources.lengths.max() <= 4
-    table = result_table(results)
+    table = result_table(results.to_json())
     assert "ROUGE-L" in table
     assert "multi:max" in table
     loaded = load_run(out)

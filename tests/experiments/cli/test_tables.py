@@ -92,10 +92,3 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
     rows = told(perplexity=[one | {"word": one["token"]}] * 2)
     assert rows["perplexity from the bound"] == []
     assert "true log p(y)" in rows
-
-
-@pytest.mark.parametrize("broken", [None, [], {}, {"valid": {}}, {"valid": [], "test": 3}, "text"])
-def test_what_is_none_of_our_results_cannot_be_printed(broken: Any) -> None:
-    from latentheads.experiments.cli.tables import are_printable
-
-    assert not are_printable(broken)

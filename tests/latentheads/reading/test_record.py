@@ -17,6 +17,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Plain, Point
 from latentheads.mask import Mask, causal
 from latentheads.reading import Recording, labelled, readings
+from latentheads.selection.selector import Choice
 from tests.tiny import HEADS, KINDS, attach, build, padded, small_batch
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
