@@ -114,9 +114,7 @@ class AlignmentPass:
                 self.known[key] = Summed(self.priors, table, self.valid)
         return self.known[key]
 
-    def word_table(
-        self, words: Int[Tensor, "*words target"]
-    ) -> Float[Tensor, "*table"]:
+    def word_table(self, words: Int[Tensor, "*words target"]) -> Float[Tensor, "*table"]:
         """Log-probability of every word for all positions of all heads."""
         states = self.hidden.states
         shape = states.shape[:-2]
