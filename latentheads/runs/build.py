@@ -148,9 +148,16 @@ def apply_pruning(
 
 def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
     """Leaves everything as it is but what ``train`` names; a block without heads has nothing."""
-    for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
-        trained = settings.train == "all" or ".adapters." in name
-        parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+    for module in (model, guide):
+        for name, parameter in module.named_parameters():
+            trained = {
+                "all": True,
+                "adapters": ".adapters." in name,
+                "guide": module is guide,
+            }[settings.train]
+            parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+    if not any(p.requires_grad for p in (*model.parameters(), *guide.parameters())):
+        raise ValueError(f"train {settings.train}: this guide has nothing to learn")
 
 
 def digest_corpus(corpus: Corpus) -> str:

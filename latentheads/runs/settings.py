@@ -74,7 +74,8 @@ class Settings:
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that it has lost.
-        train: What is trained: all, or the adapters alone, in the network of start.
+        train: What is trained: all; the adapters alone, in the network of start; or the guide
+            alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down with the others,
             so that the same file is the same run.
     """
@@ -98,7 +99,7 @@ class Settings:
     disagreement_diagonal: bool = True
     adapters: int = 0
     start: str = ""
-    train: Literal["all", "adapters"] = "all"
+    train: Literal["all", "adapters", "guide"] = "all"
     unused: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,6 +107,8 @@ class Settings:
         check_least(vars(self), samples=1, adapters=0)
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
+        if self.train == "guide" and not self.start:
+            raise ValueError("train guide needs start RUN, whose model stays as it is")
         if self.gates.gates != "none":
             if self.selecting.select != "none":
                 raise ValueError("heads are either selected or gated: use select or gates")
