@@ -32,7 +32,11 @@ def test_a_notebook_trains_opens_and_reads_a_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     script = snippets()[0]
-    for said, here in (("5000", "60"), ("steps=500", "steps=2"), ("width=64", "width=8")):
+    for said, here in (
+        ("sentences=5000", "sentences=60, held_out=5"),
+        ("steps=500", "steps=2"),
+        ("width=64", "width=8"),
+    ):
         assert said in script
         script = script.replace(said, here)
     exec(compile(script, "README notebook", "exec"), {})
