@@ -141,6 +141,14 @@ class _WordTable(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, words: Tensor, *lexicons: Tensor
     ) -> tuple[Tensor, Tensor]:
         x, w = for_products(states, weight)
+        # products with the table in autocast's type, sums of exponentials in float32 or wider
+        with torch.autocast(x.device.type, enabled=False):
+            return _WordTable._sum(ctx, (states, weight, words, *lexicons), x, w)
+
+    @staticmethod
+    def _sum(ctx: Any, given: Sequence[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The forward pass, on states and table of one type."""
+        states, weight, words, *lexicons = given
         rows = [lexicon.to(x.dtype) for lexicon in lexicons]
         tables, normalisers, lows = [], [], []
         for some in _slices(x, rows, w):

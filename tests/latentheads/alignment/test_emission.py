@@ -117,3 +117,21 @@ def test_scores_of_the_whole_batch_are_never_in_memory(monkeypatch: pytest.Monke
         table.sum().backward()
     assert max(forward, largest.size) < min(N * T, N * S) * TYPES
     assert largest.size >= T * TYPES
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> None:
+    given = inputs(heads, 1.0)
+    states, *lexicons, weight = (each.detach().float() for each in (given[0], *given[1], given[2]))
+    exact = word_table(states, lexicons, weight, given[3])
+    for tensor in (states, weight, *lexicons):
+        tensor.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = word_table(states, lexicons, weight, given[3])
+    assert found.dtype == torch.float32
+    assert (found - exact).abs().max() < 0.05
+    found.sum().backward()
+    assert all(each.grad is not None for each in (states, weight, *lexicons))
+    narrow = [each.detach().bfloat16().float() for each in (states, weight, *lexicons)]
+    law = naive(narrow[0], narrow[2:], narrow[1])
+    assert (found - look_up(law, given[3])).abs().max() < 0.03
