@@ -88,14 +88,19 @@ class LanguageModel(Decoder):
         law = make_prior(prior) if isinstance(prior, str) else prior
         return cls(len(corpus.target), law, network, latent, label_smoothing=label_smoothing)
 
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
         """Runs the stack on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
         x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
-        x = self.decoder(x, reach, choices=choices)
-        length = x.shape[-2]
-        earlier = causal(length, x.device).tril(-1)
-        return Hidden(x, x, earlier.expand(*batch.fed.shape, length))
+        return self.decoder(x, reach, choices=choices)
+
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+        """The same, with the states that stand before each."""
+        x = self.states(batch, choices)
+        earlier = causal(x.shape[-2], x.device).tril(-1)
+        return Hidden(x, x, earlier.expand(*x.shape[:-1], -1))
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""
