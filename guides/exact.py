@@ -8,6 +8,7 @@ from latentheads.alignment.aligner import AlignmentContext
 from latentheads.alignment.law import Alignments
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide, conditioned
+from latentheads.model import HeadModel
 from latentheads.names import Block
 
 __all__ = ["Exact"]
@@ -17,7 +18,15 @@ class Exact(ModelGuide):
     """The exact posterior of the alignments; of all other heads the prior.
 
     Its bound is log p(y | x) itself, given the other heads, and training with it maximises that.
+
+    Args:
+        model: A model with alignments.
     """
+
+    def __init__(self, model: HeadModel) -> None:
+        if model.alignments is None or model.alignments.soft:
+            raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
+        super().__init__(model)
 
     def dependence(self, block: Block) -> Dependence:
         """Of the other heads nothing more than the prior."""

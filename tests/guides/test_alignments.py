@@ -180,6 +180,11 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
     assert terms(model, guide, batch).elbo.sum() > before + 1
 
 
+def test_bayes_needs_alignments() -> None:
+    with pytest.raises(ValueError, match="guide exact needs alignments that are drawn"):
+        GUIDES["exact"](aligned(None))
+
+
 def test_a_report_says_what_is_exact(batch: Batch) -> None:
     model = aligned(SHAPES["two blocks"])
     report = evaluate(model, attach("cascaded", model), [batch], samples=3)
