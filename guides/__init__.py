@@ -3,6 +3,7 @@
 from latentheads.guide import Guide, ModelGuide
 from latentheads.guides.autoregressive import Autoregressive
 from latentheads.guides.cascaded import Cascaded
+from latentheads.guides.exact import Exact
 from latentheads.guides.mean_field import MeanField
 from latentheads.guides.recipes import RECIPES, Recipe
 from latentheads.guides.tied import Tied
@@ -12,6 +13,7 @@ __all__ = [
     "RECIPES",
     "Autoregressive",
     "Cascaded",
+    "Exact",
     "Guide",
     "MeanField",
     "ModelGuide",
@@ -24,4 +26,5 @@ GUIDES: dict[str, type[ModelGuide]] = {
     "mean-field": MeanField,
     "autoregressive": Autoregressive,
     "cascaded": Cascaded,
+    "exact": Exact,
 }

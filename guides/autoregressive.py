@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.alignment.posterior import Reads
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
 from latentheads.families import (
@@ -136,9 +137,12 @@ class Autoregressive(Guide):
         form: One of the three.
         hidden: Hidden units a head of the MLP that gives the location.
         scale: Where the posterior's standard deviation starts.
+        reads: What the posterior of alignments reads: source, prefix (the words before too) or
+            target (the whole target too).
     """
 
     tied_prior = "autoregressive"
+    alignment_form = "autoregressive"
 
     def __init__(
         self,
@@ -146,9 +150,11 @@ class Autoregressive(Guide):
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,
+        reads: Reads = "target",
     ) -> None:
         check_options(hidden, scale)
         self.form, self.hidden, self.scale = form, hidden, scale
+        self.reads = reads
         super().__init__(model)
 
     def family(self, block: Block) -> Family:

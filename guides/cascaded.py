@@ -5,6 +5,7 @@ Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 
 from __future__ import annotations
 
+from latentheads.alignment.posterior import Reads
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
@@ -28,9 +29,12 @@ class Cascaded(Guide):
             the link alone costs half the squared logits below.
         scale: Where the posterior's standard deviation starts.
         learned_scale: Whether to learn it, one number a head.
+        reads: What the posterior of alignments reads: source, prefix (the words before too) or
+            target (the whole target too).
     """
 
     tied_prior = "cascaded"
+    alignment_form = "cascaded"
 
     def __init__(
         self,
@@ -39,10 +43,12 @@ class Cascaded(Guide):
         link: bool = False,
         scale: float = 1.0,
         learned_scale: bool = True,
+        reads: Reads = "target",
     ) -> None:
         check_options(hidden, scale)
         self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
+        self.reads = reads
         super().__init__(model)
 
     def family(self, block: Block) -> Family:

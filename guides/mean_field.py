@@ -9,6 +9,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from latentheads.alignment.posterior import Reads
 from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.effects import PlugIn, evaluation_mode
@@ -34,10 +35,13 @@ class MeanField(Guide):
         hidden: Hidden width of the correction over the number of heads.
         scale: Where the posterior's standard deviation starts.
         learned_scale: Whether to learn it, one number a head.
+        reads: What the posterior of alignments reads: source, prefix (the words before too) or
+            target (the whole target too).
     """
 
     passes = 2
     tied_prior = "independent"
+    alignment_form = "mean-field"
 
     def __init__(
         self,
@@ -45,9 +49,11 @@ class MeanField(Guide):
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
+        reads: Reads = "target",
     ) -> None:
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
+        self.reads = reads
         super().__init__(model)
 
     def family(self, block: Block) -> Family:

@@ -16,6 +16,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from latentheads.alignment.law import Alignments
 from latentheads.distributions import HeadVariable
 from latentheads.names import SENTENCES, TARGET
 from latentheads.selection.distribution import Selection
@@ -32,10 +33,10 @@ __all__ = [
 
 
 def plug_in_value(law: Any) -> Tensor:
-    """The value a plug-in network uses: the location of logits, the likelier value of a gate."""
+    """The value a plug-in network uses: a location, or the likeliest of what is discrete."""
     if isinstance(law, HeadVariable):
         return law.location
-    if isinstance(law, Selection):
+    if isinstance(law, Selection | Alignments):
         return law.mode
     if law.support.is_discrete:
         return (law.mean > 0.5).to(law.mean.dtype)

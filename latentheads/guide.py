@@ -13,18 +13,23 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import AlignmentContext
+from latentheads.alignment.chain import ChainAlignments, ChainPointing
+from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
+from latentheads.layers.output import TableOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options"]
+__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options", "conditioned"]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -57,6 +62,10 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             go of as soon as their KL is known; values are always there.
         passes: Passes of the network that one bound costs.
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
+        alignment_form: What a head of an alignment block reads of others in its posterior; None:
+            this guide has no such posterior.
+        reads: What it reads of a sentence pair; set before ``super().__init__``.
+        alignments: The posterior of the alignment blocks; None where there are none.
 
     Args:
         model: The model to read.
@@ -67,6 +76,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     reads_trace = False
     passes = 1
     tied_prior: str | None = None
+    alignment_form: Form | None = None
+    reads: Reads = "target"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Makes it ready for modules, so that a subclass may set some before this constructor."""
@@ -87,6 +98,21 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             if family is not None:
                 self.selections[block.key] = family
                 self._selecting[block.site("selection")] = block.key
+        self.alignments: AlignmentPosterior | None = None
+        aligner, form = model.alignments, self.alignment_form
+        if aligner is not None and form is not None and not aligner.soft:
+            width = model.output.table.embedding_dim if isinstance(model.output, TableOutput) else 0
+            self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
+
+    def alignment_posterior(self, prior: Alignments) -> Alignments:
+        """The posterior of a block of alignments, given what the block knows; or the prior itself.
+
+        Args:
+            prior: The block's prior, with its context.
+        """
+        if self.alignments is None or not isinstance(prior.context, AlignmentContext):
+            return prior
+        return conditioned(prior, self.alignments(prior.context, self.batch))
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:
@@ -221,6 +247,8 @@ class Guide(ModelGuide):
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Answers with the family of the block, and with the prior elsewhere."""
+        if isinstance(prior, Alignments):
+            return self.alignment_posterior(prior)
         block = self._blocks.get(name)
         if block is None:
             return prior
@@ -229,6 +257,12 @@ class Guide(ModelGuide):
         law = self.posterior(block, replace(prior.context, batch=self.batch))
         check_law(name, law, prior.shape())
         return law
+
+
+def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
+    """A law of alignments of other parameters, in the place of a block's prior."""
+    kind = ChainAlignments if isinstance(pointing, ChainPointing) else Alignments
+    return kind(pointing, prior.valid, prior.below, prior.context)
 
 
 class WithSelection(Messenger):

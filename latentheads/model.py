@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.effects import register_parameters
-from latentheads.layers.output import Output
+from latentheads.layers.output import Output, TableOutput
 from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.selection.hard_gates import Gating
@@ -32,6 +33,7 @@ class HeadModel(nn.Module, ABC):
     Attributes:
         output: The layer that turns the states into tokens; a subclass makes it.
         disagreement: A term that rewards heads for differing while training; None at first.
+        alignments: The alignment blocks above the decoder; None: there are none.
 
     Args:
         chains: The chains of blocks this network has.
@@ -60,6 +62,7 @@ class HeadModel(nn.Module, ABC):
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
         self.disagreement: Disagreement | None = None
+        self.alignments: Aligner | None = None
 
     @property
     def blocks(self) -> list[Block]:
@@ -113,15 +116,19 @@ class HeadModel(nn.Module, ABC):
         return module.choose(task, batch.one_task, drawn, batch.draws)
 
     @abstractmethod
-    def states(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "*batch target dim"]:
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
         """Runs the network up to the states that predict each target token.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; drawn when not given.
         """
+
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
+        """The states that predict each target token, before alignments add to them."""
+        return self.hidden(batch, choices).states
 
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
@@ -146,23 +153,35 @@ class HeadModel(nn.Module, ABC):
         register_parameters("model", self)
         choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
-            law = self.likelihood(self._states_that_differ(batch, choices), batch)
+            law = self._law_of_pass(batch, choices)
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
-    def _states_that_differ(
-        self, batch: Batch, choices: Mapping[str, Choice]
-    ) -> Float[Tensor, "*batch target dim"]:
-        """Runs the network; while training, with a factor a block for how its heads differ."""
+    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
+        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+        given = () if choices is None else (choices,)
+        if self.alignments is None:
+            return self.likelihood(self.states(batch, *given), batch)
+        hidden, valid = self.hidden(batch, *given), batch.scored != PAD
+        assert isinstance(self.output, TableOutput)
+        return self.alignments(hidden.behind(batch.context), valid, self.output)
+
+    def _law_of_pass(self, batch: Batch, choices: Mapping[str, Choice]) -> Tokens:
+        """The law; while training, with a factor a block for how its heads differ."""
         given: tuple[Any, ...] = (batch, choices) if choices else (batch,)
         term = self.disagreement
         if term is None or not self.training:
-            return self.states(*given)
+            return self.law(*given)
         with term.heard(self) as found:
-            states = self.states(*given)
+            law = self.law(*given)
         tokens = (batch.scored != PAD).sum(-1)
         for block, value in found.items():
             pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)
-        return states
+        return law
 
     @property
     def dtype(self) -> torch.dtype:
@@ -196,6 +215,7 @@ class DecodingState:
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
+    alignments: AlignmentState | None = None
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, empty at first."""
@@ -217,6 +237,8 @@ class DecodingState:
         """
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
+        if self.alignments is not None:
+            self.alignments.select(sentences, hypotheses)
         if sentences is not None:
             self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
             self.task = None if self.task is None else self.task.select(sentences)

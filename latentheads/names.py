@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "ALIGNMENT",
     "CHAINS",
+    "CHOICE",
     "SENTENCES",
     "TARGET",
     "Block",
@@ -18,6 +20,10 @@ __all__ = [
 SENTENCES = "sentences"
 TARGET = "target"
 CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
+ALIGNMENT = "decoder-alignment"
+"""The chain of the alignment blocks above a decoder."""
+CHOICE = "choice"
+"""What is drawn of their heads: the position that each points at."""
 
 
 def chain_of(site: str) -> str:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from latentheads.batch import PAD
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
+from latentheads.layers.position import positions
 from latentheads.models.mixing import STACKS, Mixing, mixings
 
 __all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
@@ -116,16 +117,6 @@ class Network:
     def stack(self, name: str) -> tuple[Mixing, ...]:
         """What mixes positions in every layer of the encoder or the decoder."""
         return mixings(self.mixers, self.windows, self.ngram_width, name, self.layers)
-
-
-def positions(
-    length: int, width: int, device: torch.device, dtype: torch.dtype, start: int = 0
-) -> Float[Tensor, "length width"]:
-    """Sinusoidal positions: sines in the first half of the width, cosines in the second."""
-    half = width // 2
-    rate = torch.exp(torch.arange(half, device=device) * (-math.log(10_000.0) / max(half - 1, 1)))
-    angle = torch.arange(start, start + length, device=device)[:, None] * rate
-    return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)
 
 
 class Embedding(nn.Module):

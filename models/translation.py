@@ -9,6 +9,8 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch, SentenceTasks
 from latentheads.corpora import Corpus
@@ -55,6 +57,7 @@ class Translation(Decoder):
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
         adapters: Steps of its own for each task, behind those that all share; None: none.
+        alignments: Blocks above the decoder that point at source positions; None: none.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Translation(Decoder):
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
         adapters: Adapters | None = None,
+        alignments: AlignmentOptions | None = None,
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
@@ -104,6 +108,7 @@ class Translation(Decoder):
             sizes,
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
+        self.alignments = make_aligner(alignments, sizes, label_smoothing)
 
     @classmethod
     def of(
@@ -112,6 +117,7 @@ class Translation(Decoder):
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
+        alignments: AlignmentOptions | None = None,
         **sizes: Any,
     ) -> Translation:
         """Makes a model for the vocabularies of a corpus.
@@ -121,6 +127,7 @@ class Translation(Decoder):
             prior: A prior, or its name.
             latent: The chains whose heads are drawn; None for all.
             label_smoothing: Of the likelihood while training.
+            alignments: Blocks above the decoder that point at source positions; None: none.
             **sizes: Those of :class:`latentheads.models.Network`.
         """
         if corpus.source is None:
@@ -130,7 +137,8 @@ class Translation(Decoder):
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         types = len(corpus.source), len(corpus.target)
         law = make_prior(prior) if isinstance(prior, str) else prior
-        return cls(*types, law, network, latent, label_smoothing=label_smoothing)
+        smoothing = label_smoothing
+        return cls(*types, law, network, latent, label_smoothing=smoothing, alignments=alignments)
 
     def encode(
         self,
@@ -143,9 +151,7 @@ class Translation(Decoder):
         reach = Reach(valid, valid, dtype=self.density_dtype)
         return self.encoder(self.source_embedding(source), reach, choices=choices, task=task)
 
-    def states(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "*batch target dim"]:
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
         """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
         assert batch.source is not None
@@ -154,9 +160,10 @@ class Translation(Decoder):
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
-        return self.decoder(
+        x = self.decoder(
             x, self.reach(queries), memory, cross, choices=choices, task=batch.tasks("decoder")
         )
+        return Hidden(x, memory, valid.unsqueeze(-2))
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
@@ -168,11 +175,18 @@ class Translation(Decoder):
         assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
+        memory = self.encode(batch.source, valid, choices, batch.tasks("encoder"))
+        alignments = None
+        if self.alignments is not None:
+            known = Hidden(memory[..., :0, :], memory, valid.unsqueeze(-2))
+            assert isinstance(self.output, TableOutput)
+            alignments = AlignmentState(self.alignments, known, self.output)
         return _TranslationState(
             choices=choices,
             task=batch.tasks("decoder"),
-            memory=self.encode(batch.source, valid, choices, batch.tasks("encoder")),
+            memory=memory,
             memory_mask=self._cross_mask(valid, one),
+            alignments=alignments,
         )
 
     def step(
@@ -186,4 +200,17 @@ class Translation(Decoder):
             x, reach, state.memory, state.memory_mask, state, state.choices, state.task
         )
         state.position += tokens.shape[-1]
+        if state.alignments is not None:
+            return state.alignments.scores(x, tokens)
         return self.predict(x)
+
+
+def make_aligner(
+    options: AlignmentOptions | None, sizes: Network, label_smoothing: float
+) -> Aligner | None:
+    """Makes the alignment blocks of a network; None where there are none."""
+    if options is None or not options.alignments:
+        return None
+    if label_smoothing:
+        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
+    return Aligner(options, sizes.width, sizes.dropout)

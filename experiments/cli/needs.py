@@ -103,9 +103,20 @@ class Plan:
         return bool(self.options.gates != "none")
 
     @property
+    def aligns(self) -> bool:
+        """Whether alignment blocks stand above the decoder."""
+        return bool(self.translates and self.options.alignments > 0)
+
+    @property
+    def draws_alignments(self) -> bool:
+        """Whether it is drawn where they point."""
+        return bool(self.aligns and self.options.alignment_prior != "soft")
+
+    @property
     def pays_for_heads(self) -> bool:
         """Whether drawn heads have a KL that is not 0 by construction."""
-        return self.draws_heads and self.guide is not GUIDES["tied"]
+        drawn = self.draws_heads or self.draws_alignments
+        return drawn and self.guide is not GUIDES["tied"]
 
     @property
     def pays(self) -> bool:
@@ -142,7 +153,8 @@ RUNNING = (
 )
 LAW = "--select selection, subset or group"
 NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
-OWN = "a guide other than tied and heads that are drawn"
+OWN = "a guide other than tied and heads that are drawn, of alignments too"
+ALIGNMENTS = "--alignments, of a translation"
 KL = f"a KL that is not 0 by construction ({OWN}; {LAW}; or --gates)"
 NGRAM = "--mixers with ngram layers"
 
@@ -273,6 +285,28 @@ NEEDS = (
         "--disagreement",
         lambda p: p.options.disagreement != "none",
     ),
+    # Alignments
+    Need(
+        ("alignment_heads", "alignment_prior", "alignment_width"),
+        ALIGNMENTS,
+        lambda p: p.aligns,
+    ),
+    Need(
+        ("alignment_reach",),
+        f"{ALIGNMENTS}, with --alignment_prior chain, or cascaded over two blocks",
+        lambda p: (
+            p.aligns
+            and (
+                p.options.alignment_prior == "chain"
+                or (p.options.alignment_prior == "cascaded" and p.options.alignments > 1)
+            )
+        ),
+    ),
+    Need(
+        ("objective",),
+        f"{ALIGNMENTS}, with a prior other than soft",
+        lambda p: p.draws_alignments,
+    ),
     # What speaks
     Need(("candidates",), LAW, lambda p: p.draws_choice),
     Need(("select_chains",), f"{LAW}, or static", lambda p: p.options.select != "none"),
@@ -318,7 +352,7 @@ ALWAYS = (
     *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
     *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
     *("keep", "average", "label_smoothing", "disagreement"),
-    *("select", "gates", "adapters", "start", "train"),
+    *("select", "gates", "alignments", "adapters", "start", "train"),
     *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust"),
     *("recipes", "seeds", "head_numbers"),
 )

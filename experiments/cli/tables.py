@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from latentheads.names import CHAINS, chain_of, latent_of, layer_of
+from latentheads.names import ALIGNMENT, CHAINS, CHOICE, chain_of, latent_of, layer_of
 
 __all__ = [
     "aligned",
@@ -52,8 +52,10 @@ def result_table(results: dict[str, Any]) -> str:
         *_kl_rows(results["kl_by_site"], results.get("gates") is not None),
         _row(f"bound (IWAE_{k})", valid, test, "iwae"),
     ]
+    rows += _alignment_rows(valid, test, results.get("gap_by_site") or {})
     rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
-    rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
+    if not _known("exact", valid, test):  # where alignments alone are drawn it is the exact law
+        rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
     rows.append(
         _row(f"effective draws of {k}", valid, test, "effective_sample_size", "{:.1f}".format)
     )
@@ -82,6 +84,24 @@ def result_table(results: dict[str, Any]) -> str:
 def _known(name: str, *parts: dict[str, Any]) -> bool:
     """Whether one of the parts has a figure."""
     return any(part.get(name) is not None for part in parts)
+
+
+def _alignment_rows(
+    valid: dict[str, Any], test: dict[str, Any], gaps: dict[str, float]
+) -> list[Row]:
+    """The exact log p(y | x) of a model with alignments, and what its guide's bound lacks of it."""
+    if not _known("gap", valid, test):
+        return []
+    rows = [_row("exact log p(y | x), all alignments summed", valid, test, "exact")]
+    rows.append(_row("  gap of the guide: exact less bound", valid, test, "gap"))
+    if len(gaps) > 1:
+        rows += [(f"    {site}", "", f"{gap:.4f}") for site, gap in gaps.items()]
+    titles = {
+        "prior_entropy": "entropy of alignments, prior",
+        "posterior_entropy": "  given the word, exact posterior",
+        "information": "  KL(posterior, prior): what a word says of them",
+    }
+    return [*rows, *(_row(title, valid, test, name) for name, title in titles.items())]
 
 
 def _truth_rows(valid: dict[str, Any], test: dict[str, Any], of: str) -> list[Row]:
@@ -136,6 +156,7 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
     """BLEU, chrF and how they were made."""
     test, decoding = results["test"], results["decoding"]
     heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
+    heads = "alignments summed" if test.get("exact") is not None else heads
     search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
     rows: list[Row] = [
         (f"BLEU ({heads}, {search})", "", figure(test["bleu"], "{:.2f}".format)),
@@ -185,10 +206,10 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
     Nothing is said of a chain where the KL of a block is missing.
     """
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
-    names = {"logits": "", "selection": " gates" if gated else " selection"}
+    names = {"logits": "", CHOICE: "", "selection": " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
         chain, latent = chain_of(site), latent_of(site)
-        place = CHAINS.index(chain), chain + names.get(latent, f" {latent}")
+        place = (*CHAINS, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")
         parts[place].append((layer_of(site), kl))
     rows: list[Row] = []
     for (_, name), found in sorted(parts.items()):

@@ -32,6 +32,7 @@ from torch.distributions import kl_divergence
 
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
+from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
@@ -76,12 +77,15 @@ class Terms:
         log_likelihood: ``log p(y | z, x)``.
         kl: The KL of every latent site of a sentence, in the order of the network.
         how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0),
-            ``analytic`` or ``sampled``.
+            ``enumerated`` (a sum over all alignments), ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
         tokens: Target tokens of every sentence.
         shared_kl: The KL of every latent that all sentences share, one number a task where there
             are tasks: counted once for all sentences there are.
         shared_log_ratios: The log-ratio of each of those.
+        drawn: ``log p(y | z, x)`` of this very draw, where ``log_likelihood`` is a sum over all
+            alignments; None: it is the same.
+        summed: What is known of the alignments without drawing them; None where nothing is.
     """
 
     log_likelihood: Float[Tensor, batch]
@@ -91,6 +95,8 @@ class Terms:
     tokens: Float[Tensor, batch]
     shared_kl: dict[str, Float[Tensor, "*task"]]
     shared_log_ratios: dict[str, Float[Tensor, "*task"]]
+    drawn: Float[Tensor, batch] | None = None
+    summed: Enumeration | None = None
 
     @property
     def total_kl(self) -> Float[Tensor, batch]:
@@ -105,7 +111,8 @@ class Terms:
     @property
     def log_weight(self) -> Float[Tensor, batch]:
         """``log p(y, z | x) - log q(z)`` of this draw, given what all sentences share."""
-        return self.log_likelihood + self.log_ratio
+        drawn = self.log_likelihood if self.drawn is None else self.drawn
+        return drawn + self.log_ratio
 
     @property
     def bound(self) -> Float[Tensor, ""]:
@@ -141,7 +148,11 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     target = model_trace.nodes[TARGET]
     if getattr(target["fn"], "smoothing", 0.0):
         raise ValueError("a smoothed likelihood has no bound: call model.eval() first")
-    log_likelihood = target["fn"].log_prob(target["value"]).double()
+    drawn = log_likelihood = target["fn"].log_prob(target["value"]).double()
+    summed = enumerate_alignments(model_trace, guide_trace)
+    of_blocks = {} if summed is None else summed.kl()
+    if summed is not None:
+        log_likelihood = summed.log_likelihood.double()
     log_ratio = torch.zeros_like(log_likelihood)
     kl: dict[str, Tensor] = {}
     shared: dict[str, Tensor] = {}
@@ -155,12 +166,15 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         _check(name, q, p, value, None if common else log_likelihood)
         ratio = _log_ratio(q, p, value)
         found, how[name] = _kl(q, p, ratio)
+        if name in of_blocks and q is not p:
+            found, how[name] = of_blocks[name].double(), "enumerated"
         if common:
             shared[name], shared_ratios[name] = found, ratio
         else:
             kl[name], log_ratio = found, log_ratio + ratio
     tokens = target["fn"].valid.sum(-1).double()
-    return Terms(log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios)
+    known = log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios
+    return Terms(*known, drawn=drawn, summed=summed)
 
 
 def _drops_out(model: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import AlignedTokens
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
@@ -25,8 +26,12 @@ from latentheads.families import Point
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
+from latentheads.names import CHOICE, latent_of
 
 __all__ = ["TOKENS", "Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+
+OF_ALIGNMENTS = ("exact", "gap", "prior_entropy", "posterior_entropy", "information")
+"""Figures of a model with alignments alone."""
 
 TOKENS = 4096
 """Tokens of a batch that is only evaluated."""
@@ -55,6 +60,13 @@ class Report:
         truth_elbo: The bound on these sentences alone, to be compared with it.
         truth_sentences: How many they are.
         sentences: All sentences, or blocks of a running text.
+        exact: Log p(y | x) itself, summed over all alignments; None where other heads are drawn.
+        gap: What the bound lacks of it: the KL from the guide's posterior of alignments to the
+            exact one; with other heads that are drawn, a mean over them.
+        gap_by_site: That of every block of alignments.
+        prior_entropy: Of the alignments of a word, all heads together.
+        posterior_entropy: The same given the word, exact.
+        information: KL from the prior to the exact posterior: what a word says of its alignments.
     """
 
     elbo: float
@@ -73,6 +85,12 @@ class Report:
     truth_elbo: float | None = None
     truth_sentences: int = 0
     sentences: int = 0
+    exact: float | None = None
+    gap: float | None = None
+    gap_by_site: dict[str, float] = field(default_factory=dict)
+    prior_entropy: float | None = None
+    posterior_entropy: float | None = None
+    information: float | None = None
 
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
         """Perplexity from the bound, from IWAE_K and from the plug-in network, each by its name.
@@ -86,7 +104,9 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""
-        return {k: v for k, v in asdict(self).items() if k not in ("kl_by_site", "how")}
+        left_out = ["kl_by_site", "how", "gap_by_site"]
+        left_out += [] if self.gap is not None else OF_ALIGNMENTS
+        return {k: v for k, v in asdict(self).items() if k not in left_out}
 
 
 @contextmanager
@@ -116,7 +136,9 @@ def plug_in_log_likelihood(
         guide: Whose likeliest selection of heads is used, where the model selects.
     """
     with PlugIn(), WithSelection(guide):
-        law = model.likelihood(model.states(batch), batch)
+        law = model.law(batch)
+    if isinstance(law, AlignedTokens) and law.aligned.summable:
+        return law.summed(batch.scored).log_evidence.double()
     return law.log_prob(batch.scored).double()
 
 
@@ -165,6 +187,8 @@ def evaluate(
             tasks.note(batch)
             tails.append(weights.pareto_k.cpu())
             joint += log_weights.sum(-1).cpu()
+            for name, value in _summed(draws):
+                sums[name] = sums[name] + value.cpu()
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
             if exact is not None:
@@ -234,6 +258,36 @@ def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[
         yield f"kl {site}", torch.stack([draw.kl[site] for draw in draws]).mean(0).sum()
 
 
+def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
+    """What adds up of alignments, a mean over the draws of other heads."""
+    found = [draw.summed for draw in draws if draw.summed is not None]
+    if not found:
+        return
+    evidence = torch.stack([each.log_evidence for each in found])
+    yield "summed evidence", evidence.double().mean(0).sum()
+    gaps = [each.gap() for each in found]
+    for site in gaps[0]:
+        yield f"gap {site}", torch.stack([gap[site] for gap in gaps]).double().mean(0).sum()
+    for name in OF_ALIGNMENTS[2:]:
+        nats = torch.stack([getattr(each.summed, name) for each in found])
+        yield name, nats.double().mean(0).sum()
+
+
+def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
+    """The same a token, by the names of the report."""
+    if "summed evidence" not in sums:
+        return {}
+    a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
+    gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
+    alone = all(latent_of(site) == CHOICE for site in how)
+    return {
+        "exact": a_token["summed evidence"] if alone else None,
+        "gap": sum(gaps.values()),
+        "gap_by_site": gaps,
+        **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
+    }
+
+
 def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
     """What adds up over the sentences whose exact log p(y | x) is known."""
     known = ~truth.isnan()
@@ -277,4 +331,5 @@ def _report(
         how=how,
         sentences=int(sums["sentences"]),
         **_truth(sums, shared),
+        **_alignments(sums, how),
     )

@@ -22,6 +22,7 @@ from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
+from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Head_ELBO", "scored"]
@@ -48,6 +49,8 @@ class Head_ELBO(Trace_ELBO):
         free_bits: The KL of each site of a sentence is not pushed below this many nats per target
             token; what all sentences share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
+        marginal: Train the model on the exact sum over alignments, and the guide on its own bound;
+            without it both are trained on the guide's bound.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
     """
 
@@ -56,12 +59,14 @@ class Head_ELBO(Trace_ELBO):
         kl_weight: float = 1.0,
         free_bits: float = 0.0,
         analytic: bool = False,
+        marginal: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic
+        self.marginal = marginal
 
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -84,14 +89,35 @@ class Head_ELBO(Trace_ELBO):
     def _differentiable_loss_particle(
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, Tensor]:
+        summed = enumerate_alignments(model_trace, guide_trace)
+        if summed is not None:
+            self._enter(summed, model_trace, guide_trace)
         latents = [
             name
             for name, site in guide_trace.nodes.items()
             if site["type"] == "sample" and not self.tied(model_trace, site)
         ]
-        score = self._plain if self._sampled else self._weighted
+        plain = self._sampled and summed is None
+        score = self._plain if plain else self._weighted
         elbo = score(model_trace, guide_trace, latents)
         return -elbo.detach(), -elbo
+
+    def _enter(self, summed: Enumeration, model_trace: Trace, guide_trace: Trace) -> None:
+        """Writes what was summed over alignments where the bound looks for what was drawn."""
+        target = model_trace.nodes[TARGET]
+        kl = summed.kl()
+        if self.marginal:
+            # as a value log p(y | x), and as a gradient the guide's of its own bound besides
+            fixed = summed.of_fixed_model()
+            bound = fixed.log_likelihood - sum(fixed.kl().values())
+            found = summed.log_evidence + bound - bound.detach()
+            kl = {name: torch.zeros_like(each) for name, each in kl.items()}
+        else:
+            found = summed.log_likelihood
+        target["log_prob"] = scale_and_mask(found, target["scale"], target["mask"])
+        for name, each in kl.items():
+            site = guide_trace.nodes[name]
+            site[KL] = scale_and_mask(each, site["scale"], site["mask"])
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""

@@ -15,7 +15,7 @@ from torch.overrides import has_torch_function_unary
 
 from latentheads.layers.numeric import full_precision
 
-__all__ = ["GivenLogits", "Output", "TableOutput", "linear_log_prob"]
+__all__ = ["CHUNK", "GivenLogits", "Output", "TableOutput", "for_products", "linear_log_prob"]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
 """Logits that are in memory at a time: on a CPU they stay in its cache."""
@@ -119,7 +119,7 @@ class _LinearLogProb(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
     ) -> Tensor:
-        x, w = _for_products(states, weight)
+        x, w = for_products(states, weight)
         slices = _Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
         chosen = torch.empty_like(normaliser)
@@ -193,7 +193,7 @@ class _Slices:
         return wide if wide.dtype == narrow.dtype else narrow.copy_(wide)
 
 
-def _for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the type that autocast multiplies in, or in the wider of their own."""
     device = states.device.type
     if torch.is_autocast_enabled(device):

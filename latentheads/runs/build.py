@@ -64,10 +64,13 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     }
     model: Decoder
     if source is None:
+        if settings.alignment.alignments:
+            raise ValueError("alignments point at a source: a language model has none")
         model = LanguageModel(types, prior, network, latent, **more)
     else:
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
+        more["alignments"] = settings.alignment
         model = Translation(len(source), types, prior, network, latent, **more)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term
@@ -145,9 +148,16 @@ def apply_pruning(
 
 def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
     """Leaves everything as it is but what ``train`` names; a block without heads has nothing."""
-    for name, parameter in (*model.named_parameters(), *guide.named_parameters()):
-        trained = settings.train == "all" or ".adapters." in name
-        parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+    for module in (model, guide):
+        for name, parameter in module.named_parameters():
+            trained = {
+                "all": True,
+                "adapters": ".adapters." in name,
+                "guide": module is guide,
+            }[settings.train]
+            parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+    if not any(p.requires_grad for p in (*model.parameters(), *guide.parameters())):
+        raise ValueError(f"train {settings.train}: this guide has nothing to learn")
 
 
 def digest_corpus(corpus: Corpus) -> str:

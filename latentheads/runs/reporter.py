@@ -196,7 +196,8 @@ class Reporter:
 
     def _test(self) -> dict[str, Any]:
         test = self._reported("test")
-        return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how}
+        gaps = {"gap_by_site": test.gap_by_site} if test.gap_by_site else {}
+        return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how, **gaps}
 
     def _perplexity(self) -> dict[str, Any]:
         valid, test = self._reported("valid"), self._reported("test")

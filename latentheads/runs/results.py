@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from latentheads.names import CHAINS, chain_of, layer_of
+from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 from latentheads.runs.values import fit
 
 __all__ = ["Figures", "Perplexity", "Results"]
@@ -49,6 +49,11 @@ class Figures:
         lead_rouge_l: See rouge1.
         lead_signature: See rouge1.
         sentences_per_second: Speed of translation.
+        exact: Log p(y | x) itself, summed over all alignments.
+        gap: What the guide's bound lacks of it.
+        prior_entropy: Of the alignments of a word.
+        posterior_entropy: The same given the word, exact.
+        information: What a word says of its alignments.
     """
 
     elbo: Figure = None
@@ -80,6 +85,11 @@ class Figures:
     lead_rouge_l: Figure = None
     lead_signature: str | None = None
     sentences_per_second: Figure = None
+    exact: Figure = None
+    gap: Figure = None
+    prior_entropy: Figure = None
+    posterior_entropy: Figure = None
+    information: Figure = None
 
     def to_json(self) -> dict[str, Any]:
         """Those groups of figures that are known, null for a figure that is not."""
@@ -93,8 +103,8 @@ class Figures:
 
 
 NAMES = tuple(each.name for each in fields(Figures))
-KNOWN_TOGETHER = (NAMES[:14], NAMES[14:20], NAMES[20:24], NAMES[24:28], NAMES[28:])
-"""Figures of the bound, of the translations, of summaries, of their baseline, and the speed."""
+KNOWN_TOGETHER = (NAMES[:14], NAMES[14:20], NAMES[20:24], NAMES[24:28], NAMES[28:29], NAMES[29:])
+"""Figures of the bound, translations, summaries, their baseline, the speed, and alignments."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,7 @@ class Results:
         perplexity: Of a text, for each way to cut it and each part.
         decoding: How the test part was translated.
         kl_by_site: KL of every site on test.
+        gap_by_site: What every block of alignments lacks of the exact posterior there.
         kl_how: How it was computed.
         selection: Which heads every task speaks with.
         gates: What has become of the gates.
@@ -171,6 +182,7 @@ class Results:
     perplexity: tuple[Perplexity, ...] = ()
     decoding: Mapping[str, Any] = field(default_factory=dict)
     kl_by_site: Mapping[str, Figure] = field(default_factory=dict)
+    gap_by_site: Mapping[str, Figure] = field(default_factory=dict)
     kl_how: Mapping[str, str] = field(default_factory=dict)
     selection: Mapping[str, Any] = field(default_factory=dict)
     gates: Mapping[str, Any] | None = None
@@ -199,7 +211,7 @@ class Results:
         found["valid"], found["test"] = self.valid.to_json(), self.test.to_json()
         found["tasks"] = {name: _put_first(each.to_json()) for name, each in self.tasks.items()}
         found["perplexity"] = [asdict(each) for each in self.perplexity]
-        for name in ("missing", "pruned"):
+        for name in ("missing", "pruned", "gap_by_site"):
             if not found[name]:
                 del found[name]
         return found
@@ -215,7 +227,7 @@ REQUIRED = (
 def _is_site(name: str) -> bool:
     """Whether a name is that of a site, as ``encoder.0.self.logits``."""
     try:
-        return layer_of(name) >= 0 and chain_of(name) in CHAINS
+        return layer_of(name) >= 0 and chain_of(name) in (*CHAINS, ALIGNMENT)
     except (IndexError, ValueError):
         return False
 

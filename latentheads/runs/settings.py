@@ -11,6 +11,7 @@ from typing import Any, Literal, get_type_hints
 
 import yaml
 
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora.options import TASK_OPTIONS, Data
@@ -34,6 +35,7 @@ GROUPS: dict[str, type] = {
     "decoding": Decoding,
     "selecting": Selecting,
     "gates": Gates,
+    "alignment": AlignmentOptions,
 }
 """The fields of the settings whose options stand side by side in a file."""
 
@@ -58,6 +60,7 @@ class Settings:
         decoding: How to translate.
         selecting: Which heads speak for each task.
         gates: Which heads may close while training.
+        alignment: Blocks above the decoder that point at source positions.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported figure.
@@ -71,7 +74,8 @@ class Settings:
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that it has lost.
-        train: What is trained: all, or the adapters alone, in the network of start.
+        train: What is trained: all; the adapters alone, in the network of start; or the guide
+            alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down with the others,
             so that the same file is the same run.
     """
@@ -85,6 +89,7 @@ class Settings:
     decoding: Decoding = field(default_factory=Decoding)
     selecting: Selecting = field(default_factory=Selecting)
     gates: Gates = field(default_factory=Gates)
+    alignment: AlignmentOptions = field(default_factory=AlignmentOptions)
     seed: int = 0
     samples: int = 32
     label_smoothing: float = 0.0
@@ -94,7 +99,7 @@ class Settings:
     disagreement_diagonal: bool = True
     adapters: int = 0
     start: str = ""
-    train: Literal["all", "adapters"] = "all"
+    train: Literal["all", "adapters", "guide"] = "all"
     unused: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,6 +107,8 @@ class Settings:
         check_least(vars(self), samples=1, adapters=0)
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
+        if self.train == "guide" and not self.start:
+            raise ValueError("train guide needs start RUN, whose model stays as it is")
         if self.gates.gates != "none":
             if self.selecting.select != "none":
                 raise ValueError("heads are either selected or gated: use select or gates")
@@ -128,9 +135,12 @@ class Settings:
 
     @property
     def recipe(self) -> str:
-        """The name of the pair, and behind a + how its heads are selected or gated."""
+        """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         select = self.selecting.select
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
+        if self.alignment.alignments:
+            prior = self.alignment.alignment_prior
+            more.append("soft" if prior == "soft" else "alignments")
         return "+".join([self.pair.name, *more])
 
     @property

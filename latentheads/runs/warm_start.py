@@ -38,7 +38,8 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
         return None
     begun = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed(begun.settings, settings))
-    for name in _bound(begun):
+    alone = settings.train == "guide"  # then nothing else may differ
+    for name in [each for each in changed if each != "guide"] if alone else _bound(begun):
         if name in changed:
             raise ValueError(f"{begun.path} has another network: {changed[name]}")
     if begun.heads is not None:
@@ -89,6 +90,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "latent": settings.latent,
         "gates": settings.gates.gates,
         "adapters": settings.adapters,
+        **asdict(settings.alignment),
         **kept,
     }
 

@@ -109,6 +109,14 @@ class Engine:
         self.selections = guide.selection_families
         if isinstance(self.elbo, Enumerated_ELBO):
             self.elbo.check(family() for family in self.selections)
+        aligned = model.alignments is not None
+        if aligned and training.select_gradient != "straight-through":
+            raise ValueError(
+                f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
+                "which alignments are not: use straight-through"
+            )
+        if training.objective == "marginal" and not aligned:
+            raise ValueError("objective marginal needs alignments: there is nothing else to sum")
         if training.noise_warmup_steps:
             check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
@@ -396,8 +404,8 @@ def make_elbo(training: Training) -> Head_ELBO:
         "score": ScoreFunction_ELBO,
         "enumerate": Enumerated_ELBO,
     }
-    analytic = training.kl == "analytic"
-    return kinds[training.select_gradient](free_bits=training.free_bits, analytic=analytic)
+    options = {"analytic": training.kl == "analytic", "marginal": training.objective == "marginal"}
+    return kinds[training.select_gradient](free_bits=training.free_bits, **options)
 
 
 def check_warmth(module: nn.Module) -> None:

@@ -43,6 +43,8 @@ class Training:
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
+        objective: What the model is trained on: the bound of its guide, or the exact sum over all
+            alignments (marginal), while the guide is trained on its own bound beside it.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Updates between two evaluations on validation.
@@ -76,6 +78,7 @@ class Training:
     temperature: float = 1.0
     least_temperature: float = 0.0
     free_bits: float = 0.0
+    objective: Literal["bound", "marginal"] = "bound"
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     report_every: int = 250

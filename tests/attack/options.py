@@ -101,18 +101,23 @@ def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
         "run with tasks": ("run", (*SHORT, "--tasks=velu,tamir", "--recipe=coda+group")),
         "run with gates": ("run", (*SHORT, "--recipe=transformer", "--gates=all")),
         "run with n-grams": ("run", (*SHORT, "--mixers=encoder=ngram", "--guide=mean-field")),
-        **{f"run --guide {name}": ("run", (*SHORT, f"--guide={name}")) for name in GUIDES},
+        **{f"run --guide {name}": ("run", (*_beside(name), f"--guide={name}")) for name in GUIDES},
         **{f"run --prior {name}": ("run", (*SHORT, f"--prior={name}")) for name in PRIORS},
         "compare": ("compare", several),
         "sweep": ("sweep", (*several, "--head_numbers=2")),
         "translate": ("translate", ("{finished}",)),
         "generate": ("generate", ("{prose}", "--prompt=the", "--length=4")),
-        "score": ("score", ("{finished}", "{finished}", "--samples=9")),
+        "score": ("score", ("{finished}", "{finished}", "--resamples=9")),
         "analyse": ("analyse", (*small, "--relevance=0")),
         "prune": ("prune", (*small, "--heads=4", "--timed=2")),
         **{name: (name, BENCH) for name in BENCHES[:2]},
         **{name: (name, LENGTHS) for name in BENCHES[2:]},
     }
+
+
+def _beside(guide: str) -> tuple[str, ...]:
+    """The options of a short run that a guide can bound."""
+    return (*SHORT, "--alignments=1") if guide == "exact" else SHORT
 
 
 def _options_of(arena: Arena, program: str, words: tuple[str, ...]) -> list[str]:

@@ -23,6 +23,7 @@ LANGUAGE_MODEL = {"task": "language-model"}
 TEXT = {"data": "corpus", "task": "language-model"}
 GATES = {"gates": "all"}
 NGRAM = {"mixers": "ngram"}
+ALIGNED = {"alignments": 1}
 
 EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     # the options, what they do not act beside, what they act beside
@@ -79,6 +80,14 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ({"ngram_context": True}, {"mixers": "decoder=ngram"}, NGRAM),
     ({"ngram_context": True}, {**LANGUAGE_MODEL, **NGRAM}, NGRAM),
+    (
+        {"alignment_heads": 2, "alignment_prior": "independent", "alignment_width": 5},
+        {},
+        ALIGNED,
+    ),
+    ({"alignment_reach": 2}, ALIGNED, {"alignments": 2}),
+    ({"alignment_reach": 2}, {"alignments": 1}, {**ALIGNED, "alignment_prior": "chain"}),
+    ({"objective": "marginal"}, {**ALIGNED, "alignment_prior": "soft"}, ALIGNED),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
     ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),

@@ -74,7 +74,7 @@ def made(**options: object) -> Disagreement:
 
 
 @pytest.mark.parametrize("kind", ["translation", "language model"])
-@pytest.mark.parametrize("guide", sorted(GUIDES))
+@pytest.mark.parametrize("guide", sorted(set(GUIDES) - {"exact"}))
 def test_the_loss_grows_by_the_agreement_a_token_and_block(kind: str, guide: str) -> None:
     model, batch = build(kind.split()[0]), small_batch()
     reader = (

@@ -79,7 +79,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"data": 3}, "data: expected str, got 3"),
         ({"cutoffs": [3, "x"]}, "cutoffs: expected a list of int, got [3, 'x']"),
         ({"norm": "both"}, "norm: choose from post, pre, got both"),
-        ({"train": "none"}, "train: choose from all, adapters, got none"),
+        ({"train": "none"}, "train: choose from all, adapters, guide, got none"),
         ({"wdith": 8}, "unknown option 'wdith': did you mean width?"),
         ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),

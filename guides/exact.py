@@ -1,0 +1,41 @@
+"""Bayes' rule, where the heads are few enough to be summed: the best guide there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latentheads.alignment.aligner import AlignmentContext
+from latentheads.alignment.law import Alignments
+from latentheads.families import Dependence
+from latentheads.guide import ModelGuide, conditioned
+from latentheads.model import HeadModel
+from latentheads.names import Block
+
+__all__ = ["Exact"]
+
+
+class Exact(ModelGuide):
+    """The exact posterior of the alignments; of all other heads the prior.
+
+    Its bound is log p(y | x) itself, given the other heads, and training with it maximises that.
+
+    Args:
+        model: A model with alignments.
+    """
+
+    def __init__(self, model: HeadModel) -> None:
+        if model.alignments is None or model.alignments.soft:
+            raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
+        super().__init__(model)
+
+    def dependence(self, block: Block) -> Dependence:
+        """Of the other heads nothing more than the prior."""
+        return Dependence(mixes=False, climbs=False)
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        """Returns the exact posterior of alignments, and the prior elsewhere."""
+        if isinstance(prior, Alignments) and isinstance(prior.context, AlignmentContext):
+            context = prior.context
+            found = context.aligned.summed(self.batch.scored).posterior()[context.place]
+            return conditioned(prior, found)
+        return prior

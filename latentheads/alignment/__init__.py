@@ -1,0 +1,1 @@
+"""Alignments: few-valued heads above the decoder, whose posterior is known exactly."""

@@ -1,0 +1,344 @@
+"""All alignment blocks of a model, and one pass of them: what is drawn, and what is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyro
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from latentheads.alignment.block import AlignmentBlock
+from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain
+from latentheads.alignment.emission import LARGEST, Dictionary, word_table
+from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.summed import Summed, block_tables, sum_of
+from latentheads.attention.block import reorder
+from latentheads.distributions import Tokens
+from latentheads.layers.output import TableOutput
+from latentheads.names import ALIGNMENT, CHOICE, Block
+
+__all__ = [
+    "AlignedTokens",
+    "Aligner",
+    "AlignmentContext",
+    "AlignmentPass",
+    "AlignmentState",
+    "Hidden",
+]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a network knows of a batch below its output.
+
+    Attributes:
+        states: What predicts each target token.
+        memory: What alignments may point at.
+        readable: True where they may: of every token, or of all.
+    """
+
+    states: Float[Tensor, "*batch target dim"]
+    memory: Float[Tensor, "*memory key dim"]
+    readable: Bool[Tensor, "*mask #target key"]
+
+    def behind(self, context: int) -> Hidden:
+        """Without the first target tokens, which are read and not scored."""
+        own = self.readable if self.readable.shape[-2] == 1 else self.readable[..., context:, :]
+        return Hidden(self.states[..., context:, :], self.memory, own)
+
+
+@dataclass(frozen=True)
+class AlignmentPass:
+    """One pass of the alignment blocks.
+
+    Attributes:
+        hidden: What the network knows; of the scored tokens alone.
+        valid: True at the tokens that are counted.
+        priors: The prior of every block, from the lowest, before anything is drawn.
+        vectors: What every position adds to a state, for each head.
+        output: The layer that turns states into tokens.
+        autocast: Whether the pass is made under autocast, and its type.
+        known: The sums over alignments, by the tokens that they are given.
+    """
+
+    hidden: Hidden
+    valid: Bool[Tensor, "*valid target"]
+    priors: Sequence[Pointing]
+    vectors: Sequence[Float[Tensor, "*memory key dim"]]
+    output: TableOutput
+    autocast: tuple[bool, torch.dtype]
+    known: dict[tuple[int, bool], Summed | SummedChain] = field(default_factory=dict)
+
+    @property
+    def summable(self) -> bool:
+        """Whether the heads are few enough to be summed out."""
+        return len(self.vectors) <= LARGEST
+
+    def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
+        """The states, with what the positions add that heads point at."""
+        states = self.hidden.states
+        for head, vectors in enumerate(self.vectors):
+            place = drawn[..., head]
+            shape = torch.broadcast_shapes(place.shape[:-1], vectors.shape[:-2])
+            rows = vectors.expand(*shape, *vectors.shape[-2:])
+            index = place.expand(*shape, -1).unsqueeze(-1).expand(*shape, -1, rows.shape[-1])
+            states = states + rows.gather(-2, index)
+        return states
+
+    def softened(self) -> Float[Tensor, "*batch target dim"]:
+        """The states, with the mean of what the positions add, under each head's prior."""
+        states = self.hidden.states
+        heads = [law.scores[..., place, :] for law in self.priors for place in _places(law)]
+        for scores, vectors in zip(heads, self.vectors, strict=True):
+            states = states + scores.softmax(-1).to(vectors.dtype) @ vectors
+        return states
+
+    def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:
+        """All alignments at once, given the tokens; computed once.
+
+        Raises:
+            ValueError: There are more heads than can be summed out.
+        """
+        key = words.data_ptr(), torch.is_grad_enabled()
+        if key not in self.known:
+            enabled, kind = self.autocast
+            with torch.autocast(words.device.type, kind, enabled):
+                table = self.word_table(words)
+            if isinstance(self.priors[0], ChainPointing):
+                self.known[key] = SummedChain([self.priors[0]], table, self.valid)
+            else:
+                self.known[key] = Summed(self.priors, table, self.valid)
+        return self.known[key]
+
+    def word_table(self, words: Int[Tensor, "*words target"]) -> Float[Tensor, "*table"]:
+        """Log-probability of every word for all positions of all heads."""
+        states = self.hidden.states
+        shape = states.shape[:-2]
+        rows = [each.expand(*shape, *each.shape[-2:]).flatten(0, -3) for each in self.vectors]
+        flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
+        found = word_table(flat, rows, self.output.table.weight, said)
+        return found.unflatten(0, shape)
+
+
+def _places(law: Pointing) -> range:
+    return range(len(law.heads))
+
+
+class AlignedTokens(Tokens):
+    """The tokens of a sentence given where heads point, and all that is known without drawing.
+
+    Its density is that of the alignments that were drawn. :meth:`summed` has the sum over all.
+
+    Args:
+        aligned: The pass.
+        drawn: The alignments of all heads.
+    """
+
+    def __init__(self, aligned: AlignmentPass, drawn: Int[Tensor, "*draw target head"]) -> None:
+        self.aligned, self.drawn = aligned, drawn
+        super().__init__(aligned.moved(drawn), aligned.valid, aligned.output)
+
+    def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:
+        """All alignments at once, given the tokens; see :class:`AlignmentPass`."""
+        return self.aligned.summed(words)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> AlignedTokens:
+        """Puts batch dimensions in front."""
+        batch_shape = torch.Size(batch_shape)
+        if batch_shape == self.batch_shape:
+            return self
+        return AlignedTokens(self.aligned, self.drawn.expand(*batch_shape, *self.drawn.shape[-2:]))
+
+
+@dataclass(frozen=True)
+class AlignmentContext:
+    """Everything a block of alignments knows when its heads are drawn.
+
+    Attributes:
+        block: Its address.
+        place: Its place among the blocks, from the lowest.
+        aligned: The pass: states, memory, and the priors of all blocks.
+    """
+
+    block: Block
+    place: int
+    aligned: AlignmentPass
+
+    @property
+    def prior(self) -> Pointing:
+        """That of this block."""
+        return self.aligned.priors[self.place]
+
+
+class Aligner(nn.Module):
+    """The alignment blocks above a decoder, one above the other.
+
+    Args:
+        options: How many, and of what form.
+        width: Model width.
+        probability: Dropout of what word vectors are made of.
+    """
+
+    def __init__(self, options: AlignmentOptions, width: int, probability: float = 0.0) -> None:
+        super().__init__()
+        self.options = options
+        heads, first = options.alignment_heads, 0
+        blocks = []
+        for layer in range(options.alignments):
+            block = Block(ALIGNMENT, layer, heads)
+            kind, size = options.alignment_prior, options.alignment_width
+            reach = options.alignment_reach
+            blocks.append(AlignmentBlock(block, first, width, size, kind, reach, probability))
+            first += heads
+        self.blocks = nn.ModuleList(blocks)
+
+    @property
+    def soft(self) -> bool:
+        """Whether nothing is drawn: every head adds a mean."""
+        return self.options.alignment_prior == "soft"
+
+    @property
+    def addresses(self) -> list[Block]:
+        """The blocks that are drawn, from the lowest."""
+        return [] if self.soft else [each.block for each in self._modules_of_blocks()]
+
+    def _modules_of_blocks(self) -> list[AlignmentBlock]:
+        return [each for each in self.blocks if isinstance(each, AlignmentBlock)]
+
+    def prepare(
+        self,
+        hidden: Hidden,
+        valid: Bool[Tensor, "*valid target"] | None,
+        output: TableOutput,
+        vectors: Sequence[Tensor] | None = None,
+    ) -> AlignmentPass:
+        """Computes priors and word vectors, before anything is drawn.
+
+        Args:
+            hidden: What the network knows.
+            valid: True at the tokens that are counted; None: at all.
+            output: The layer that turns states into tokens.
+            vectors: The word vectors, where they are known.
+        """
+        below, priors = list[Tensor](), list[Pointing]()
+        for block in self._modules_of_blocks():
+            keys = block.keys(hidden.memory)
+            priors.append(block.pointing(hidden.states, keys, hidden.readable, below))
+            below.extend(keys.unbind(-2))
+        if valid is None:
+            valid = hidden.states.new_ones(hidden.states.shape[:-1], dtype=torch.bool)
+        vectors = self.vectors(hidden.memory) if vectors is None else vectors
+        device = hidden.states.device.type
+        autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        return AlignmentPass(hidden, valid, priors, vectors, output, autocast)
+
+    def vectors(
+        self, memory: Float[Tensor, "*batch key dim"]
+    ) -> list[Float[Tensor, "*batch key dim"]]:
+        """What every position adds to a state, for each head of all blocks."""
+        return [rows for block in self._modules_of_blocks() for rows in block.vectors(memory)]
+
+    def forward(
+        self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: TableOutput
+    ) -> Tokens:
+        """Draws the alignments, block after block, and gives the law of the tokens."""
+        aligned = self.prepare(hidden, valid, output)
+        if self.soft:
+            return Tokens(aligned.softened(), valid, output)
+        drawn: Tensor | None = None
+        for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
+            context = AlignmentContext(block, place, aligned)
+            kind = ChainAlignments if isinstance(prior, ChainPointing) else Alignments
+            law = kind(prior, valid, drawn, context)
+            value = pyro.sample(block.site(CHOICE), law)
+            drawn = value if drawn is None else _joined(drawn, value)
+        assert drawn is not None
+        return AlignedTokens(aligned, drawn)
+
+
+def _joined(drawn: Tensor, value: Tensor) -> Tensor:
+    """Heads of one block behind those of the blocks below."""
+    shape = torch.broadcast_shapes(drawn.shape[:-1], value.shape[:-1])
+    return torch.cat([drawn.expand(*shape, -1), value.expand(*shape, -1)], -1)
+
+
+class AlignmentState:
+    """What alignments keep of a batch of sentences while they are decoded.
+
+    Args:
+        aligner: The blocks.
+        hidden: What they may point at; the states are those of no token.
+        output: The layer that turns states into tokens.
+    """
+
+    def __init__(self, aligner: Aligner, hidden: Hidden, output: TableOutput) -> None:
+        self.aligner, self.hidden, self.output = aligner, hidden, output
+        self.vectors = aligner.vectors(hidden.memory)
+        self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.table.weight)
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
+        if self._last is not None:
+            states, prior = (reorder(each, sentences, hypotheses) for each in self._last)
+            self._last = states, prior
+        if sentences is None:
+            return
+        hidden = self.hidden
+        parts = (hidden.states, hidden.memory, hidden.readable)
+        self.hidden = Hidden(*(part.index_select(0, sentences) for part in parts))
+        self.vectors = [each.index_select(0, sentences) for each in self.vectors]
+        if self.dictionary is not None:
+            self.dictionary.select(sentences)
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Scores the vocabulary after each of further tokens, whatever heads point at.
+
+        Args:
+            states: What predicts the next tokens.
+            tokens: Those that were fed to compute them.
+        """
+        rows = states.flatten(1, -2)
+        hidden = Hidden(rows, self.hidden.memory, self.hidden.readable)
+        aligned = self.aligner.prepare(hidden, None, self.output, self.vectors)
+        if self.dictionary is None:
+            return self.output(aligned.softened()).view(*states.shape[:-1], -1)
+        prior = aligned.priors[0]
+        if isinstance(prior, ChainPointing):
+            law = self._walk(states, tokens, prior, self.dictionary)
+        else:
+            law = sum_of(block_tables(aligned.priors))
+        return self.dictionary.log_probs(rows, law).view(*states.shape[:-1], -1)
+
+    def _walk(
+        self, states: Tensor, tokens: Tensor, prior: ChainPointing, dictionary: Dictionary
+    ) -> Float[Tensor, "sentence row key"]:
+        """Where each next word may point, given the words before it: the forward algorithm."""
+        shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
+        rows, fed = states.reshape(*shape, states.shape[-1]), tokens.reshape(shape)
+        scores = prior.scores[:, :, 0].view(*rows.shape[:-1], -1)
+        assert prior.steps is not None
+        found = []
+        for new in range(shape[-1]):
+            if self._last is None:
+                law = scores[:, :, new].log_softmax(-1)
+            else:
+                before, law = self._last
+                law = (law + dictionary.word_log_probs(before, fed[..., new])).log_softmax(-1)
+                moves = (scores[:, :, new, None] + prior.steps).log_softmax(-1)
+                law = (law[..., None] + moves).logsumexp(-2)
+            self._last = rows[:, :, new], law
+            found.append(law)
+        return torch.stack(found, 2).flatten(1, 2)

@@ -1,0 +1,360 @@
+r"""The word that alignments explain: its law given a state and the positions pointed at.
+
+The scores of a plain network are :math:`A_t = E h_t`, with the output table :math:`E`. A position
+:math:`s` that is pointed at adds :math:`u_s` to the state, so :math:`B_s = E u_s` to the scores:
+
+.. math:: p(y \mid t, s) = \exp(A_t[y] + B_s[y]) / Z(t, s).
+
+All normalisers are one product of matrices, :math:`Z(t, s) = \sum_v e^{A_t[v]} e^{B_s[v]}`, in
+place of a softmax for each pair. With two heads a pair of positions adds :math:`B_s + B_r`, and the
+second factor is :math:`e^{B_s[v]} e^{B_r[v]}`.
+
+Marginals over alignments: Deng et al. 2018, https://arxiv.org/abs/1807.03756, and Wu et al. 2018,
+https://arxiv.org/abs/1808.10024. They take a softmax for each position, of any emission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.output import CHUNK, for_products, linear_log_prob
+
+__all__ = ["LARGEST", "Dictionary", "word_table"]
+
+LARGEST = 2
+"""Heads of one word that are summed out exactly: each further one multiplies the table's size."""
+
+SMALLEST = 1e-30
+"""A normaliser below this, in units of the largest scores, has lost digits."""
+
+
+def word_table(
+    states: Float[Tensor, "sentence target dim"],
+    lexicons: Sequence[Float[Tensor, "sentence key dim"]],
+    weight: Float[Tensor, "vocab dim"],
+    words: Int[Tensor, "sentence target"],
+) -> Float[Tensor, "sentence target *keys"]:
+    """Log-probability of every word for each position that may be pointed at, float32 or wider.
+
+    The scores of a few sentences are in memory at a time, and made again for the gradient.
+
+    Args:
+        states: What predicts each word.
+        lexicons: What every position adds to a state, for each head: one or two.
+        weight: The output table.
+        words: The words.
+    """
+    if not 1 <= len(lexicons) <= LARGEST:
+        raise ValueError(f"1 to {LARGEST} heads can be summed out, got {len(lexicons)}")
+    table, low = _WordTable.apply(states, weight, words, *lexicons)
+    return _mend_low(table, low, states, lexicons, weight, words) if low.any() else table
+
+
+def _mend_low(
+    table: Float[Tensor, "sentence target *keys"],
+    low: Bool[Tensor, "sentence target *keys"],
+    states: Tensor,
+    lexicons: Sequence[Tensor],
+    weight: Tensor,
+    words: Tensor,
+) -> Float[Tensor, "sentence target *keys"]:
+    """Computes some entries one by one, where state and position like words so far apart.
+
+    There every product of two exponentials is too small for a float; a softmax of the sum is not.
+    """
+    places = low.nonzero(as_tuple=True)
+    mended = linear_log_prob(_rows_at(low, states, lexicons), weight, words[places[:2]])
+    return table.index_put(places, mended.to(table.dtype))
+
+
+def _rows_at(
+    chosen: Bool[Tensor, "sentence target *keys"], states: Tensor, lexicons: Sequence[Tensor]
+) -> Float[Tensor, "entry dim"]:
+    """The states of some entries of a table, with what their positions add."""
+    sentence, target, *keys = chosen.nonzero(as_tuple=True)
+    rows = states[sentence, target]
+    for lexicon, key in zip(lexicons, keys, strict=True):
+        rows = rows + lexicon[sentence, key]
+    return rows
+
+
+@dataclass
+class _Masses:
+    """Exponentials of scores against the vocabulary, in units of the largest of each row.
+
+    Attributes:
+        values: ``exp(scores - top)``.
+        top: The largest score of every row.
+        chosen: Scores of the words.
+    """
+
+    values: Float[Tensor, "sentence row vocab"]
+    top: Float[Tensor, "sentence row"]
+    chosen: Float[Tensor, "sentence row word"]
+
+    @classmethod
+    def of(
+        cls,
+        rows: Float[Tensor, "sentence row dim"],
+        weight: Float[Tensor, "vocab dim"],
+        words: Int[Tensor, "sentence row word"] | None = None,
+    ) -> _Masses:
+        """Multiplies rows with the output table, and looks words up."""
+        scores = full_precision(rows @ weight.mT)
+        top = scores.amax(-1)
+        chosen = top[..., None] if words is None else scores.gather(-1, words)
+        return cls(scores.sub_(top[..., None]).exp_(), top, chosen)
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> _Masses:
+        """Keeps, repeats or reorders sentences."""
+        parts = (self.values, self.top, self.chosen)
+        return _Masses(*(part.index_select(0, sentences) for part in parts))
+
+
+def _masses(
+    state: Tensor, lexicons: Sequence[Tensor], weight: Tensor, words: Tensor
+) -> tuple[_Masses, list[_Masses]]:
+    """Those of the states, and those of each head's positions, where every word is looked up."""
+    of_each = (words[:, None].expand(-1, each.shape[1], -1) for each in lexicons)
+    sides = [_Masses.of(row, weight, word) for row, word in zip(lexicons, of_each, strict=True)]
+    return _Masses.of(state, weight, words[..., None]), sides
+
+
+class _WordTable(torch.autograd.Function):
+    r"""Sums over the vocabulary by products of matrices; keeps the normalisers alone.
+
+    With :math:`g = \partial / \partial \log p(y_t \mid t, s)` the gradient at a score is
+    :math:`\sum_s g_{ts} ([v = y_t] - e^{A_t[v]} e^{B_s[v]} / Z_{ts})`, for :math:`B_s[v]` the same
+    with the sum over :math:`t`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, words: Tensor, *lexicons: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        x, w = for_products(states, weight)
+        # products with the table in autocast's type, sums of exponentials in float32 or wider
+        with torch.autocast(x.device.type, enabled=False):
+            return _WordTable._sum(ctx, (states, weight, words, *lexicons), x, w)
+
+    @staticmethod
+    def _sum(ctx: Any, given: Sequence[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The forward pass, on states and table of one type."""
+        states, weight, words, *lexicons = given
+        rows = [lexicon.to(x.dtype) for lexicon in lexicons]
+        tables, normalisers, lows = [], [], []
+        for some in _slices(x, rows, w):
+            here, sides = _masses(x[some], [row[some] for row in rows], w, words[some])
+            scaled = _products(here.values, [side.values for side in sides])
+            normaliser = scaled.clamp_min(SMALLEST).log()
+            normaliser += _outer(here.top, [side.top for side in sides])
+            # a position's score of a word stands at (position, word): turned round for the table
+            chosen = [side.chosen.mT for side in sides]
+            tables.append(_by_pairs(here.chosen[..., 0], chosen) - normaliser)
+            normalisers.append(normaliser)
+            lows.append(scaled < SMALLEST)
+        ctx.save_for_backward(states, weight, words, torch.cat(normalisers), *lexicons)
+        ctx.kind = w.dtype
+        low = torch.cat(lows)
+        ctx.mark_non_differentiable(low)
+        return torch.cat(tables), low
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight, words, normaliser, *lexicons = ctx.saved_tensors
+        given = [states, *lexicons]
+        w, inputs = weight.to(ctx.kind), [each.to(ctx.kind) for each in given]
+        to_weight = torch.zeros(weight.shape, dtype=normaliser.dtype, device=weight.device)
+        kept: list[list[Tensor]] = [[] for _ in inputs]
+        for some in _slices(inputs[0], inputs[1:], w):
+            here = [each[some] for each in inputs]
+            factors, sides = _masses(here[0], here[1:], w, words[some])
+            tops = _outer(factors.top, [side.top for side in sides])
+            share = grad[some] * (tops - normaliser[some]).exp()
+            spread = _spread(share, factors.values, [side.values for side in sides])
+            for found, rows, mass in zip(kept, here, spread, strict=True):
+                narrow = mass.to(ctx.kind).flatten(0, 1)
+                found.append(-(narrow @ w).view(rows.shape).to(normaliser.dtype))
+                to_weight -= narrow.mT @ rows.flatten(0, 1)
+        wanted = [torch.cat(found) for found in kept]
+        _add_words(wanted, to_weight, grad, words, weight, given)
+        own = [each.to(like.dtype) for each, like in zip(wanted, given, strict=True)]
+        return own[0], to_weight.to(weight.dtype), None, *own[1:]
+
+
+def _slices(states: Tensor, lexicons: Sequence[Tensor], weight: Tensor) -> Iterator[slice]:
+    """A few sentences at a time, so that their scores stay in a cache."""
+    height = states.shape[1] + sum(each.shape[1] for each in lexicons)
+    limit = CHUNK.get(weight.device.type, CHUNK["cuda"])
+    size = max(1, limit // max(1, height * len(weight)))
+    for start in range(0, len(states), size):
+        yield slice(start, start + size)
+
+
+def _products(
+    state: Float[Tensor, "sentence target vocab"],
+    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+) -> Float[Tensor, "sentence target *keys"]:
+    """The sum over the vocabulary of a state's mass times that of each position."""
+    *first, last = sides
+    if not first:
+        return state @ last.mT
+    pairs = [(state * row[:, None]) @ last.mT for row in first[0].unbind(1)]
+    return torch.stack(pairs, 2)
+
+
+def _outer(
+    state: Float[Tensor, "sentence target"], sides: Sequence[Float[Tensor, "sentence key"]]
+) -> Float[Tensor, "sentence target *keys"]:
+    """Sums of a number of a state and one of each position."""
+    return _by_pairs(state, [side[:, None] for side in sides])
+
+
+def _by_pairs(
+    state: Float[Tensor, "sentence target"], sides: Sequence[Float[Tensor, "sentence *target key"]]
+) -> Float[Tensor, "sentence target *keys"]:
+    """Sums of a number of a state and one of each position, which may depend on the state."""
+    found = state[..., None] + sides[0]
+    return found if len(sides) == 1 else found[..., None] + sides[1][..., None, :]
+
+
+def _spread(
+    share: Float[Tensor, "sentence target *keys"],
+    state: Float[Tensor, "sentence target vocab"],
+    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+) -> list[Float[Tensor, "sentence row vocab"]]:
+    """What every entry of the table asks of each word's score: of states, then of positions."""
+    if len(sides) == 1:
+        side = sides[0]
+        return [state * (share @ side), side * (share.mT @ state)]
+    first, last = sides
+    to_state, to_first = torch.zeros_like(state), torch.empty_like(first)
+    to_last = torch.zeros_like(last)
+    for place, row in enumerate(first.unbind(1)):
+        own, both = share[:, :, place], state * row[:, None]
+        reached = own @ last
+        to_last += own.mT @ both
+        reached *= both
+        to_first[:, place] = reached.sum(1)
+        to_state += reached
+    return [to_state, to_first, to_last * last]
+
+
+def _add_words(
+    wanted: Sequence[Tensor],
+    to_weight: Tensor,
+    grad: Float[Tensor, "sentence target *keys"],
+    words: Int[Tensor, "sentence target"],
+    weight: Tensor,
+    given: Sequence[Tensor],
+) -> None:
+    """Adds what the words themselves ask of states, positions and the output table."""
+    wide = to_weight.dtype
+    table = full_precision(weight)[words]
+    own = grad.flatten(2).sum(-1)
+    shares = [grad] if grad.ndim == 3 else [grad.sum(3), grad.sum(2)]
+    rows = full_precision(given[0]) * own[..., None]
+    wanted[0].add_(table * own[..., None])
+    for target, share, lexicon in zip(wanted[1:], shares, given[1:], strict=True):
+        target.add_(share.mT.to(wide) @ table)
+        rows = rows + share.to(wide) @ full_precision(lexicon)
+    to_weight.index_add_(0, words.flatten(), rows.flatten(0, 1).to(wide))
+
+
+class Dictionary:
+    """The law of the next word, summed over where heads may point: what decoding asks for.
+
+    What every position says of every word is kept while its sentence is decoded.
+
+    Args:
+        lexicons: What every position adds to a state, for each head: one or two.
+        weight: The output table.
+    """
+
+    def __init__(
+        self, lexicons: Sequence[Float[Tensor, "sentence key dim"]], weight: Float[Tensor, "v dim"]
+    ) -> None:
+        self.lexicons = list(lexicons)
+        self.weight = weight
+        self.sides = [_Masses.of(rows, weight) for rows in self.lexicons]
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> None:
+        """Keeps, repeats or reorders sentences."""
+        self.lexicons = [rows.index_select(0, sentences) for rows in self.lexicons]
+        self.sides = [side.select(sentences) for side in self.sides]
+
+    def log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        log_prior: Float[Tensor, "sentence row *keys"],
+    ) -> Float[Tensor, "sentence row vocab"]:
+        r"""Log-probabilities of all words, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
+
+        Args:
+            states: What predicts each next word.
+            log_prior: Log-probability of every position, or pair of positions.
+        """
+        here = _Masses.of(states, self.weight)
+        weights = log_prior - self._log_normalisers(here, states)
+        tops = [side.top for side in self.sides]
+        weights = weights + _outer(torch.zeros_like(here.top), tops)
+        largest = weights.flatten(2).amax(-1)
+        shares = (
+            weights - _by_pairs(largest, [torch.zeros_like(top[:, None]) for top in tops])
+        ).exp()
+        mixed = _mixed(shares, [side.values for side in self.sides])
+        tiny = torch.finfo(mixed.dtype).tiny
+        spread = (here.values * mixed).clamp_min(tiny).log()
+        return spread + (here.top + largest)[..., None]
+
+    def word_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        words: Int[Tensor, "sentence row"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Log-probability of one word a row, for all positions.
+
+        Args:
+            states: What predicts it.
+            words: The word.
+        """
+        rows = full_precision(self.weight)[words]
+        said = [rows @ full_precision(each).mT for each in self.lexicons]
+        plain = (rows * full_precision(states)).sum(-1)
+        here = _Masses.of(states, self.weight)
+        return _by_pairs(plain, said) - self._log_normalisers(here, states)
+
+    def _log_normalisers(
+        self, here: _Masses, states: Float[Tensor, "sentence row dim"]
+    ) -> Float[Tensor, "sentence row *keys"]:
+        scaled = _products(here.values, [side.values for side in self.sides])
+        found = scaled.clamp_min(SMALLEST).log()
+        found += _outer(here.top, [side.top for side in self.sides])
+        if (low := scaled < SMALLEST).any():
+            rows = _rows_at(low, states, self.lexicons)
+            found[low] = full_precision(rows @ self.weight.mT).logsumexp(-1).to(found.dtype)
+        return found
+
+
+def _mixed(
+    shares: Float[Tensor, "sentence row *keys"],
+    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+) -> Float[Tensor, "sentence row vocab"]:
+    """Mixes what positions say of every word."""
+    *first, last = sides
+    if not first:
+        return shares @ last
+    pairs = zip(shares.unbind(2), first[0].unbind(1), strict=True)
+    return sum(
+        ((share @ last) * row[:, None] for share, row in pairs),
+        torch.zeros((), dtype=last.dtype, device=last.device),
+    )

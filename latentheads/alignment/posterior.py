@@ -1,0 +1,211 @@
+r"""Posteriors of alignments: networks of their own that may read the target.
+
+A guide that reads the source alone, or what stands before a word, can do no better than the prior:
+put in the prior's place it leaves the likelihood as it is and its KL is 0. One that reads the word
+itself can. Deng et al. 2018, https://arxiv.org/abs/1807.03756, section 3, read the whole target in
+both directions; so does this. It starts at the prior, and whatever it takes from the model is
+detached: it reaches the likelihood through where it points alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPass
+from latentheads.alignment.block import point
+from latentheads.alignment.chain import ChainPointing
+from latentheads.alignment.law import Pair, Pointing
+from latentheads.batch import PAD, Batch
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.position import positions
+
+__all__ = ["AlignmentPosterior", "Form", "Reads"]
+
+Form = Literal["mean-field", "autoregressive", "cascaded"]
+"""What a head's posterior reads of others: nothing; those of its block; those of blocks below."""
+
+Reads = Literal["source", "prefix", "target"]
+"""What a posterior reads: the source; the words before too; the whole target too."""
+
+
+class TargetReader(nn.Module):
+    """Reads a whole target, in both directions.
+
+    Args:
+        width: Width of the word vectors.
+        size: Its own width.
+        layers: Layers of attention.
+    """
+
+    def __init__(self, width: int, size: int, layers: int = 2) -> None:
+        super().__init__()
+        self.words = nn.Linear(width, size)
+        layer = nn.TransformerEncoderLayer(
+            size, 2 if size % 2 == 0 else 1, 2 * size, 0.0, batch_first=True, norm_first=True
+        )
+        self.stack = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    def forward(
+        self, words: Float[Tensor, "sentence target dim"], valid: Bool[Tensor, "sentence target"]
+    ) -> Float[Tensor, "sentence target size"]:
+        """Gives each word what all others say of it."""
+        x = self.words(words)
+        x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)
+        found: Tensor = self.stack(x, src_key_padding_mask=~valid)
+        return found
+
+
+class _PairScores(nn.Module):
+    """What a head reads of another, from what is known of the word: zero at the start.
+
+    Args:
+        size: Width of what is known of words and positions.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.word = nn.Linear(size, size)
+        self.before = nn.Linear(size, size)
+        self.own = nn.Linear(size, size)
+        self.explained = nn.Parameter(torch.zeros(()))
+        nn.init.zeros_(self.word.weight)
+        nn.init.zeros_(self.word.bias)
+
+    def forward(
+        self,
+        word: Float[Tensor, "sentence target size"],
+        memory: Float[Tensor, "sentence key size"],
+        evidence: Sequence[Float[Tensor, "sentence target key"]],
+    ) -> Float[Tensor, "sentence target before key"]:
+        """Scores every pair of positions, for every word.
+
+        Args:
+            word: What is known of the word.
+            memory: What is known of the positions.
+            evidence: What each position says of the word, for the head that is read and its reader;
+                empty where the word is not read.
+        """
+        both = self.word(word).unsqueeze(-2) * self.before(memory).unsqueeze(-3)
+        scores = full_precision(both @ self.own(memory).mT.unsqueeze(-3))
+        if evidence:
+            lower, own = evidence
+            # a head need not explain a word that another explains already
+            scores = scores + self.explained * lower.softmax(-1)[..., None] * own[..., None, :]
+        return scores
+
+
+class AlignmentPosterior(nn.Module):
+    """The posterior of all alignment blocks of a model.
+
+    Args:
+        aligner: The model's blocks.
+        width: Model width.
+        form: What a head reads of others.
+        reads: What it reads of the sentence pair.
+        size: Its own width.
+    """
+
+    def __init__(
+        self, aligner: Aligner, width: int, form: Form, reads: Reads, size: int = 64
+    ) -> None:
+        super().__init__()
+        if reads not in get_args(Reads):
+            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}, got {reads!r}")
+        self.form, self.reads = form, reads
+        heads = aligner.options.heads
+        self.chain = aligner.options.alignment_prior == "chain" and form == "cascaded"
+        self.source = nn.Linear(width, size)
+        self.state = None if reads == "source" else nn.Linear(width, size)
+        self.target = TargetReader(width, size) if reads == "target" else None
+        self.query = nn.Linear(size, heads * size)
+        self.key = nn.Linear(size, heads * size)
+        nn.init.zeros_(self.query.weight)
+        nn.init.zeros_(self.query.bias)
+        self.lexical = nn.Parameter(torch.zeros(heads)) if reads == "target" else None
+        self.pairs = nn.ModuleDict()
+        for head, lower in self._read_pairs(aligner):
+            self.pairs[f"{head}_{lower}"] = _PairScores(size)
+
+    def _read_pairs(self, aligner: Aligner) -> list[Pair]:
+        """Every head with every other that it reads."""
+        if self.chain:
+            return [(0, 0)]
+        each = aligner.options.alignment_heads
+        pairs = [(head, low) for head in range(aligner.options.heads) for low in range(head)]
+        within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.form]
+        return [(head, low) for head, low in pairs if (head // each == low // each) in within]
+
+    def forward(self, context: AlignmentContext, batch: Batch) -> Pointing:
+        """The posterior of one block.
+
+        Args:
+            context: What the block knows.
+            batch: The sentences, their target included.
+        """
+        aligned, prior = context.aligned, context.prior
+        words, valid = batch.scored, batch.scored != PAD
+        memory = torch.tanh(self.source(aligned.hidden.memory.detach()))
+        known = self._read_words(aligned, words, valid)
+        size = known.shape[-1]
+        query = self.query(known).unflatten(-1, (-1, size))[..., list(prior.heads), :]
+        key = self.key(memory).unflatten(-1, (-1, size))[..., list(prior.heads), :]
+        scores = prior.scores.detach() + point(query, key, aligned.hidden.readable)
+        evidence: list[Tensor] = []
+        if self.lexical is not None:
+            table = full_precision(aligned.output.table.weight.detach())[words]
+            evidence = [table @ full_precision(each.detach()).mT for each in aligned.vectors]
+            own = torch.stack([evidence[head] for head in prior.heads], -2)
+            scores = scores + self.lexical[list(prior.heads), None] * own
+        read = {
+            pair: self._read_pair(pair, prior, known, memory, evidence) for pair in self._of(prior)
+        }
+        if self.chain:
+            return ChainPointing(scores, steps=read[0, 0])
+        return Pointing(scores, read, prior.first)
+
+    def _of(self, prior: Pointing) -> list[Pair]:
+        """The pairs that the heads of a block read."""
+        named = [tuple(map(int, name.split("_"))) for name in self.pairs]
+        return [(head, low) for head, low in named if head in prior.heads]
+
+    def _read_pair(
+        self,
+        pair: Pair,
+        prior: Pointing,
+        known: Tensor,
+        memory: Tensor,
+        evidence: Sequence[Tensor],
+    ) -> Float[Tensor, "sentence target before key"]:
+        """What a head reads of another, on top of what the prior reads."""
+        head, lower = pair
+        said = [evidence[lower], evidence[head]] if evidence else []
+        scores: Tensor = self.pairs[f"{head}_{lower}"](known, memory, said)
+        if self.chain and isinstance(prior, ChainPointing) and prior.steps is not None:
+            return scores + prior.steps.detach()
+        if pair in prior.pairs:
+            return scores + prior.pairs[pair].detach()
+        return scores
+
+    def _read_words(
+        self,
+        aligned: AlignmentPass,
+        words: Int[Tensor, "sentence target"],
+        valid: Bool[Tensor, "sentence target"],
+    ) -> Float[Tensor, "sentence target size"]:
+        """What is known of every word: its place, the words before it, or the whole target."""
+        states = aligned.hidden.states.detach()
+        length = states.shape[-2]
+        size = self.source.out_features
+        if self.state is None:
+            place = positions(length, size, states.device, states.dtype)
+            return place.expand(*states.shape[:-1], size)
+        known = self.state(states)
+        if self.target is not None:
+            table = aligned.output.table.weight.detach()
+            known = known + self.target(table[words].to(known.dtype), valid)
+        return torch.tanh(known)

@@ -1,0 +1,146 @@
+r"""Alignments summed out: the exact evidence, the exact posterior, and every guide's bound and gap.
+
+Words are independent given the states of the network, for nothing reads an alignment but its own
+word. So with the table :math:`\ell_t(z) = \log p(y_t \mid t, z)` of one or two heads,
+
+.. math:: \log p(y \mid x) = \sum_t \log \sum_z p_t(z) e^{\ell_t(z)}, \qquad
+          p_t(z \mid y) \propto p_t(z) e^{\ell_t(z)},
+
+and the bound of a guide is a sum too, without a single draw:
+:math:`\sum_t \sum_z q_t(z) (\ell_t(z) + \log p_t(z) - \log q_t(z))`. What it lacks is exactly
+:math:`\sum_t \mathrm{KL}(q_t \,\|\, p_t(\cdot \mid y))`, its gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentheads.alignment.law import Pointing
+
+__all__ = ["Summed", "block_tables"]
+
+
+def block_tables(
+    pointings: Sequence[Pointing],
+) -> list[Float[Tensor, "*table"]]:
+    """Log-probabilities of each block's alignments, for all positions of all heads.
+
+    Args:
+        pointings: A law of every block, from the lowest.
+    """
+    heads = sum(len(each.heads) for each in pointings)
+    return [sum_of([each.table(head, heads) for head in each.heads]) for each in pointings]
+
+
+def sum_of(tables: Sequence[Tensor]) -> Tensor:
+    """Their sum, of all shapes together."""
+    found = tables[0]
+    for table in tables[1:]:
+        found = found + table
+    return found
+
+
+@dataclass(frozen=True)
+class Summed:
+    """All alignments of a batch at once, under the model's prior.
+
+    Attributes:
+        priors: The prior of every block, from the lowest.
+        words: Log-probability of every word for all positions of all heads.
+        valid: True at the words that are counted.
+    """
+
+    priors: Sequence[Pointing]
+    words: Float[Tensor, "*table"]
+    valid: Bool[Tensor, "*batch target"]
+
+    @cached_property
+    def log_priors(self) -> list[Float[Tensor, "*table"]]:
+        """Of every block."""
+        return block_tables(self.priors)
+
+    @cached_property
+    def log_joint(self) -> Float[Tensor, "*table"]:
+        """Of alignments and word."""
+        return self.words + sum_of(self.log_priors)
+
+    @property
+    def _first(self) -> int:
+        """The dimension of the first head's positions."""
+        return self.valid.ndim
+
+    @cached_property
+    def log_evidence_of_words(self) -> Float[Tensor, "*batch target"]:
+        """Exact log-probability of every word, 0 at padding."""
+        return self.log_joint.flatten(self._first).logsumexp(-1) * self.valid
+
+    @property
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, in nats."""
+        return self.log_evidence_of_words.sum(-1)
+
+    @cached_property
+    def log_posterior(self) -> Float[Tensor, "*table"]:
+        """Of all heads together, given the word."""
+        flat = self.log_joint.flatten(self._first)
+        return flat.log_softmax(-1).view_as(self.log_joint)
+
+    def posterior(self) -> list[Pointing]:
+        """The exact posterior of every block, given what lies below: Bayes' rule."""
+        joint = self.log_posterior
+        if len(self.priors) == 1 and len(self.priors[0].heads) == 1:
+            return [Pointing(joint.unsqueeze(-2))]
+        first, pair = joint.logsumexp(-1), {(1, 0): joint}
+        own = torch.zeros_like(joint[..., 0, :])
+        if len(self.priors) == 1:
+            width = max(first.shape[-1], own.shape[-1])
+            assert first.shape[-1] == own.shape[-1] == width
+            return [Pointing(torch.stack([first, own], -2), pair)]
+        return [Pointing(first.unsqueeze(-2)), Pointing(own.unsqueeze(-2), pair, 1)]
+
+    @property
+    def prior_entropy(self) -> Float[Tensor, "*batch"]:
+        """Of the alignments of every word, summed over words."""
+        log_prior = sum_of(self.log_priors).expand_as(self.log_joint)
+        return -self._total(log_prior.exp() * log_prior)
+
+    @property
+    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
+        """The same given the word."""
+        return -self._total(self.log_posterior.exp() * self.log_posterior)
+
+    @property
+    def information(self) -> Float[Tensor, "*batch"]:
+        """KL from the prior to the exact posterior: what the words say of their alignments."""
+        return sum_of(self.kl(self.posterior()))
+
+    def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+        """E log p(y | z, x) under a posterior, of every sentence."""
+        weights = sum_of(block_tables(posterior)).exp()
+        return self._total(weights * self.words)
+
+    def kl(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a posterior to the prior, a mean over the blocks below."""
+        return self._kl(posterior, self.log_priors)
+
+    def gap(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a posterior to the exact one: what the bound lacks."""
+        return self._kl(posterior, block_tables(self.posterior()))
+
+    def _kl(
+        self, posterior: Sequence[Pointing], other: Sequence[Tensor]
+    ) -> list[Float[Tensor, "*batch"]]:
+        tables = block_tables(posterior)
+        weights = sum_of(tables).exp()
+        pairs = zip(tables, other, strict=True)
+        return [self._total(weights * (table - against)) for table, against in pairs]
+
+    def _total(self, values: Float[Tensor, "*table"]) -> Float[Tensor, "*batch"]:
+        """Sums over positions and over the words that are counted."""
+        return (values.flatten(self._first).sum(-1) * self.valid).sum(-1)

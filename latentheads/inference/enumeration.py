@@ -1,0 +1,95 @@
+r"""What a pass knows of its alignments without having drawn them.
+
+The alignments of a pass are drawn, as all latents are. Where they are few enough, everything that
+their guide's bound needs is a sum: :math:`\mathbb E_q[\log p(y \mid z, x)]`, the KL of each block,
+and the exact log p(y | x) that no guide changes. A sum has no noise, and a gradient in every guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from pyro.poutine import Trace
+from torch import Tensor
+
+from latentheads.alignment.aligner import AlignedTokens
+from latentheads.alignment.chain import ChainPointing, SummedChain
+from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.summed import Summed
+from latentheads.names import TARGET
+
+__all__ = ["Enumeration", "enumerate_alignments"]
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """All alignments of a pass, under the model and under its guide.
+
+    Attributes:
+        summed: Under the model.
+        posterior: The guide's, of every block.
+        sites: The blocks' sites.
+        tied: The sites whose posterior is the prior itself.
+    """
+
+    summed: Summed | SummedChain
+    posterior: Sequence[Pointing]
+    sites: Sequence[str]
+    tied: Sequence[str]
+
+    @property
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other heads."""
+        return self.summed.log_evidence
+
+    @property
+    def log_likelihood(self) -> Float[Tensor, "*batch"]:
+        """The mean of log p(y | z, x) under the guide."""
+        return self.summed.expected(self.posterior)
+
+    def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """The KL of every block; exactly 0 where the posterior is the prior."""
+        found = dict(zip(self.sites, self.summed.kl(self.posterior), strict=True))
+        return {n: torch.zeros_like(v) if n in self.tied else v for n, v in found.items()}
+
+    def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """What every block's posterior is from the exact one: together, what the bound lacks."""
+        return dict(zip(self.sites, self.summed.gap(self.posterior), strict=True))
+
+    def of_fixed_model(self) -> Enumeration:
+        """The same, with gradients in the guide alone."""
+        fixed = [_detached(law) for law in self.summed.priors]
+        summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
+        return replace(self, summed=summed)
+
+
+def _detached(law: Pointing) -> Pointing:
+    pairs = {pair: scores.detach() for pair, scores in law.pairs.items()}
+    found = replace(law, scores=law.scores.detach(), pairs=pairs)
+    if isinstance(found, ChainPointing) and found.steps is not None:
+        return replace(found, steps=found.steps.detach())
+    return found
+
+
+def enumerate_alignments(model_trace: Trace, guide_trace: Trace) -> Enumeration | None:
+    """Finds the alignments of a pass; None where there are none, or more than can be summed.
+
+    Args:
+        model_trace: The model's.
+        guide_trace: The guide's, with a posterior for every block.
+    """
+    target = model_trace.nodes[TARGET]
+    law = target["fn"]
+    if not isinstance(law, AlignedTokens) or not law.aligned.summable:
+        return None
+    own = {
+        name: site["fn"]
+        for name, site in guide_trace.nodes.items()
+        if site["type"] == "sample" and isinstance(site["fn"], Alignments)
+    }
+    tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
+    posterior = [q.pointing for q in own.values()]
+    return Enumeration(law.summed(target["value"]), posterior, list(own), tied)

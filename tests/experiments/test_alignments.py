@@ -1,0 +1,74 @@
+"""Alignments from the command line: one model, several guides, exact figures, translations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.experiments.programs import assert_one_line, inside
+
+SMALL = (
+    *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
+    *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2", "--latent=none"),
+)
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_default_dtype(torch.float32)
+    out = tmp_path_factory.mktemp("aligned") / "base"
+    words = ("--guide=exact", "--alignments=2", "--alignment_width=4", "--out", str(out))
+    done = inside("run.py", *SMALL, *words)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_a_run_prints_what_is_exact(base: Path) -> None:
+    test = json.loads((base / "results.json").read_text())["test"]
+    assert test["exact"] == pytest.approx(test["elbo"], abs=1e-5)
+    assert test["gap"] == pytest.approx(0, abs=1e-5)
+    assert test["plug_in"] == pytest.approx(test["exact"], abs=1e-5)
+
+
+def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ladder"
+    words = ("--guide=cascaded", "--guide.reads=prefix", "--train=guide", f"--start={base}")
+    blocks = ("--alignments=2", "--alignment_width=4", "--out", str(out))
+    done = inside("run.py", *SMALL, *words, *blocks)
+    assert done.returncode == 0, done.stderr
+    assert "gap of the guide: exact less bound" in done.stdout
+    before, after = (load_file(p / "checkpoints" / "best.safetensors") for p in (base, out))
+    assert all(torch.equal(after[n], v) for n, v in before.items() if n.startswith("model."))
+    results = json.loads((out / "results.json").read_text())
+    assert results["test"]["exact"] == pytest.approx(
+        json.loads((base / "results.json").read_text())["test"]["exact"], abs=1e-6
+    )
+    assert set(results["gap_by_site"]) == {f"decoder.{n}.alignment.choice" for n in (0, 1)}
+
+
+def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
+    done = inside("translate.py", str(base), "--beam=3", text="the cat sleeps\n\nthe old dog\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split("\n")) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--alignments=2 --alignment_heads=2", "must be at most 2"),
+        ("--alignments=1 --label_smoothing=0.1", "label_smoothing"),
+        ("--alignments=1 --task=language-model", "a language model has none"),
+        ("--objective=marginal", "--objective acts on nothing here: it needs --alignments"),
+        ("--train=guide", "start RUN"),
+        ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
+    ],
+)
+def test_a_mistake_costs_one_line(words: str, said: str, tmp_path: Path) -> None:
+    done = inside("run.py", *SMALL, *words.split(), "--out", str(tmp_path / "none"))
+    assert_one_line(done, "run.py")
+    assert said in done.stderr

@@ -1,0 +1,200 @@
+"""Guides of alignments: one model, one exact log p, and for each guide exactly what it lacks."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
+
+from latentheads import Batch, Head_ELBO, terms
+from latentheads.guides import GUIDES
+from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import jiggle, rows
+
+LEARNED = ("mean-field", "autoregressive", "cascaded")
+READS = ("source", "prefix", "target")
+PAIRS = [
+    *((shape, name, "target") for shape, name in product(SHAPES, GUIDES)),
+    *(("two blocks", name, reads) for name, reads in product(LEARNED, READS[:2])),
+]
+
+
+def attach(name: str, model: Any, reads: str = "target", size: float = 0.3) -> Any:
+    options = {"reads": reads} if name in LEARNED else {}
+    guide = GUIDES[name](model, **options).double()
+    return jiggle(guide, size).eval()
+
+
+@pytest.mark.parametrize(("shape", "name", "reads"), PAIRS)
+def test_a_bound_lacks_its_gap_of_the_exact_log_p(
+    shape: str, name: str, reads: str, batch: Batch
+) -> None:
+    model = aligned(SHAPES[shape])
+    guide = attach(name, model, reads)
+    found = terms(model, guide, batch)
+    assert found.summed is not None
+    exact, gap = found.summed.log_evidence, sum(found.summed.gap().values())
+    assert torch.allclose(exact, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+    assert torch.allclose(found.elbo, exact - gap, rtol=0, atol=1e-10)
+    assert (found.elbo <= exact + 1e-10).all()
+    tied, best = name == "tied", name == "exact"
+    assert bool((gap.abs() < 1e-10).all()) == best
+    assert all((kl == 0).all() == tied for kl in found.kl.values())
+    assert set(found.how.values()) == {"tied" if tied else "enumerated"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape])
+    guide = attach("cascaded", model)
+    known = terms(model, guide, batch)
+    draws = torch.stack([terms(model, guide, batch).log_weight for _ in range(300)])
+    error = draws.std(0) / math.sqrt(len(draws))
+    assert ((draws.mean(0) - known.elbo).abs() < 5 * error).all()
+    iwae = draws.logsumexp(0) - math.log(len(draws))
+    assert known.summed is not None
+    assert ((known.elbo - 3 * error < iwae) & (iwae < known.summed.log_evidence + 0.5)).all()
+
+
+@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_at_its_start_a_guide_is_the_prior(shape: str, name: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape])
+    guide = GUIDES[name](model).double().eval()
+    reads_all = shape != "two blocks" or name == "cascaded"
+    reads_all &= shape != "chain" or name == "cascaded"
+    kl = terms(model, guide, batch).total_kl
+    assert bool((kl.abs() < 1e-12).all()) == reads_all
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_what_a_guide_may_read(reads: str, batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("mean-field", model, reads)
+    batch = rows(batch, [0])
+
+    def law(given: Batch) -> torch.Tensor:
+        guide(given)
+        found: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"]["fn"].pointing.scores
+        return found.log_softmax(-1)
+
+    later = batch.target.clone()
+    later[0, 2] = 9
+    before, after = law(batch), law(Batch(later, batch.source))
+    same = [torch.allclose(before[0, t], after[0, t], rtol=0, atol=1e-12) for t in range(4)]
+    wanted = {"source": [True] * 4, "prefix": [True] * 3 + [False], "target": [False] * 4}
+    if reads == "source":  # its own scores stand on the prior's, which reads the words before
+        same, wanted["source"] = same[:3], [True] * 3
+    assert same == wanted[reads]
+
+
+@pytest.mark.parametrize("marginal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_parameter_is_trained_and_the_model_is_not_reached_through_the_guide(
+    shape: str, marginal: bool, batch: Batch
+) -> None:
+    model = aligned(SHAPES[shape])
+    guide = attach("cascaded", model)
+    objective = Head_ELBO(analytic=True, marginal=marginal)
+    loss = objective.differentiable_loss(model, guide, batch)
+    loss.backward()
+    assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
+    known = terms(model, guide, batch)
+    assert known.summed is not None
+    wanted = known.summed.log_evidence if marginal else known.elbo
+    assert loss.item() == pytest.approx(-wanted.sum().item(), rel=1e-12)
+
+
+def test_the_marginal_has_the_gradient_of_the_exact_guide(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    found = []
+    for name, marginal in (("exact", False), ("cascaded", True)):
+        model.zero_grad()
+        guide = attach(name, model)
+        objective = Head_ELBO(analytic=True, marginal=marginal)
+        objective.differentiable_loss(model, guide, batch).backward()
+        found.append([p.grad.clone() for p in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-10)
+
+
+def tiny(batch: Batch) -> Batch:
+    """One sentence of two words and two positions: its alignments can be gone through."""
+    return Batch(batch.target[1:2, :2], batch.source[1:2, :2])
+
+
+@pytest.mark.parametrize("shape", ["one head", "two blocks"])
+@pytest.mark.parametrize("of_guide", [False, True])
+def test_pyro_enumerates_to_the_same_bound_and_trains_it(
+    shape: str, of_guide: bool, batch: Batch
+) -> None:
+    batch, model = tiny(batch), aligned(SHAPES[shape])
+    guide = attach("mean-field", model)
+
+    def in_pyro(given: Batch) -> None:
+        with pyro.poutine.block(hide_fn=lambda site: site["type"] == "param"):
+            model(given)
+
+    known = terms(model, guide, batch)
+    assert known.summed is not None
+    if of_guide:
+        laws = {n: guide.trace.nodes[n]["fn"] for n in known.kl} if hasattr(guide, "trace") else {}
+
+        def from_guide(given: Batch) -> None:
+            with pyro.plate("sentences", len(given)):
+                for name, law in laws.items():
+                    pyro.sample(name, law)
+
+        wanted = known.elbo
+        proposal = config_enumerate(from_guide)
+        if shape == "two blocks":  # independent over blocks, as mean-field is
+            assert all(not law.pointing.pairs for law in laws.values())
+        enumerated = in_pyro
+    else:
+        wanted = known.summed.log_evidence
+        enumerated = config_enumerate(in_pyro)
+
+        def proposal(given: Batch) -> None:
+            return None
+
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    found = -elbo.loss(enumerated, proposal, batch)
+    assert found == pytest.approx(wanted.sum().item(), rel=1e-9)
+
+
+def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
+    torch.manual_seed(3)
+    model, guide = aligned(SHAPES["one head"]), None
+    guide = attach("cascaded", model)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
+    with evaluating(model, guide):
+        before = terms(model, guide, batch).elbo.sum()
+    for _ in range(40):
+        svi.step(batch)
+    assert terms(model, guide, batch).elbo.sum() > before + 1
+
+
+def test_bayes_needs_alignments() -> None:
+    with pytest.raises(ValueError, match="guide exact needs alignments that are drawn"):
+        GUIDES["exact"](aligned(None))
+
+
+def test_a_report_says_what_is_exact(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    report = evaluate(model, attach("cascaded", model), [batch], samples=3)
+    assert report.exact is not None
+    assert report.gap is not None
+    assert report.exact - report.elbo == pytest.approx(report.gap, rel=1e-9)
+    assert sum(report.gap_by_site.values()) == pytest.approx(report.gap, rel=1e-12)
+    assert report.elbo < report.iwae < report.exact + 0.2
+    assert report.plug_in == pytest.approx(report.exact, rel=1e-12)
+    assert report.information is not None
+    assert report.information > 0
+    plain = aligned(None)
+    assert "gap" not in evaluate(plain, GUIDES["tied"](plain), [batch]).figures()

@@ -1,0 +1,105 @@
+"""Random laws of alignments on tiny prime sizes, and everything about them by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain
+from latentheads.alignment.law import NOWHERE, Alignments, Pointing
+from latentheads.alignment.summed import Summed
+
+SENTENCES, WORDS, KEYS = 2, 3, 3
+SHAPES = {"one head": (1, 1), "two heads": (1, 2), "two blocks": (2, 1)}
+KINDS = (*SHAPES, "chain")
+
+
+def valid() -> Tensor:
+    """The last word of the last sentence is padding."""
+    found = torch.ones(SENTENCES, WORDS, dtype=torch.bool)
+    found[-1, -1] = False
+    return found
+
+
+def scores(heads: int) -> Tensor:
+    """Random scores; the first sentence lacks the last position."""
+    found = torch.randn(SENTENCES, WORDS, heads, KEYS, dtype=torch.float64)
+    found[0, ..., -1] = NOWHERE
+    return found
+
+
+def pair(words: int = WORDS) -> Tensor:
+    """What a head reads of another."""
+    return torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
+
+
+def pointings(kind: str, reads: bool = True) -> list[Pointing]:
+    """A random law of every block."""
+    if kind == "chain":
+        steps = pair(1)
+        return [ChainPointing(scores(1), steps=steps if reads else None)]
+    blocks, heads = SHAPES[kind]
+    if blocks == 1:
+        return [Pointing(scores(heads), {(1, 0): pair()} if heads > 1 and reads else {})]
+    return [Pointing(scores(1)), Pointing(scores(1), {(1, 0): pair(1)} if reads else {}, 1)]
+
+
+def chained(law: Pointing) -> Pointing:
+    """A random law of a chain whose words read each other differently."""
+    return ChainPointing(law.scores, steps=pair())
+
+
+def table(kind: str) -> Tensor:
+    """Random log-probabilities of the words."""
+    heads = 1 if kind == "chain" else 1 if kind == "one head" else 2
+    return torch.randn(SENTENCES, WORDS, *(KEYS,) * heads, dtype=torch.float64)
+
+
+def summed(kind: str, priors: Sequence[Pointing], words: Tensor) -> Summed | SummedChain:
+    """What is tested."""
+    if kind == "chain":
+        return SummedChain(priors, words, valid())  # type: ignore[arg-type]
+    return Summed(priors, words, valid())
+
+
+def all_alignments(heads: int) -> Iterator[Tensor]:
+    """All alignments of a sentence's words."""
+    for places in product(range(KEYS), repeat=WORDS * heads):
+        yield torch.tensor(places).view(WORDS, heads).expand(SENTENCES, WORDS, heads)
+
+
+def laws(pointed: Sequence[Pointing], value: Tensor) -> list[Alignments]:
+    """The law of each block where the blocks below took a value."""
+    found: list[Alignments] = []
+    for each in pointed:
+        kind = ChainAlignments if isinstance(each, ChainPointing) else Alignments
+        found.append(kind(each, valid(), value[..., : each.first]))
+    return found
+
+
+def log_prob(pointed: Sequence[Pointing], value: Tensor) -> Tensor:
+    """Log-probability of all blocks' alignments, sentence by sentence."""
+    parts = laws(pointed, value)
+    own = [value[..., each.first : each.first + len(each.heads)] for each in pointed]
+    return torch.stack([law.log_prob(z) for law, z in zip(parts, own, strict=True)]).sum(0)
+
+
+def said(words: Tensor, value: Tensor) -> Tensor:
+    """Log-probability of the words given alignments."""
+    found = words
+    for head in range(value.shape[-1]):
+        place = value[..., head]
+        index = place.view(*place.shape, *(1,) * (found.ndim - 2))
+        found = found.take_along_dim(index, 2).squeeze(2)
+    return (found * valid()).sum(-1)
+
+
+def everything(kind: str, priors: Sequence[Pointing], words: Tensor) -> tuple[Tensor, Tensor]:
+    """Log p(z) and log p(y | z) of all alignments; those of padding are fixed."""
+    heads = sum(len(each.heads) for each in priors)
+    values = list(all_alignments(heads))
+    prior = torch.stack([log_prob(priors, z) for z in values])
+    return prior, torch.stack([said(words, z) for z in values])

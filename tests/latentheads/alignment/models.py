@@ -1,0 +1,28 @@
+"""Tiny translation models with alignments, away from their start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.models import Translation, make_prior
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
+
+SHAPES = {
+    "one head": AlignmentOptions(1, 1, "independent", 5),
+    "two heads": AlignmentOptions(1, 2, "independent", 5),
+    "two blocks": AlignmentOptions(2, 1, "cascaded", 5),
+    "chain": AlignmentOptions(1, 1, "chain", 5),
+}
+SOFT = {
+    "soft": AlignmentOptions(1, 1, "soft", 5),
+    "two soft blocks": AlignmentOptions(2, 2, "soft", 5),
+}
+
+
+def aligned(options: AlignmentOptions | None, size: float = 0.5, **more: Any) -> Any:
+    """A model in float64; the same seed gives the same network below its alignments."""
+    prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
+    law, network = make_prior(prior), sizes(**more)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latent, alignments=options)
+    return jiggle(model, size).double().eval()

@@ -1,0 +1,137 @@
+"""The table of words and positions against a softmax for every entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from latentheads.alignment import emission
+from latentheads.alignment.emission import Dictionary, word_table
+from latentheads.layers import output
+
+N, T, S, DIM, TYPES = 3, 5, 7, 2, 13
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, Tensor)]
+        self.size = max([self.size, *sizes])
+        return found
+
+
+def inputs(heads: int, size: float) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
+    torch.manual_seed(heads)
+    states = size * torch.randn(N, T, DIM, dtype=torch.float64)
+    lexicons = [size * torch.randn(N, S, DIM, dtype=torch.float64) for _ in range(heads)]
+    weight = torch.randn(TYPES, DIM, dtype=torch.float64)
+    for tensor in (states, weight, *lexicons):
+        tensor.requires_grad_()
+    return states, lexicons, weight, torch.randint(TYPES, (N, T))
+
+
+def naive(states: Tensor, lexicons: list[Tensor], weight: Tensor) -> Tensor:
+    """Log-softmax of every sum of a state and its positions."""
+    rows = states[:, :, None] + lexicons[0][:, None]
+    if len(lexicons) == 2:
+        rows = rows[..., None, :] + lexicons[1][:, None, None]
+    return (rows @ weight.mT).log_softmax(-1)
+
+
+def look_up(laws: Tensor, words: Tensor) -> Tensor:
+    index = words.view(N, T, *(1,) * (laws.ndim - 2)).expand(*laws.shape[:-1], 1)
+    return laws.gather(-1, index)[..., 0]
+
+
+@pytest.mark.parametrize("chunk", [2**21, 60])
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_table_and_gradients_are_those_of_every_softmax(
+    heads: int, size: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    states, lexicons, weight, words = inputs(heads, size)
+    found, plain = word_table(states, lexicons, weight, words), None
+    plain = look_up(naive(states, lexicons, weight), words)
+    assert torch.allclose(found, plain, rtol=1e-12, atol=1e-12)
+    direction, given = torch.randn_like(plain), [states, weight, *lexicons]
+    mine = torch.autograd.grad((found * direction).sum(), given)
+    its = torch.autograd.grad((plain * direction).sum(), given)
+    for one, other in zip(mine, its, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
+
+
+def test_words_far_apart_are_summed_in_logarithms() -> None:
+    states, lexicons, weight, words = inputs(1, 60.0)
+    _, low = emission._WordTable.apply(states, weight, words, *lexicons)
+    assert low.any()
+
+
+def test_lexicons_of_zeros_leave_the_plain_network() -> None:
+    states, lexicons, weight, words = inputs(1, 1.0)
+    table = word_table(states, [torch.zeros_like(lexicons[0])], weight, words)
+    plain = look_up((states @ weight.mT).log_softmax(-1), words)
+    assert torch.allclose(table, plain[..., None].expand_as(table), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_next_words_are_mixed_over_all_positions(heads: int) -> None:
+    states, lexicons, weight, _ = inputs(heads, 1.0)
+    laws = naive(states, lexicons, weight)
+    prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
+    prior = prior.flatten(2).log_softmax(-1).view_as(prior)
+    mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
+    dictionary = Dictionary([each.detach() for each in lexicons], weight.detach())
+    assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
+    order = torch.tensor([2, 0, 0])
+    dictionary.select(order)
+    found = dictionary.log_probs(states.detach()[order], prior[order])
+    assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
+
+
+def test_three_heads_are_refused() -> None:
+    states, lexicons, weight, words = inputs(2, 1.0)
+    with pytest.raises(ValueError, match="1 to 2 heads can be summed out, got 3"):
+        word_table(states, [*lexicons, lexicons[0]], weight, words)
+
+
+def test_scores_of_the_whole_batch_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(output.CHUNK, "cpu", 300)
+    states, lexicons, weight, words = inputs(1, 1.0)
+    with Largest() as largest:
+        table = word_table(states, lexicons, weight, words)
+        forward, largest.size = largest.size, 0
+        table.sum().backward()
+    assert max(forward, largest.size) < min(N * T, N * S) * TYPES
+    assert largest.size >= T * TYPES
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> None:
+    given = inputs(heads, 1.0)
+    states, *lexicons, weight = (each.detach().float() for each in (given[0], *given[1], given[2]))
+    exact = word_table(states, lexicons, weight, given[3])
+    for tensor in (states, weight, *lexicons):
+        tensor.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = word_table(states, lexicons, weight, given[3])
+    assert found.dtype == torch.float32
+    assert (found - exact).abs().max() < 0.05
+    found.sum().backward()
+    assert all(each.grad is not None for each in (states, weight, *lexicons))
+    narrow = [each.detach().bfloat16().float() for each in (states, weight, *lexicons)]
+    law = naive(narrow[0], narrow[2:], narrow[1])
+    assert (found - look_up(law, given[3])).abs().max() < 0.03

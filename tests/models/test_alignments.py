@@ -1,0 +1,106 @@
+"""Models with alignments: their start is the plain network, they decode, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch
+from latentheads.alignment.aligner import AlignedTokens
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.decoding.beam_search import beam_search
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.models import Translation, make_prior
+from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
+
+ALL = {**SHAPES, **SOFT}
+every_shape = pytest.mark.parametrize("shape", ALL)
+
+
+@every_shape
+def test_at_its_start_it_is_the_plain_network(shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape], size=0.0)
+    plain = aligned(None, size=0.0)
+    own = {n: v for n, v in model.state_dict().items() if not n.startswith("alignments.")}
+    plain.load_state_dict(own)
+    found, wanted = (plug_in_log_likelihood(each, batch) for each in (model, plain))
+    assert torch.allclose(found, wanted, rtol=1e-13, atol=0)
+
+
+@every_shape
+@pytest.mark.parametrize("hypotheses", [0, 2])
+def test_word_by_word_it_has_the_law_of_whole_sentences(
+    shape: str, hypotheses: int, batch: Batch
+) -> None:
+    model = aligned(ALL[shape])
+    state = model.begin(batch)
+    found = torch.zeros(len(batch))
+    for place in range(batch.target.shape[1]):
+        fed = batch.fed[:, place, None]
+        fed = fed[:, None].expand(-1, hypotheses, -1) if hypotheses else fed
+        scores = model.step(fed, state).log_softmax(-1)[..., 0, :]
+        scores = scores[:, -1] if hypotheses else scores
+        said = scores.gather(-1, batch.target[:, place, None])[:, 0]
+        found += said * batch.target_valid[:, place]
+    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+
+
+@every_shape
+def test_a_prefix_may_be_fed_at_once(shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape])
+    once, twice = model.begin(batch), model.begin(batch)
+    whole = model.step(batch.fed, once).log_softmax(-1)
+    parts = [model.step(part, twice) for part in batch.fed.split([1, 3], 1)]
+    assert torch.allclose(whole, torch.cat(parts, 1).log_softmax(-1), rtol=0, atol=1e-12)
+
+
+@every_shape
+def test_padding_and_neighbours_change_nothing(shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape])
+    alone = [plug_in_log_likelihood(model, rows(batch, [place])) for place in range(len(batch))]
+    wide = plug_in_log_likelihood(model, padded(batch, 2, 3))
+    assert torch.allclose(torch.cat(alone), wide, rtol=1e-12, atol=0)
+
+
+@every_shape
+def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape])
+
+    def words(given: Batch) -> Tensor:
+        law = model.law(given)
+        if isinstance(law, AlignedTokens):
+            return law.summed(given.scored).log_evidence_of_words
+        return law.token_log_prob(given.scored)
+
+    changed = batch.target.clone()
+    changed[:, 1:][batch.target_valid[:, 1:]] = 4
+    other = Batch(changed, batch.source)
+    assert torch.allclose(words(batch)[:, 0], words(other)[:, 0], rtol=1e-13, atol=0)
+    assert not torch.allclose(words(batch)[:, 1], words(other)[:, 1])
+
+
+@pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
+def test_a_beam_scores_what_it_finds_by_the_exact_sum(shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape], size=0.8)
+    for place, found in enumerate(beam_search(model, batch, beam=3)):
+        for each in found:
+            own = rows(batch, [place])
+            told = Batch(torch.tensor([each.tokens]), own.source)
+            exact = plug_in_log_likelihood(model, told)
+            assert exact.item() == pytest.approx(each.log_prob, rel=1e-10)
+
+
+def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be at most 2, since more heads are not summed out"):
+        AlignmentOptions(alignments=2, alignment_heads=2)
+    with pytest.raises(ValueError, match="alignment_prior chain is for one block of one head"):
+        AlignmentOptions(alignments=2, alignment_prior="chain")
+    with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
+        AlignmentOptions(alignments=-1)
+    types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
+    with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
+        Translation(
+            *types, law, sizes(), label_smoothing=0.1, alignments=AlignmentOptions(alignments=1)
+        )
