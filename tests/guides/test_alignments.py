@@ -54,7 +54,7 @@ def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, ba
     model = aligned(SHAPES[shape])
     guide = attach("cascaded", model)
     known = terms(model, guide, batch)
-    draws = torch.stack([terms(model, guide, batch).log_weight for _ in range(300)])
+    draws = torch.stack([terms(model, guide, batch).log_weight for _ in range(80)])
     error = draws.std(0) / math.sqrt(len(draws))
     assert ((draws.mean(0) - known.elbo).abs() < 5 * error).all()
     iwae = draws.logsumexp(0) - math.log(len(draws))
@@ -175,9 +175,9 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
     with evaluating(model, guide):
         before = terms(model, guide, batch).elbo.sum()
-    for _ in range(40):
+    for _ in range(15):
         svi.step(batch)
-    assert terms(model, guide, batch).elbo.sum() > before + 1
+    assert terms(model, guide, batch).elbo.sum() > before + 0.5
 
 
 def test_bayes_needs_alignments() -> None:
