@@ -14,7 +14,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.chain import ChainAlignments, ChainPointing
+from latentheads.alignment.chain import law_of
 from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.attention.block import HeadBlock
@@ -261,8 +261,7 @@ class Guide(ModelGuide):
 
 def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """A law of alignments of other parameters, in the place of a block's prior."""
-    kind = ChainAlignments if isinstance(pointing, ChainPointing) else Alignments
-    return kind(pointing, prior.valid, prior.below, prior.context)
+    return law_of(pointing, prior.valid, prior.below, prior.context)
 
 
 class WithSelection(Messenger):

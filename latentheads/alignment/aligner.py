@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyro
 import torch
@@ -11,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentheads.alignment.block import AlignmentBlock
-from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain
-from latentheads.alignment.emission import LARGEST, Dictionary, word_table
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
+from latentheads.alignment.emission import Dictionary, word_table
+from latentheads.alignment.law import Pointing
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.attention.block import reorder
@@ -62,7 +63,7 @@ class AlignmentPass:
         vectors: What every position adds to a state, for each head.
         output: The layer that turns states into tokens.
         autocast: Whether the pass is made under autocast, and its type.
-        known: The sums over alignments, by the tokens that they are given.
+        known: Tokens, and the sum over alignments given them.
     """
 
     hidden: Hidden
@@ -71,12 +72,7 @@ class AlignmentPass:
     vectors: Sequence[Float[Tensor, "*memory key dim"]]
     output: TableOutput
     autocast: tuple[bool, torch.dtype]
-    known: dict[tuple[int, bool], Summed | SummedChain] = field(default_factory=dict)
-
-    @property
-    def summable(self) -> bool:
-        """Whether the heads are few enough to be summed out."""
-        return len(self.vectors) <= LARGEST
+    known: dict[Any, tuple[Tensor, Summed | SummedChain]] = field(default_factory=dict)
 
     def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
         """The states, with what the positions add that heads point at."""
@@ -92,27 +88,24 @@ class AlignmentPass:
     def softened(self) -> Float[Tensor, "*batch target dim"]:
         """The states, with the mean of what the positions add, under each head's prior."""
         states = self.hidden.states
-        heads = [law.scores[..., place, :] for law in self.priors for place in _places(law)]
+        heads = [scores for law in self.priors for scores in law.scores.unbind(-2)]
         for scores, vectors in zip(heads, self.vectors, strict=True):
             states = states + scores.softmax(-1).to(vectors.dtype) @ vectors
         return states
 
     def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:
-        """All alignments at once, given the tokens; computed once.
-
-        Raises:
-            ValueError: There are more heads than can be summed out.
-        """
-        key = words.data_ptr(), torch.is_grad_enabled()
+        """All alignments at once, given the tokens; computed once."""
+        # the tokens are kept beside the sum: while they live nothing else has their address
+        key = words.data_ptr(), words.shape, words._version, torch.is_grad_enabled()
         if key not in self.known:
             enabled, kind = self.autocast
             with torch.autocast(words.device.type, kind, enabled):
                 table = self.word_table(words)
             if isinstance(self.priors[0], ChainPointing):
-                self.known[key] = SummedChain([self.priors[0]], table, self.valid)
+                self.known[key] = words, SummedChain([self.priors[0]], table, self.valid)
             else:
-                self.known[key] = Summed(self.priors, table, self.valid)
-        return self.known[key]
+                self.known[key] = words, Summed(self.priors, table, self.valid)
+        return self.known[key][1]
 
     def word_table(self, words: Int[Tensor, "*words target"]) -> Float[Tensor, "*table"]:
         """Log-probability of every word for all positions of all heads."""
@@ -122,10 +115,6 @@ class AlignmentPass:
         flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
         found = word_table(flat, rows, self.output.table.weight, said)
         return found.unflatten(0, shape)
-
-
-def _places(law: Pointing) -> range:
-    return range(len(law.heads))
 
 
 class AlignedTokens(Tokens):
@@ -252,9 +241,7 @@ class Aligner(nn.Module):
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)
-            kind = ChainAlignments if isinstance(prior, ChainPointing) else Alignments
-            law = kind(prior, valid, drawn, context)
-            value = pyro.sample(block.site(CHOICE), law)
+            value = pyro.sample(block.site(CHOICE), law_of(prior, valid, drawn, context))
             drawn = value if drawn is None else _joined(drawn, value)
         assert drawn is not None
         return AlignedTokens(aligned, drawn)

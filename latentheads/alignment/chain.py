@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from latentheads.alignment.law import Alignments, Pointing
 
-__all__ = ["ChainAlignments", "ChainPointing", "SummedChain"]
+__all__ = ["ChainAlignments", "ChainPointing", "SummedChain", "law_of"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,17 @@ def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]
         steps = pointing.steps
         scores = scores + (steps[..., 1:, :, :] if steps.shape[-3] > 1 else steps)
     return scores.log_softmax(-1)
+
+
+def law_of(
+    pointing: Pointing,
+    valid: Bool[Tensor, "*batch target"],
+    below: Int[Tensor, "*draw target lower"] | None = None,
+    context: Any = None,
+) -> Alignments:
+    """The law that parameters are of: a chain's, or one whose words stand apart."""
+    kind = ChainAlignments if isinstance(pointing, ChainPointing) else Alignments
+    return kind(pointing, valid, below, context)
 
 
 class ChainAlignments(Alignments):

@@ -175,10 +175,6 @@ class Alignments(TorchDistribution):
         below = self.below.expand(*batch_shape, *self.below.shape[-2:])
         return type(self)(self.pointing, self.valid, below, self.context)
 
-    def with_pointing(self, pointing: Pointing) -> Alignments:
-        """A law of other parameters where this one stands."""
-        return Alignments(pointing, self.valid, self.below, self.context)
-
 
 @register_kl(Alignments, Alignments)
 def _kl_of_alignments(q: Alignments, p: Alignments) -> Float[Tensor, "*batch"]:

@@ -99,8 +99,6 @@ class Summed:
         first, pair = joint.logsumexp(-1), {(1, 0): joint}
         own = torch.zeros_like(joint[..., 0, :])
         if len(self.priors) == 1:
-            width = max(first.shape[-1], own.shape[-1])
-            assert first.shape[-1] == own.shape[-1] == width
             return [Pointing(torch.stack([first, own], -2), pair)]
         return [Pointing(first.unsqueeze(-2)), Pointing(own.unsqueeze(-2), pair, 1)]
 

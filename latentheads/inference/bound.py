@@ -165,9 +165,10 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         common = SENTENCES not in {frame.name for frame in site["cond_indep_stack"]}
         _check(name, q, p, value, None if common else log_likelihood)
         ratio = _log_ratio(q, p, value)
-        found, how[name] = _kl(q, p, ratio)
         if name in of_blocks and q is not p:
             found, how[name] = of_blocks[name].double(), "enumerated"
+        else:
+            found, how[name] = _kl(q, p, ratio)
         if common:
             shared[name], shared_ratios[name] = found, ratio
         else:

@@ -75,7 +75,7 @@ def _detached(law: Pointing) -> Pointing:
 
 
 def enumerate_alignments(model_trace: Trace, guide_trace: Trace) -> Enumeration | None:
-    """Finds the alignments of a pass; None where there are none, or more than can be summed.
+    """Finds the alignments of a pass; None where there are none.
 
     Args:
         model_trace: The model's.
@@ -83,7 +83,7 @@ def enumerate_alignments(model_trace: Trace, guide_trace: Trace) -> Enumeration 
     """
     target = model_trace.nodes[TARGET]
     law = target["fn"]
-    if not isinstance(law, AlignedTokens) or not law.aligned.summable:
+    if not isinstance(law, AlignedTokens):
         return None
     own = {
         name: site["fn"]

@@ -137,7 +137,7 @@ def plug_in_log_likelihood(
     """
     with PlugIn(), WithSelection(guide):
         law = model.law(batch)
-    if isinstance(law, AlignedTokens) and law.aligned.summable:
+    if isinstance(law, AlignedTokens):
         return law.summed(batch.scored).log_evidence.double()
     return law.log_prob(batch.scored).double()
 
