@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus, Words
 from latentheads.corpora.options import Data
@@ -63,6 +64,7 @@ def describe_run(
         decoding=decoding,
         selecting=_describe_selecting(model),
         gates=_describe_gates(model),
+        alignment=AlignmentOptions() if model.alignments is None else model.alignments.options,
         seed=seed,
         samples=samples,
         label_smoothing=model.label_smoothing,

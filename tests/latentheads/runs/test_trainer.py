@@ -12,6 +12,7 @@ import torch
 import yaml
 
 import latentheads as lh
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.corpora.options import Data, make_corpus
 from latentheads.guides import Cascaded, MeanField
@@ -270,3 +271,15 @@ def test_a_notebook_trains_reads_and_opens_a_run(
     run = lh.load_run("runs/mine")
     (drawn,) = run.translate(["the cat that sees the old dog sleeps"], draws=8)
     assert len(drawn) == 8
+
+
+def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
+    options = AlignmentOptions(alignments=2, alignment_prior="independent", alignment_width=4)
+    model = Translation.of(corpus, latent=(), alignments=options, **SIZES)
+    guide = Cascaded(model, reads="prefix")
+    lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
+    run = lh.load_run(tmp_path / "aligned")
+    assert run.settings.alignment == options
+    assert isinstance(run.guide, Cascaded)
+    assert run.guide.reads == "prefix"
+    assert len(run.translate(["the cat sleeps"])) == 1
