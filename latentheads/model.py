@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
+from latentheads.alignment.aligner import Aligner
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.effects import register_parameters
-from latentheads.layers.output import Output, TableOutput
+from latentheads.layers.output import Output
 from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.selection.hard_gates import Gating
@@ -116,19 +116,15 @@ class HeadModel(nn.Module, ABC):
         return module.choose(task, batch.one_task, drawn, batch.draws)
 
     @abstractmethod
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
         """Runs the network up to the states that predict each target token.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; drawn when not given.
         """
-
-    def states(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "*batch target dim"]:
-        """The states that predict each target token, before alignments add to them."""
-        return self.hidden(batch, choices).states
 
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
@@ -157,18 +153,14 @@ class HeadModel(nn.Module, ABC):
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
     def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
+        """Runs the network and gives the law of the scored tokens.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; drawn when not given.
         """
         given = () if choices is None else (choices,)
-        if self.alignments is None:
-            return self.likelihood(self.states(batch, *given), batch)
-        hidden, valid = self.hidden(batch, *given), batch.scored != PAD
-        assert isinstance(self.output, TableOutput)
-        return self.alignments(hidden.behind(batch.context), valid, self.output)
+        return self.likelihood(self.states(batch, *given), batch)
 
     def _law_of_pass(self, batch: Batch, choices: Mapping[str, Choice]) -> Tokens:
         """The law; while training, with a factor a block for how its heads differ."""
@@ -215,7 +207,6 @@ class DecodingState:
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
-    alignments: AlignmentState | None = None
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, empty at first."""
@@ -237,8 +228,6 @@ class DecodingState:
         """
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
-        if self.alignments is not None:
-            self.alignments.select(sentences, hypotheses)
         if sentences is not None:
             self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
             self.task = None if self.task is None else self.task.select(sentences)

@@ -8,12 +8,10 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Hidden
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
-from latentheads.mask import causal
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
@@ -95,12 +93,6 @@ class LanguageModel(Decoder):
         choices = self.choose(batch) if choices is None else choices
         x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
         return self.decoder(x, reach, choices=choices)
-
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
-        """The same, with the states that stand before each."""
-        x = self.states(batch, choices)
-        earlier = causal(x.shape[-2], x.device).tril(-1)
-        return Hidden(x, x, earlier.expand(*x.shape[:-1], -1))
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""

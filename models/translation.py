@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import Batch, SentenceTasks
+from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.corpora import Corpus
+from latentheads.distributions import Tokens
 from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
 from latentheads.model import Decoder, DecodingState
@@ -33,9 +34,12 @@ __all__ = ["Translation"]
 class _TranslationState(DecodingState):
     memory: Tensor | None = None
     memory_mask: Mask | None = None
+    alignments: AlignmentState | None = None
 
     def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
         super().select(sentences, hypotheses)
+        if self.alignments is not None:
+            self.alignments.select(sentences, hypotheses)
         if sentences is not None:
             assert self.memory is not None
             assert self.memory_mask is not None
@@ -59,6 +63,8 @@ class Translation(Decoder):
         adapters: Steps of its own for each task, behind those that all share; None: none.
         alignments: Blocks above the decoder that point at source positions; None: none.
     """
+
+    output: TableOutput
 
     def __init__(
         self,
@@ -165,6 +171,24 @@ class Translation(Decoder):
         )
         return Hidden(x, memory, valid.unsqueeze(-2))
 
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "*batch target dim"]:
+        """The states that predict each target token, before alignments add to them."""
+        return self.hidden(batch, choices).states
+
+    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
+        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+        if self.alignments is None:
+            return super().law(batch, choices)
+        hidden, valid = self.hidden(batch, choices), batch.scored != PAD
+        return self.alignments(hidden.behind(batch.context), valid, self.output)
+
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
         return Mask.build(readable, queries, self.density_dtype)
@@ -179,7 +203,6 @@ class Translation(Decoder):
         alignments = None
         if self.alignments is not None:
             known = Hidden(memory[..., :0, :], memory, valid.unsqueeze(-2))
-            assert isinstance(self.output, TableOutput)
             alignments = AlignmentState(self.alignments, known, self.output)
         return _TranslationState(
             choices=choices,
