@@ -30,7 +30,8 @@ Form = Literal["mean-field", "autoregressive", "cascaded"]
 """What a head's posterior reads of others: nothing; those of its block; those of blocks below."""
 
 Reads = Literal["source", "prefix", "target"]
-"""What a posterior reads: the source; the words before too; the whole target too."""
+"""What a posterior reads on top of the prior's scores, which it starts with: the source; the words
+before too; the whole target too."""
 
 
 class TargetReader(nn.Module):
@@ -38,7 +39,7 @@ class TargetReader(nn.Module):
 
     Args:
         width: Width of the word vectors.
-        size: Its own width.
+        size: Its own width, an even number.
         layers: Layers of attention.
     """
 
@@ -46,7 +47,7 @@ class TargetReader(nn.Module):
         super().__init__()
         self.words = nn.Linear(width, size)
         layer = nn.TransformerEncoderLayer(
-            size, 2 if size % 2 == 0 else 1, 2 * size, 0.0, batch_first=True, norm_first=True
+            size, 2, 2 * size, 0.0, batch_first=True, norm_first=True
         )
         self.stack = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
