@@ -2,6 +2,7 @@ r"""The strict product :math:`q(z \mid x) = \prod_l \prod_i q(z_i^l \mid x)`."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -62,15 +63,16 @@ class MeanField(Guide):
         return Gaussian(OwnMLP(block.heads, self.hidden), scale)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Runs both passes in float32."""
+        """Runs the model; where logits are drawn, both passes in float32."""
         device = self.model.device.type
-        with torch.autocast(device, enabled=False):
+        # alignments alone take one pass, and no difference of two
+        with torch.autocast(device, enabled=False) if self._blocks else nullcontext():
             return super().__call__(*args, **kwargs)
 
     def prepare(self) -> None:
         """Computes every block's scores, as soon as it is known which heads speak."""
         self._plain: dict[str, Any] = {}
-        if not self._selecting:
+        if self._blocks and not self._selecting:
             self._read_plain()
 
     def _read_plain(self) -> None:

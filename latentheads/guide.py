@@ -204,8 +204,9 @@ class Guide(ModelGuide):
 
     def __init__(self, model: HeadModel) -> None:
         super().__init__(model)
-        self.families = nn.ModuleDict({b.key: self.family(b) for b in model.blocks})
-        self._blocks = {block.site(): block for block in model.blocks}
+        noisy = [m.block for m in model.drawn_blocks if m.attends and m.has_noise]
+        self.families = nn.ModuleDict({block.key: self.family(block) for block in noisy})
+        self._blocks = {block.site(): block for block in noisy}
         for module in model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
@@ -250,10 +251,8 @@ class Guide(ModelGuide):
         if isinstance(prior, Alignments):
             return self.alignment_posterior(prior)
         block = self._blocks.get(name)
-        if block is None:
+        if block is None or isinstance(prior, DeltaHeads):
             return prior
-        if isinstance(prior, DeltaHeads):
-            raise ValueError(f"site {name!r}: a prior without noise takes the tied guide only")
         law = self.posterior(block, replace(prior.context, batch=self.batch))
         check_law(name, law, prior.shape())
         return law

@@ -15,10 +15,13 @@ from jsonargparse import Namespace
 from latentheads.files import parse_yaml
 from latentheads.runs.recipes import (
     DEFAULTS,
+    LOGITS,
     NAMED,
+    OF_LOGITS,
     Spec,
     class_path,
     find_recipe,
+    is_of_logits,
     name_of,
     read_names,
     refuse_other_kinds,
@@ -128,12 +131,22 @@ def _selecting(word: str, value: str) -> tuple[str, list[str]]:
 def _defaults(words: list[str]) -> list[str]:
     """Names the default guide or prior where options of its own stand and nothing names one."""
     found = []
+    if {"--prior", "--recipe"} & set(words):
+        found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
     for kind, name in DEFAULTS.items():
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
         if own and not {f"--{kind}", "--recipe"} & set(words):
             found += [f"--{kind}", class_path(kind, name)]
+    named = [split_law(value)[0] for word, value in pairwise(words) if word == "--guide"]
+    own = [name for name in named if ":" in name or "." in name]
+    if own and not {"--prior", "--recipe"} & set(words):
+        find_own_classes()
+        if is_of_logits(class_path("guide", own[-1])):
+            found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
+            found += ["--prior", class_path("prior", LOGITS)]
     selects = any(word == "--guide" and not split_law(name)[0] for word, name in pairwise(words))
     if selects and not {"--prior", "--recipe"} & set(words):
+        found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
         found += ["--prior", class_path("prior", "delta")]
     return found
 

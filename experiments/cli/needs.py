@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from jsonargparse import Namespace
 
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.options import TASK_OPTIONS, Data
 from latentheads.experiments.cli.names import spec_of
@@ -46,7 +47,8 @@ class Plan:
     @classmethod
     def read(cls, options: Namespace) -> Plan:
         """Makes the plan of a command line that was parsed."""
-        pair = join_pair(spec_of("prior", options), spec_of("guide", options))
+        drawn = group_of(AlignmentOptions, options).drawn
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options), drawn)
         return cls(options, group_of(Data, options), pair.prior_class, pair.guide_class)
 
     @property
@@ -303,6 +305,11 @@ NEEDS = (
         ),
     ),
     Need(
+        ("label_smoothing",),
+        "a network without alignments (--alignments 0)",
+        lambda p: not p.aligns,
+    ),
+    Need(
         ("objective",),
         f"{ALIGNMENTS}, with a prior other than soft",
         lambda p: p.draws_alignments,
@@ -351,7 +358,7 @@ ALWAYS = (
     *("dropout", "activation_dropout"),
     *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
     *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
-    *("keep", "average", "label_smoothing", "disagreement"),
+    *("keep", "average", "disagreement"),
     *("select", "gates", "alignments", "adapters", "start", "train"),
     *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust"),
     *("recipes", "seeds", "head_numbers"),

@@ -49,21 +49,16 @@ def result_table(results: dict[str, Any]) -> str:
         _row("bound (ELBO)", valid, test, "elbo"),
         _row("  log-likelihood term", valid, test, "log_likelihood"),
         _row("  KL, all sites", valid, test, "kl"),
-        *_kl_rows(results["kl_by_site"], results.get("gates") is not None),
-        _row(f"bound (IWAE_{k})", valid, test, "iwae"),
+        *_kl_rows(_not_fixed(results), results.get("gates") is not None),
     ]
+    exact = _known("exact", valid, test)
+    if not exact:
+        rows.append(_row(f"bound (IWAE_{k})", valid, test, "iwae"))
     rows += _alignment_rows(valid, test, results.get("gap_by_site") or {})
     rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
-    if not _known("exact", valid, test):  # where alignments alone are drawn it is the exact law
+    if not exact:  # else the plug-in network is the exact law, and no draw is needed
         rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
-    rows.append(
-        _row(f"effective draws of {k}", valid, test, "effective_sample_size", "{:.1f}".format)
-    )
-    if _known("pareto_k", valid, test):
-        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
-    if valid.get("pareto_unknown") or test.get("pareto_unknown"):
-        label = "  with no k to be had: weights tie"
-        rows.append(_row(label, valid, test, "pareto_unknown", _share))
+        rows += _weight_rows(valid, test, k)
     if "bleu" in test:
         rows += _translation_rows(results)
     rows += _perplexity_rows(results.get("perplexity", []))
@@ -79,6 +74,24 @@ def result_table(results: dict[str, Any]) -> str:
         _row("training, target tokens/s", {}, results, "tokens_per_second", "{:,.0f}".format)
     )
     return aligned(rows)
+
+
+def _not_fixed(results: dict[str, Any]) -> dict[str, float]:
+    """The KL of every site that has noise."""
+    how = results["kl_how"]
+    return {site: kl for site, kl in results["kl_by_site"].items() if how.get(site) != "fixed"}
+
+
+def _weight_rows(valid: dict[str, Any], test: dict[str, Any], k: int | str) -> list[Row]:
+    """What importance weights say of the draws."""
+    label = f"effective draws of {k}"
+    rows = [_row(label, valid, test, "effective_sample_size", "{:.1f}".format)]
+    if _known("pareto_k", valid, test):
+        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
+    if valid.get("pareto_unknown") or test.get("pareto_unknown"):
+        label = "  with no k to be had: weights tie"
+        rows.append(_row(label, valid, test, "pareto_unknown", _share))
+    return rows
 
 
 def _known(name: str, *parts: dict[str, Any]) -> bool:

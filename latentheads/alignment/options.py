@@ -15,7 +15,7 @@ class AlignmentOptions:
     """Alignment blocks above a decoder: heads that point at one position each.
 
     Attributes:
-        alignments: Blocks above the decoder; 0: none.
+        alignments: Blocks above the decoder; 0: none. Two where nothing says a prior or a recipe.
         alignment_heads: Heads of each block; at most two heads in all, which are summed out.
         alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
             below; chain, itself at the word before, for one head alone; or soft: no latent, every
@@ -25,7 +25,7 @@ class AlignmentOptions:
             each up to so many positions; further ones share the last.
     """
 
-    alignments: int = 0
+    alignments: int = 2
     alignment_heads: int = 1
     alignment_prior: Literal["independent", "cascaded", "chain", "soft"] = "cascaded"
     alignment_width: int = 64
@@ -46,6 +46,11 @@ class AlignmentOptions:
                 "alignment_prior chain is for one block of one head, "
                 f"got alignments {self.alignments} and alignment_heads {self.alignment_heads}"
             )
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is drawn where heads point."""
+        return self.alignments > 0 and self.alignment_prior != "soft"
 
     @property
     def heads(self) -> int:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Gaussian, HeadScale, Plain, check_law
+from latentheads.families import Family, Gaussian, HeadScale, Plain, Point, check_law
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -97,6 +97,11 @@ class HeadBlock(nn.Module, ABC):
     def site(self) -> str:
         """Name of the sample site of its heads."""
         return self.block.site(self.latent)
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether two draws of its heads differ."""
+        return not (self.prior is None or isinstance(self.prior, Point))
 
     def make_posterior(self) -> Family:
         """A family for guides that have none of their own for such heads; it starts at the prior.

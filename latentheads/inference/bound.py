@@ -76,8 +76,8 @@ class Terms:
     Attributes:
         log_likelihood: ``log p(y | z, x)``.
         kl: The KL of every latent site of a sentence, in the order of the network.
-        how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0),
-            ``enumerated`` (a sum over all alignments), ``analytic`` or ``sampled``.
+        how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0), ``fixed``
+            (the same, and there is no noise: nothing that a guide could know), ``enumerated`` (a sum over all alignments), ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
         tokens: Target tokens of every sentence.
         shared_kl: The KL of every latent that all sentences share, one number a task where there
@@ -228,7 +228,7 @@ def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:
 
 def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
     if q is p:
-        return torch.zeros_like(log_ratio), "tied"
+        return torch.zeros_like(log_ratio), "fixed" if isinstance(p, DeltaHeads) else "tied"
     exact = closed_form(q, p)
     return (-log_ratio, "sampled") if exact is None else (exact.double(), "analytic")
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.chain import ChainPointing, SummedChain
+from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
 from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
@@ -58,6 +58,38 @@ class Enumeration:
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
         """What every block's posterior is from the exact one: together, what the bound lacks."""
         return dict(zip(self.sites, self.summed.gap(self.posterior), strict=True))
+
+    @torch.no_grad()
+    def log_weights(self, draws: int) -> Float[Tensor, draw * batch]:
+        """Draws alignments anew: ``log p(y, z | x) - log q(z)`` of each draw, without a pass.
+
+        Args:
+            draws: How many.
+        """
+        summed, shape = self.summed, torch.Size((draws,))
+        drawn: Tensor | None = None
+        found = torch.zeros((), dtype=torch.float64, device=summed.valid.device)
+        for posterior, prior in zip(self.posterior, summed.priors, strict=True):
+            q, p = (law_of(each, summed.valid, drawn) for each in (posterior, prior))
+            value = q.sample(shape if drawn is None else torch.Size())
+            if posterior is not prior:
+                found = found + p.log_prob(value).double() - q.log_prob(value).double()
+            drawn = value if drawn is None else torch.cat([drawn, value], -1)
+        assert drawn is not None
+        return found + self._log_likelihood_of(drawn)
+
+    def _log_likelihood_of(
+        self, drawn: Int[Tensor, "draw *batch target head"]
+    ) -> Float[Tensor, draw * batch]:
+        """Log p(y | z, x) of alignments of all heads."""
+        table, keys = self.summed.words, self.summed.words.shape[-1]
+        place = drawn[..., 0]
+        for head in range(1, drawn.shape[-1]):
+            place = place * keys + drawn[..., head]
+        flat = table.flatten(self.summed.valid.ndim)
+        flat = flat.expand(*place.shape, flat.shape[-1])
+        words = flat.gather(-1, place[..., None])[..., 0]
+        return (words.double() * self.summed.valid).sum(-1)
 
     def of_fixed_model(self) -> Enumeration:
         """The same, with gradients in the guide alone."""

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
-from latentheads.families import Point
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
@@ -173,15 +172,20 @@ def evaluate(
     held = [SharedDraws() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
+    noise: set[str] = set()
     tasks = _Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in batches:
             here = batch.to(device)
             once = _drawn(model, guide, here, held[0])
-            further = [] if _fixed(model, once) else held[1:]
+            noise = _noise(model, once)
+            further = held[1:] if noise - {CHOICE} else []
             draws = [once, *(_drawn(model, guide, here, keep) for keep in further)]
             log_weights = torch.stack([draw.log_weight for draw in draws])
+            if once.summed is not None and noise == {CHOICE}:
+                again = once.summed.log_weights(samples - 1)
+                log_weights = torch.cat([log_weights, again])
             weights = Importance(log_weights.expand(samples, -1))
             how.update(draws[0].how)
             tasks.note(batch)
@@ -197,7 +201,8 @@ def evaluate(
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
     shared = draws[0].shared_kl if draws else ()
-    return _report(sums, how, torch.cat(tails), samples, shared)
+    found = _report(sums, how, torch.cat(tails), samples, shared)
+    return found if noise == {CHOICE} else replace(found, exact=None)
 
 
 def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
@@ -238,12 +243,15 @@ def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Ten
     return together.pareto_k
 
 
-def _fixed(model: nn.Module, draw: Terms) -> bool:
-    """Whether nothing is drawn but logits without noise, by the model as by the guide."""
+def _noise(model: nn.Module, draw: Terms) -> set[str]:
+    """The kinds of latents that differ between two draws, by the model or by the guide.
+
+    Logits and outputs whose prior has no noise do not: their posterior is that prior.
+    """
     blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
-    points = {block.site for block in blocks if isinstance(block.prior, Point)}
-    noise = any(not (b.prior is None or isinstance(b.prior, Point)) for b in blocks)
-    return bool(blocks) and not (noise or draw.shared_kl) and points.issuperset(draw.kl)
+    noisy = {block.site for block in blocks if block.has_noise}
+    points = {block.site for block in blocks} - noisy
+    return {latent_of(site) for site in {*draw.kl, *draw.shared_kl, *noisy} - points}
 
 
 def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -273,15 +281,14 @@ def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
         yield name, nats.double().mean(0).sum()
 
 
-def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
+def _alignments(sums: dict[str, Tensor]) -> dict[str, Any]:
     """The same a token, by the names of the report."""
     if "summed evidence" not in sums:
         return {}
     a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
     gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
-    alone = all(latent_of(site) == CHOICE for site in how)
     return {
-        "exact": a_token["summed evidence"] if alone else None,
+        "exact": a_token["summed evidence"],
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
         **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
@@ -331,5 +338,5 @@ def _report(
         how=how,
         sentences=int(sums["sentences"]),
         **_truth(sums, shared),
-        **_alignments(sums, how),
+        **_alignments(sums),
     )

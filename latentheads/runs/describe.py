@@ -64,7 +64,7 @@ def describe_run(
         decoding=decoding,
         selecting=_describe_selecting(model),
         gates=_describe_gates(model),
-        alignment=AlignmentOptions() if model.alignments is None else model.alignments.options,
+        alignment=AlignmentOptions(0) if model.alignments is None else model.alignments.options,
         seed=seed,
         samples=samples,
         label_smoothing=model.label_smoothing,

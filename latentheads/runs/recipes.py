@@ -18,13 +18,16 @@ from latentheads.selection.laws import LAWS, Law
 
 __all__ = [
     "DEFAULTS",
+    "LOGITS",
     "NAMED",
+    "OF_LOGITS",
     "Pair",
     "Spec",
     "Tied",
     "check_untyped",
     "class_path",
     "find_recipe",
+    "is_of_logits",
     "join_pair",
     "name_of",
     "own_options",
@@ -35,7 +38,15 @@ __all__ = [
     "split_path",
 ]
 
-DEFAULTS = {"guide": "cascaded", "prior": "independent"}
+DEFAULTS = {"guide": "cascaded", "prior": "delta"}
+"""A guide alone is of alignments: the logits of attention heads have no noise."""
+
+LOGITS = "independent"
+"""The prior that a guide of logits alone is trained against, where no other is named."""
+
+OF_LOGITS = {"alignments": 0}
+"""What a recipe or a prior says beside itself: it is of logits, as the papers' are."""
+
 BASES: dict[str, type] = {"guide": ModelGuide, "prior": Prior}
 T = TypeVar("T")
 
@@ -167,7 +178,13 @@ class Pair:
         """The recipe's name, or ``prior+guide`` where the pair has none."""
         pair = self.prior_name, self.guide_name
         named = [name for name, recipe in RECIPES.items() if recipe == pair]
-        return named[0] if named else f"{pair[0]}+{pair[1].rpartition(':')[2]}"
+        return named[0] if named else self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """``prior+guide``, or the guide alone where the prior has no noise."""
+        guide = self.guide_name.rpartition(":")[2]
+        return guide if self.prior_name == DEFAULTS["prior"] else f"{self.prior_name}+{guide}"
 
     def make_prior(self) -> Prior:
         """Makes the prior."""
@@ -178,8 +195,13 @@ class Pair:
         return self.guide_class(model, **self.guide_options)
 
 
-def join_pair(prior: Spec, guide: Spec) -> Pair:
+def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:
     """The pair that two names stand for; a prior called tied is that of the guide's own form.
+
+    Args:
+        prior: The prior.
+        guide: The guide.
+        aligned: Whether alignments are drawn, of which a guide is where logits have no noise.
 
     Raises:
         ValueError: They do not go together.
@@ -191,8 +213,9 @@ def join_pair(prior: Spec, guide: Spec) -> Pair:
         prior_class = _find_tied_prior(guide_class)
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}
-    if prior_class.deterministic and guide_class is not GUIDES["tied"]:
-        raise ValueError(f"prior {name_of(prior_class, PRIORS)!r} has no noise: use guide tied")
+    if prior_class.deterministic and guide_class is not GUIDES["tied"] and not aligned:
+        name = name_of(prior_class, PRIORS)
+        raise ValueError(f"prior {name!r} has no noise: use guide tied, or draw alignments")
     return Pair(prior_class, prior_options, guide_class, guide_options)
 
 
@@ -359,10 +382,25 @@ def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[
         named, law = split_law(str(named))
         known |= {} if law is None else {"select": law}
         prior, guide = find_recipe(named)
-        known = {"prior": prior, "guide": guide, **known}
+        known = {**OF_LOGITS, "prior": prior, "guide": guide, **known}
+    elif "prior" in known:
+        known = {**OF_LOGITS, **known}
     for kind in ("guide", "prior"):
         known = _read_name(known, kind, trusted)
+    if "prior" not in known and is_of_logits(known.get("guide", {}).get("class_path")):
+        known = {**OF_LOGITS, "prior": {"class_path": class_path("prior", LOGITS)}, **known}
     return known
+
+
+def is_of_logits(path: str | None) -> bool:
+    """Whether a guide has a posterior of logits alone: one of the reader's own may.
+
+    Args:
+        path: The import path of its class; None for the default.
+    """
+    if path is None or path in map(path_of, GUIDES.values()):
+        return False
+    return resolve(path).alignment_form is None
 
 
 def _refuse_keys(value: Mapping[str, Any]) -> None:
@@ -382,7 +420,7 @@ def _read_name(value: dict[str, Any], kind: str, trusted: Collection[str]) -> di
         return value
     if kind == "guide" and isinstance(given, str) and (law := split_law(given)[1]):
         given = split_law(given)[0] or "tied"
-        chosen = {"prior": "delta"} if given == "tied" else {}
+        chosen = {**OF_LOGITS, "prior": "delta"} if given == "tied" else {}
         value = {**chosen, **value, "select": law}
     if isinstance(given, str):
         return {**value, kind: {"class_path": class_path(kind, given, trusted)}}

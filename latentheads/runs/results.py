@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
@@ -34,6 +35,11 @@ class Figures:
         truth_elbo: The bound on these sentences alone.
         truth_sentences: How many they are.
         sentences: All sentences.
+        exact: Log p(y | x) itself, summed over all alignments.
+        gap: What the guide's bound lacks of it.
+        prior_entropy: Of the alignments of a word.
+        posterior_entropy: The same given the word, exact.
+        information: What a word says of its alignments.
         bleu: BLEU of the translations.
         bleu_signature: How it was counted.
         chrf: chrF2.
@@ -49,11 +55,6 @@ class Figures:
         lead_rouge_l: See rouge1.
         lead_signature: See rouge1.
         sentences_per_second: Speed of translation.
-        exact: Log p(y | x) itself, summed over all alignments.
-        gap: What the guide's bound lacks of it.
-        prior_entropy: Of the alignments of a word.
-        posterior_entropy: The same given the word, exact.
-        information: What a word says of its alignments.
     """
 
     elbo: Figure = None
@@ -70,6 +71,11 @@ class Figures:
     truth_elbo: Figure = None
     truth_sentences: int | None = None
     sentences: int | None = None
+    exact: Figure = None
+    gap: Figure = None
+    prior_entropy: Figure = None
+    posterior_entropy: Figure = None
+    information: Figure = None
     bleu: Figure = None
     bleu_signature: str | None = None
     chrf: Figure = None
@@ -85,11 +91,6 @@ class Figures:
     lead_rouge_l: Figure = None
     lead_signature: str | None = None
     sentences_per_second: Figure = None
-    exact: Figure = None
-    gap: Figure = None
-    prior_entropy: Figure = None
-    posterior_entropy: Figure = None
-    information: Figure = None
 
     def to_json(self) -> dict[str, Any]:
         """Those groups of figures that are known, null for a figure that is not."""
@@ -103,8 +104,10 @@ class Figures:
 
 
 NAMES = tuple(each.name for each in fields(Figures))
-KNOWN_TOGETHER = (NAMES[:14], NAMES[14:20], NAMES[20:24], NAMES[24:28], NAMES[28:29], NAMES[29:])
-"""Figures of the bound, translations, summaries, their baseline, the speed, and alignments."""
+ENDS = (14, 19, 25, 29, 33, 34)
+"""Where the groups end: the bound, alignments, translations, summaries, their baseline, speed."""
+
+KNOWN_TOGETHER = [NAMES[start:end] for start, end in pairwise((0, *ENDS))]
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Settings:
     @cached_property
     def pair(self) -> Pair:
         """The classes of prior and guide, with their options."""
-        return join_pair(self.prior, self.guide)
+        return join_pair(self.prior, self.guide, self.alignment.drawn)
 
     @property
     def prior_name(self) -> str:
@@ -138,9 +138,10 @@ class Settings:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         select = self.selecting.select
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
+        if self.alignment.drawn:
+            return "+".join([self.pair.full_name, *more, "alignments"])
         if self.alignment.alignments:
-            prior = self.alignment.alignment_prior
-            more.append("soft" if prior == "soft" else "alignments")
+            more.append("soft")
         return "+".join([self.pair.name, *more])
 
     @property

@@ -13,7 +13,7 @@ from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (
     *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
-    *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2", "--latent=none"),
+    *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2"),
 )
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -63,7 +63,10 @@ def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
         ("--alignments=2 --alignment_heads=2", "must be at most 2"),
         ("--alignments=1 --label_smoothing=0.1", "label_smoothing"),
         ("--alignments=1 --task=language-model", "a language model has none"),
-        ("--objective=marginal", "--objective acts on nothing here: it needs --alignments"),
+        (
+            "--recipe=coda --objective=marginal",
+            "--objective acts on nothing here: it needs --alignments",
+        ),
         ("--train=guide", "start RUN"),
         ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
     ],

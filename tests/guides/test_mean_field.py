@@ -71,10 +71,11 @@ def test_divergence_of_the_first_block_is_zero_at_the_start(batch: Batch) -> Non
 
 
 @pytest.mark.parametrize("prior", sorted(set(PRIORS) - set(NOISY)))
-def test_a_prior_without_noise_is_refused(prior: str, batch: Batch) -> None:
-    model = build(prior=prior)
-    with pytest.raises(ValueError, match="a prior without noise takes the tied guide only"):
-        attach("mean-field", model)(batch)
+def test_what_has_no_noise_keeps_its_prior(prior: str, batch: Batch) -> None:
+    model = build(prior=prior).eval()
+    guide = attach("mean-field", model)
+    assert not guide.families
+    assert set(terms(model, guide, batch).how.values()) == {"tied"}
 
 
 def test_gates_keep_their_prior(batch: Batch) -> None:

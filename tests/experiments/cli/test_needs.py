@@ -13,7 +13,9 @@ import pytest
 from tests.experiments.programs import ROOT, assert_one_line, inside
 
 TIED = {"guide": "tied"}
-PLAIN = {"guide": "tied", "prior": "delta"}
+LOGITS = {"prior": "independent", "alignments": 0}
+NOISY = {**LOGITS, "guide": "tied"}
+PLAIN = {"guide": "tied", "prior": "delta", "alignments": 0}
 GROUP = {"select": "group"}
 SCORE = {**GROUP, "select_gradient": "score"}
 PAIRS = {"data": "corpus"}
@@ -82,17 +84,23 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"ngram_context": True}, {**LANGUAGE_MODEL, **NGRAM}, NGRAM),
     (
         {"alignment_heads": 2, "alignment_prior": "independent", "alignment_width": 5},
-        {},
+        LOGITS,
         ALIGNED,
     ),
-    ({"alignment_reach": 2}, ALIGNED, {"alignments": 2}),
+    ({"alignment_reach": 2}, ALIGNED, {}),
     ({"alignment_reach": 2}, {"alignments": 1}, {**ALIGNED, "alignment_prior": "chain"}),
-    ({"objective": "marginal"}, {**ALIGNED, "alignment_prior": "soft"}, ALIGNED),
+    ({"objective": "marginal"}, {**TIED, "prior": "delta", "alignment_prior": "soft"}, {}),
+    ({"objective": "marginal"}, LOGITS, ALIGNED),
+    ({"label_smoothing": 0.1}, {}, LOGITS),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
     ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),
     ({"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5}, TIED, {"guide": "cascaded"}),
-    ({"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5}, {"latent": "none"}, {}),
+    (
+        {"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5},
+        {**LOGITS, "latent": "none"},
+        LOGITS,
+    ),
     ({"kl_warmup_steps": 5, "max_kl_weight": 0.5}, PLAIN, {**PLAIN, **GATES}),
     (
         {"kl_warmup_steps": 5, "max_kl_weight": 0.5},
@@ -102,9 +110,13 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"min_kl_weight": 0.5}, {}, {"kl_warmup_steps": 5}),
     ({"free_bits": 0.1}, {**TIED, **GROUP}, {}),
     ({"free_bits": 0.1}, SCORE, GROUP),
-    ({"noise_warmup_steps": 5}, PLAIN, TIED),
-    ({"noise_warmup_steps": 5}, {"latent": "none"}, {**PLAIN, **NGRAM, "ngram_noise": 0.3}),
-    ({"latent": "none"}, PLAIN, TIED),
+    ({"noise_warmup_steps": 5}, {}, LOGITS),
+    (
+        {"noise_warmup_steps": 5},
+        {**LOGITS, "latent": "none"},
+        {**PLAIN, **NGRAM, "ngram_noise": 0.3},
+    ),
+    ({"latent": "none"}, {}, LOGITS),
     ({"latent": "decoder-self"}, PLAIN, {**PLAIN, **NGRAM, "ngram_noise": 0.3}),
     ({"select_gradient": "score"}, {"select": "static"}, GROUP),
     ({"temperature": 2.0, "least_temperature": 0.5}, SCORE, GROUP),
@@ -148,8 +160,8 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     ({"length_penalty": 0.5}, {}, {"beam": 2}),
-    ({"draws": 3}, PLAIN, TIED),
-    ({"draws": 3}, LANGUAGE_MODEL, {**PLAIN, **GATES}),
+    ({"draws": 3}, {}, LOGITS),
+    ({"draws": 3}, {**LOGITS, **LANGUAGE_MODEL}, {**PLAIN, **GATES}),
 ]
 
 
