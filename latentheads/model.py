@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner
+from latentheads.alignment.aligner import Aligner, AlignmentState, PastState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import PAD, Batch, SentenceTasks
@@ -207,6 +207,7 @@ class DecodingState:
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
+    alignments: AlignmentState | PastState | None = None
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, empty at first."""
@@ -228,6 +229,8 @@ class DecodingState:
         """
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
+        if self.alignments is not None:
+            self.alignments.select(sentences, hypotheses)
         if sentences is not None:
             self.choices = {name: c.select(sentences) for name, c in self.choices.items()}
             self.task = None if self.task is None else self.task.select(sentences)
@@ -265,6 +268,24 @@ class Decoder(HeadModel):
             tokens: The next tokens of every sentence, or of each of its hypotheses.
             state: What :meth:`begin` prepared.
         """
+
+    def advance(
+        self,
+        states: Float[Tensor, "batch *hypothesis new dim"],
+        tokens: Int[Tensor, "batch *hypothesis new"],
+        state: DecodingState,
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
+        """Scores the vocabulary after new tokens, all alignments summed, and counts the tokens.
+
+        Args:
+            states: What the network says after each.
+            tokens: Those that were fed.
+            state: What :meth:`begin` prepared.
+        """
+        state.position += tokens.shape[-1]
+        if state.alignments is not None:
+            return state.alignments.scores(states, tokens)
+        return self.predict(states)
 
     def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Reach:
         """Causal validity of the queries from a position on; padding follows every real token.

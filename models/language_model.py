@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.batch import Batch
+from latentheads.alignment.aligner import PastState
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.batch import PAD, Batch
 from latentheads.corpora import Corpus
+from latentheads.distributions import Tokens
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
 from latentheads.model import Decoder, DecodingState
+from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
@@ -34,6 +38,8 @@ class LanguageModel(Decoder):
         latent: The chains whose heads are drawn: decoder-self, or none.
         label_smoothing: Of the likelihood while training.
         selector: How blocks select their heads among candidates; None: all heads speak.
+        alignments: Blocks above the stack that point at the states of earlier words, or at null;
+            None: none.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class LanguageModel(Decoder):
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
         selector: Selector | None = None,
+        alignments: AlignmentOptions | None = None,
     ) -> None:
         chain = CHAINS[1]
         super().__init__((chain,), latent, label_smoothing, selector)
@@ -61,6 +68,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(chain, depth, sizes, heads))
 
         self.decoder = Stack(sizes, layer)
+        self.alignments = make_aligner(alignments, sizes, label_smoothing, past=True)
 
     @classmethod
     def of(
@@ -69,6 +77,7 @@ class LanguageModel(Decoder):
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
+        alignments: AlignmentOptions | None = None,
         **sizes: Any,
     ) -> LanguageModel:
         """Makes a model for the vocabulary of a corpus.
@@ -78,13 +87,16 @@ class LanguageModel(Decoder):
             prior: A prior, or its name.
             latent: The chains whose heads are drawn; None for all.
             label_smoothing: Of the likelihood while training.
+            alignments: Blocks above the stack that point at the states of earlier words; None:
+                none.
             **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
         """
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
         network = Network(**{"norm": "pre", **sizes})
         law = make_prior(prior) if isinstance(prior, str) else prior
-        return cls(len(corpus.target), law, network, latent, label_smoothing=label_smoothing)
+        types, smoothing = len(corpus.target), label_smoothing
+        return cls(types, law, network, latent, smoothing, alignments=alignments)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -94,9 +106,25 @@ class LanguageModel(Decoder):
         x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
         return self.decoder(x, reach, choices=choices)
 
+    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
+        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+        if self.alignments is None:
+            return super().law(batch, choices)
+        states, scored = self.states(batch, choices), batch.scored != PAD
+        hidden = self.alignments.look_back(states, batch.target_valid).behind(batch.context)
+        return self.alignments(hidden, scored, cast(TableOutput, self.output))
+
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""
-        return DecodingState(choices=self.choose(batch))
+        state = DecodingState(choices=self.choose(batch))
+        if self.alignments is not None:
+            state.alignments = PastState(self.alignments, cast(TableOutput, self.output))
+        return state
 
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
@@ -106,8 +134,7 @@ class LanguageModel(Decoder):
         x = self.decoder(
             self.embedding(tokens, state.position), reach, state=state, choices=state.choices
         )
-        state.position += tokens.shape[-1]
-        return self.predict(x)
+        return self.advance(x, tokens, state)
 
 
 def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
+from latentheads.alignment.aligner import AlignmentState, Hidden
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD, Batch, SentenceTasks
@@ -19,6 +19,7 @@ from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
+from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
@@ -34,12 +35,9 @@ __all__ = ["Translation"]
 class _TranslationState(DecodingState):
     memory: Tensor | None = None
     memory_mask: Mask | None = None
-    alignments: AlignmentState | None = None
 
     def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
         super().select(sentences, hypotheses)
-        if self.alignments is not None:
-            self.alignments.select(sentences, hypotheses)
         if sentences is not None:
             assert self.memory is not None
             assert self.memory_mask is not None
@@ -222,18 +220,4 @@ class Translation(Decoder):
         x = self.decoder(
             x, reach, state.memory, state.memory_mask, state, state.choices, state.task
         )
-        state.position += tokens.shape[-1]
-        if state.alignments is not None:
-            return state.alignments.scores(x, tokens)
-        return self.predict(x)
-
-
-def make_aligner(
-    options: AlignmentOptions | None, sizes: Network, label_smoothing: float
-) -> Aligner | None:
-    """Makes the alignment blocks of a network; None where there are none."""
-    if options is None or not options.alignments:
-        return None
-    if label_smoothing:
-        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
-    return Aligner(options, sizes.width, sizes.dropout)
+        return self.advance(x, tokens, state)

@@ -205,6 +205,7 @@ COLUMNS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rouge_l": "ROUGE-L",
+    "perplexity_exact": "perplexity, exact",
     "perplexity_plug_in": "perplexity, plug-in",
     "perplexity_elbo": "perplexity from the bound",
     "perplexity_iwae": "perplexity from IWAE",

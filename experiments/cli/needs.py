@@ -107,7 +107,7 @@ class Plan:
     @property
     def aligns(self) -> bool:
         """Whether alignment blocks stand above the decoder."""
-        return bool(self.translates and self.options.alignments > 0)
+        return bool(self.options.alignments > 0)
 
     @property
     def draws_alignments(self) -> bool:
@@ -156,7 +156,7 @@ RUNNING = (
 LAW = "--select selection, subset or group"
 NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
 OWN = "a guide other than tied and heads that are drawn, of alignments too"
-ALIGNMENTS = "--alignments, of a translation"
+ALIGNMENTS = "--alignments"
 KL = f"a KL that is not 0 by construction ({OWN}; {LAW}; or --gates)"
 NGRAM = "--mixers with ngram layers"
 

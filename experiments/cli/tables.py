@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from latentheads.names import ALIGNMENT, CHAINS, CHOICE, chain_of, latent_of, layer_of
@@ -54,8 +54,9 @@ def result_table(results: dict[str, Any]) -> str:
     exact = _known("exact", valid, test)
     if not exact:
         rows.append(_row(f"bound (IWAE_{k})", valid, test, "iwae"))
-    rows += _alignment_rows(valid, test, results.get("gap_by_site") or {})
-    rows += _truth_rows(valid, test, "y" if results.get("perplexity") else "y | x")
+    of = "y" if results.get("perplexity") else "y | x"
+    rows += _alignment_rows(valid, test, results.get("gap_by_site") or {}, of)
+    rows += _truth_rows(valid, test, of)
     if not exact:  # else the plug-in network is the exact law, and no draw is needed
         rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
         rows += _weight_rows(valid, test, k)
@@ -100,12 +101,12 @@ def _known(name: str, *parts: dict[str, Any]) -> bool:
 
 
 def _alignment_rows(
-    valid: dict[str, Any], test: dict[str, Any], gaps: dict[str, float]
+    valid: dict[str, Any], test: dict[str, Any], gaps: dict[str, float], of: str
 ) -> list[Row]:
-    """The exact log p(y | x) of a model with alignments, and what its guide's bound lacks of it."""
+    """The exact log p of a model with alignments, and what its guide's bound lacks of it."""
     if not _known("gap", valid, test):
         return []
-    rows = [_row("exact log p(y | x), all alignments summed", valid, test, "exact")]
+    rows = [_row(f"exact log p({of}), all alignments summed", valid, test, "exact")]
     rows.append(_row("  gap of the guide: exact less bound", valid, test, "gap"))
     if len(gaps) > 1:
         rows += [(f"    {site}", "", f"{gap:.4f}") for site, gap in gaps.items()]
@@ -145,6 +146,7 @@ def _known_sentences(part: dict[str, Any]) -> str:
 
 
 PERPLEXITIES = {
+    "exact": "perplexity, exact: all alignments summed",
     "plug_in": "perplexity of the plug-in network",
     "elbo": "perplexity from the bound",
     "iwae": "perplexity from IWAE_{k}",
@@ -156,13 +158,19 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
     rows: list[Row] = []
     for valid, test in zip(found[::2], found[1::2], strict=True):
         rows.append((f"  by {valid['mode']}", "", ""))
-        for name, title in PERPLEXITIES.items():
-            title = title.format(k=test["iwae_k"])
+        for name in _perplexities_of(test["token"]):
+            title = PERPLEXITIES[name].format(k=test["iwae_k"])
             for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
                 label = f"{title}, by {unit}" if unit == "word" else title
                 cells = (figure(part[unit][name], "{:.2f}".format) for part in (valid, test))
                 rows.append((f"    {label}", *cells))
     return rows
+
+
+def _perplexities_of(found: Mapping[str, Any]) -> list[str]:
+    """The kinds that are shown: the exact one where it is known, else that of the plug-in."""
+    left_out = "plug_in" if "exact" in found else "exact"
+    return [name for name in PERPLEXITIES if name != left_out]
 
 
 def _translation_rows(results: dict[str, Any]) -> list[Row]:

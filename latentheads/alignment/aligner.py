@@ -10,16 +10,18 @@ import pyro
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from latentheads.alignment.block import AlignmentBlock
 from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
 from latentheads.alignment.emission import Dictionary, word_table
-from latentheads.alignment.law import Pointing
+from latentheads.alignment.law import NOWHERE, Pointing
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.attention.block import reorder
 from latentheads.distributions import Tokens
 from latentheads.layers.output import TableOutput
+from latentheads.mask import causal
 from latentheads.names import ALIGNMENT, CHOICE, Block
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "AlignmentPass",
     "AlignmentState",
     "Hidden",
+    "PastState",
 ]
 
 
@@ -170,18 +173,25 @@ class Aligner(nn.Module):
         options: How many, and of what form.
         width: Model width.
         probability: Dropout of what word vectors are made of.
+        past: Whether heads point at the states of earlier words, or at null, which says nothing.
+
+    Attributes:
+        null: What stands before the states of earlier words; None where heads point at a source.
     """
 
-    def __init__(self, options: AlignmentOptions, width: int, probability: float = 0.0) -> None:
+    def __init__(
+        self, options: AlignmentOptions, width: int, probability: float = 0.0, past: bool = False
+    ) -> None:
         super().__init__()
         self.options = options
+        self.null = nn.Parameter(torch.randn(width)) if past else None
         heads, first = options.alignment_heads, 0
         blocks = []
         for layer in range(options.alignments):
             block = Block(ALIGNMENT, layer, heads)
             kind, size = options.alignment_prior, options.alignment_width
             reach = options.alignment_reach
-            blocks.append(AlignmentBlock(block, first, width, size, kind, reach, probability))
+            blocks.append(AlignmentBlock(block, first, width, size, kind, reach, probability, past))
             first += heads
         self.blocks = nn.ModuleList(blocks)
 
@@ -228,8 +238,39 @@ class Aligner(nn.Module):
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]
     ) -> list[Float[Tensor, "*batch key dim"]]:
-        """What every position adds to a state, for each head of all blocks."""
+        """What every position adds to a state, for each head of all blocks; null adds nothing."""
+        if self.null is None:
+            return self.vectors_of_positions(memory)
+        found = self.vectors_of_positions(memory[..., 1:, :])
+        return [F.pad(rows, (0, 0, 1, 0)) for rows in found]
+
+    def vectors_of_positions(
+        self, memory: Float[Tensor, "*batch key dim"]
+    ) -> list[Float[Tensor, "*batch key dim"]]:
+        """The same where no position is null."""
         return [rows for block in self._modules_of_blocks() for rows in block.vectors(memory)]
+
+    def lead_by_null(
+        self, states: Float[Tensor, "*batch key dim"]
+    ) -> Float[Tensor, "*batch next dim"]:
+        """Puts null before the states of words."""
+        assert self.null is not None
+        null = self.null.to(states.dtype).expand(*states.shape[:-2], 1, -1)
+        return torch.cat([null, states], -2)
+
+    def look_back(
+        self, states: Float[Tensor, "*batch target dim"], valid: Bool[Tensor, "*valid target"]
+    ) -> Hidden:
+        """What a causal network knows: every word may point at the states before its own.
+
+        Args:
+            states: What predicts each word.
+            valid: True at real words; padding points at null, as the first word does.
+        """
+        place = torch.arange(states.shape[-2], device=states.device)
+        # null is key 0, so that the word at t reads the keys up to t
+        last = (place * valid).unsqueeze(-1)
+        return Hidden(states, self.lead_by_null(states[..., :-1, :]), place <= last)
 
     def forward(
         self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: TableOutput
@@ -267,6 +308,21 @@ class AlignmentState:
         self.vectors = aligner.vectors(hidden.memory)
         self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.table.weight)
         self._last: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
+        """Makes keys of the states of further words, each for the words behind it."""
+        memory = torch.cat([self.hidden.memory, states], -2)
+        keys, new = memory.shape[-2], states.shape[-2]
+        readable = causal(keys, states.device)[keys - new - 1 : -1]
+        self.hidden = Hidden(states, memory, readable.expand(len(states), -1, -1))
+        further = self.aligner.vectors_of_positions(states)
+        pairs = zip(self.vectors, further, strict=True)
+        self.vectors = [torch.cat(pair, -2) for pair in pairs]
+        if self.dictionary is not None:
+            self.dictionary.extend(further)
+        if self._last is not None:
+            before, law = self._last
+            self._last = before, F.pad(law, (0, new), value=NOWHERE)
 
     def select(
         self,
@@ -329,3 +385,57 @@ class AlignmentState:
             self._last = rows[:, :, new], law
             found.append(law)
         return torch.stack(found, 2).flatten(1, 2)
+
+
+class PastState:
+    """What alignments keep of texts that are decoded and point at their own past.
+
+    Every hypothesis has a past of its own, so that each is kept as a sentence is.
+
+    Args:
+        aligner: The blocks.
+        output: The layer that turns states into tokens.
+    """
+
+    def __init__(self, aligner: Aligner, output: TableOutput) -> None:
+        self.aligner, self.output = aligner, output
+        self._texts: AlignmentState | None = None
+        self._shape = torch.Size()
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
+        if self._texts is None:
+            return
+        device = self._texts.hidden.memory.device
+        every = torch.arange(self._shape.numel(), device=device).view(self._shape)
+        kept = reorder(every, sentences, hypotheses)
+        self._shape = kept.shape
+        self._texts.select(kept.flatten())
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Scores the vocabulary after each of further tokens, which are keys from then on.
+
+        Args:
+            states: What predicts the next tokens.
+            tokens: Those that were fed to compute them.
+        """
+        rows = states.flatten(0, -3)
+        if self._texts is None:
+            self._texts, self._shape = self._begin(rows), states.shape[:-2]
+        self._texts.extend(rows)
+        return self._texts.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
+
+    def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
+        """Texts without a word yet: null is their only key."""
+        none = rows[:, :0]
+        memory = self.aligner.lead_by_null(none)
+        hidden = Hidden(none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool))
+        return AlignmentState(self.aligner, hidden, self.output)

@@ -16,13 +16,14 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import NOWHERE, Pair, Pointing
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.names import Block
 
-__all__ = ["AlignmentBlock", "Jumps", "point"]
+__all__ = ["AlignmentBlock", "Jumps", "JumpsBehindNull", "point"]
 
 
 def point(
@@ -55,6 +56,28 @@ class Jumps(nn.Module):
         return full_precision(self.value)[jump + self.reach]
 
 
+class JumpsBehindNull(Jumps):
+    """The same where the first key is null, which is no position: no jump leads there or away.
+
+    Staying at null has a number, and going there from a position another; what leads away from
+    null is alike for all positions, and needs none.
+
+    Args:
+        reach: The largest jump with a number of its own.
+    """
+
+    def __init__(self, reach: int) -> None:
+        super().__init__(reach)
+        self.null = nn.Parameter(torch.zeros(2))
+
+    def forward(self, keys: int) -> Float[Tensor, "before key"]:
+        """One number for every pair of keys, null the first."""
+        stay, go = full_precision(self.null)
+        to_null = torch.cat([stay[None], go.expand(keys - 1)])
+        away = F.pad(super().forward(keys - 1), (0, 0, 1, 0))
+        return torch.cat([to_null[:, None], away], 1)
+
+
 class AlignmentBlock(nn.Module):
     """The prior of one block's alignments, and the word vectors of its heads.
 
@@ -66,6 +89,7 @@ class AlignmentBlock(nn.Module):
         prior: independent, cascaded, chain or soft.
         reach: The largest jump with a number of its own.
         probability: Dropout of what word vectors are made of.
+        null: Whether the first key is null, and no position.
     """
 
     def __init__(
@@ -77,6 +101,7 @@ class AlignmentBlock(nn.Module):
         prior: str,
         reach: int,
         probability: float = 0.0,
+        null: bool = False,
     ) -> None:
         super().__init__()
         self.block, self.first, self.size, self.prior = block, first, size, prior
@@ -87,11 +112,12 @@ class AlignmentBlock(nn.Module):
         self.lexicon = nn.Linear(width, block.heads * width, bias=False)
         nn.init.zeros_(self.lexicon.weight)
         self.jumps = nn.ModuleDict()
+        jumps = JumpsBehindNull if null else Jumps
         self.contents = nn.ParameterDict()
         if prior == "chain":
-            self.jumps["before"] = Jumps(reach)
+            self.jumps["before"] = jumps(reach)
         for head, lower in self.pairs if prior == "cascaded" else ():
-            self.jumps[f"{head}_{lower}"] = Jumps(reach)
+            self.jumps[f"{head}_{lower}"] = jumps(reach)
             self.contents[f"{head}_{lower}"] = nn.Parameter(torch.zeros(size, size))
 
     @property

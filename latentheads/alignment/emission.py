@@ -113,6 +113,11 @@ class _Masses:
         chosen = top[..., None] if words is None else scores.gather(-1, words)
         return cls(scores.sub_(top[..., None]).exp_(), top, chosen)
 
+    def joined(self, further: _Masses) -> _Masses:
+        """With further rows behind these."""
+        pairs = zip(vars(self).values(), vars(further).values(), strict=True)
+        return _Masses(*(torch.cat(pair, 1) for pair in pairs))
+
     def select(self, sentences: Int[Tensor, " kept"]) -> _Masses:
         """Keeps, repeats or reorders sentences."""
         parts = (self.values, self.top, self.chosen)
@@ -291,6 +296,13 @@ class Dictionary:
         """Keeps, repeats or reorders sentences."""
         self.lexicons = [rows.index_select(0, sentences) for rows in self.lexicons]
         self.sides = [side.select(sentences) for side in self.sides]
+
+    def extend(self, lexicons: Sequence[Float[Tensor, "sentence new dim"]]) -> None:
+        """Takes further positions in, behind those there are."""
+        pairs = zip(self.lexicons, lexicons, strict=True)
+        self.lexicons = [torch.cat(pair, 1) for pair in pairs]
+        further = [_Masses.of(rows, self.weight) for rows in lexicons]
+        self.sides = [one.joined(more) for one, more in zip(self.sides, further, strict=True)]
 
     def log_probs(
         self,

@@ -4,7 +4,8 @@ A guide that reads the source alone, or what stands before a word, can do no bet
 put in the prior's place it leaves the likelihood as it is and its KL is 0. One that reads the word
 itself can. Deng et al. 2018, https://arxiv.org/abs/1807.03756, section 3, read the whole target in
 both directions; so does this. It starts at the prior, and whatever it takes from the model is
-detached: it reaches the likelihood through where it points alone.
+detached: it reaches the likelihood through where it points alone. Of a language model, the states
+that a word may point at stand in the place of the source.
 """
 
 from __future__ import annotations

@@ -92,13 +92,15 @@ class Report:
     information: float | None = None
 
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
-        """Perplexity from the bound, from IWAE_K and from the plug-in network, each by its name.
+        """Perplexity from the bound, from IWAE_K, from the plug-in network, and the exact one.
+
+        Each has its name; the exact one is known of a model with alignments alone.
 
         Args:
             tokens: Units of the text to divide by, such as its words; its tokens when not given.
         """
         share = self.tokens / (tokens or self.tokens)
-        names = ("elbo", "iwae", "plug_in")
+        names = ("elbo", "iwae", "plug_in", *(("exact",) if self.exact is not None else ()))
         return {name: math.exp(min(-share * getattr(self, name), 700.0)) for name in names}
 
     def figures(self) -> dict[str, Any]:

@@ -59,18 +59,16 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     chains = CHAINS if source is not None else CHAINS[1:2]
     more: dict[str, Any] = {
         "label_smoothing": smoothing,
+        "alignments": settings.alignment,
         "selector": settings.gates.gating(network.heads, chains)
         or settings.selecting.selector(network.heads, *tasks),
     }
     model: Decoder
     if source is None:
-        if settings.alignment.alignments:
-            raise ValueError("alignments point at a source: a language model has none")
         model = LanguageModel(types, prior, network, latent, **more)
     else:
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
-        more["alignments"] = settings.alignment
         model = Translation(len(source), types, prior, network, latent, **more)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term

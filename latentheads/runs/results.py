@@ -119,7 +119,8 @@ class Perplexity:
         part: valid or test.
         tokens: Target tokens.
         iwae_k: K of IWAE.
-        token: From the bound, from IWAE and of the plug-in network, by token.
+        token: From the bound, from IWAE, of the plug-in network, and exact where it is known, by
+            token.
         word: The same by word.
     """
 

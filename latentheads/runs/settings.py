@@ -60,7 +60,7 @@ class Settings:
         decoding: How to translate.
         selecting: Which heads speak for each task.
         gates: Which heads may close while training.
-        alignment: Blocks above the decoder that point at source positions.
+        alignment: Blocks above the decoder that point at source positions, or at earlier words.
         seed: Of weights, data order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported figure.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ SMALL = (
     *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
     *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2"),
 )
+TEXT = (
+    *("--task=language-model", "--data=pydoc", "--block=16", "--context=8", "--first=40"),
+    *("--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--samples=2"),
+    *("--steps=4", "--report_every=2", "--checkpoint_every=2", "--tokens=128"),
+    *("--guide=cascaded", "--alignments=1", "--alignment_prior=chain", "--alignment_width=4"),
+)
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
@@ -25,6 +32,18 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ("--guide=exact", "--alignments=2", "--alignment_width=4", "--out", str(out))
     done = inside("run.py", *SMALL, *words)
     assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model of running text."""
+    torch.set_default_dtype(torch.float32)
+    out = tmp_path_factory.mktemp("aligned") / "text"
+    done = inside("run.py", *TEXT, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "perplexity, exact: all alignments summed" in done.stdout
+    assert "plug-in" not in done.stdout
     return out
 
 
@@ -57,12 +76,55 @@ def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
     assert len(done.stdout.split("\n")) == 4
 
 
+def test_a_language_model_points_at_its_own_past(text: Path) -> None:
+    results = json.loads((text / "results.json").read_text())
+    test, site = results["test"], "decoder.0.alignment.choice"
+    assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
+    assert results["kl_how"] == {site: "enumerated"}
+    assert test["prior_entropy"] > 1
+    blocks, windows = results["perplexity"][1::2]
+    assert blocks["mode"] == "blocks of 16"
+    assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
+    assert windows["mode"] == "windows of 16, 8 before each token"
+    assert windows["token"]["exact"] == pytest.approx(windows["token"]["plug_in"], rel=1e-5)
+
+
+def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
+    """More of it than a block holds, so that some of it is read anew."""
+    done = inside("generate.py", str(text), "--prompt=the", "--length=20", "--number=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the ")
+
+
+def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path: Path) -> None:
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+    from latentheads.runs.trainer import Trainer
+
+    watch, words = Trainer._checkpoint, [*TEXT, "--out", str(tmp_path)]
+
+    def stop(self: Trainer) -> None:
+        watch(self)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_checkpoint", stop)
+        assert inside("run.py", *words).returncode == 130
+    trainer_of(*read_settings(words, "run.py", "", lambda parser: None)).train(quiet=True)
+    one, two = (load_file(path / "checkpoints" / "last.safetensors") for path in (text, tmp_path))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--alignments=2 --alignment_heads=2", "must be at most 2"),
         ("--alignments=1 --label_smoothing=0.1", "label_smoothing"),
-        ("--alignments=1 --task=language-model", "a language model has none"),
+        (
+            "--alignments=1 --task=language-model --cutoffs=[9] --adaptive_factor=2",
+            "alignments need a full softmax: drop them, or the cutoffs",
+        ),
+        ("--alignments=1 --task=language-model --label_smoothing=0.1", "label_smoothing"),
         (
             "--recipe=coda --objective=marginal",
             "--objective acts on nothing here: it needs --alignments",

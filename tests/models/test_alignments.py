@@ -13,28 +13,31 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import Translation, make_prior
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
-from tests.tiny import SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
+from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
 
 ALL = {**SHAPES, **SOFT}
 every_shape = pytest.mark.parametrize("shape", ALL)
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
+@every_kind
 @every_shape
-def test_at_its_start_it_is_the_plain_network(shape: str, batch: Batch) -> None:
-    model = aligned(ALL[shape], size=0.0)
-    plain = aligned(None, size=0.0)
+def test_at_its_start_it_is_the_plain_network(kind: str, shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape], size=0.0, kind=kind)
+    plain = aligned(None, size=0.0, kind=kind)
     own = {n: v for n, v in model.state_dict().items() if not n.startswith("alignments.")}
     plain.load_state_dict(own)
     found, wanted = (plug_in_log_likelihood(each, batch) for each in (model, plain))
     assert torch.allclose(found, wanted, rtol=1e-13, atol=0)
 
 
+@every_kind
 @every_shape
 @pytest.mark.parametrize("hypotheses", [0, 2])
 def test_word_by_word_it_has_the_law_of_whole_sentences(
-    shape: str, hypotheses: int, batch: Batch
+    kind: str, shape: str, hypotheses: int, batch: Batch
 ) -> None:
-    model = aligned(ALL[shape])
+    model = aligned(ALL[shape], kind=kind)
     state = model.begin(batch)
     found = torch.zeros(len(batch))
     for place in range(batch.target.shape[1]):
@@ -47,18 +50,20 @@ def test_word_by_word_it_has_the_law_of_whole_sentences(
     assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
 
 
+@every_kind
 @every_shape
-def test_a_prefix_may_be_fed_at_once(shape: str, batch: Batch) -> None:
-    model = aligned(ALL[shape])
+def test_a_prefix_may_be_fed_at_once(kind: str, shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape], kind=kind)
     once, twice = model.begin(batch), model.begin(batch)
     whole = model.step(batch.fed, once).log_softmax(-1)
     parts = [model.step(part, twice) for part in batch.fed.split([1, 3], 1)]
     assert torch.allclose(whole, torch.cat(parts, 1).log_softmax(-1), rtol=0, atol=1e-12)
 
 
+@every_kind
 @every_shape
-def test_padding_and_neighbours_change_nothing(shape: str, batch: Batch) -> None:
-    model = aligned(ALL[shape])
+def test_padding_and_neighbours_change_nothing(kind: str, shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape], kind=kind)
     alone = [plug_in_log_likelihood(model, rows(batch, [place])) for place in range(len(batch))]
     wide = plug_in_log_likelihood(model, padded(batch, 2, 3))
     assert torch.allclose(torch.cat(alone), wide, rtol=1e-12, atol=0)
@@ -81,9 +86,10 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
     assert not torch.allclose(words(batch)[:, 1], words(other)[:, 1])
 
 
+@every_kind
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
-def test_a_beam_scores_what_it_finds_by_the_exact_sum(shape: str, batch: Batch) -> None:
-    model = aligned(SHAPES[shape], size=0.8)
+def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape], size=0.8, kind=kind)
     for place, found in enumerate(beam_search(model, batch, beam=3)):
         for each in found:
             own = rows(batch, [place])

@@ -92,3 +92,10 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
     rows = told(perplexity=[one | {"word": one["token"]}] * 2)
     assert rows["perplexity from the bound"] == []
     assert "true log p(y)" in rows
+
+
+def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins() -> None:
+    found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
+    rows = told(perplexity=[{"mode": "sentences", "iwae_k": 2, "token": found, "word": found}] * 2)
+    assert rows["perplexity, exact: all alignments summed"] == ["3.00", "3.00"]
+    assert "perplexity of the plug-in network" not in rows

@@ -1,11 +1,11 @@
-"""Tiny translation models with alignments, away from their start."""
+"""Tiny models with alignments, away from their start."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.models import Translation, make_prior
+from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
 
 SHAPES = {
@@ -20,9 +20,15 @@ SOFT = {
 }
 
 
-def aligned(options: AlignmentOptions | None, size: float = 0.5, **more: Any) -> Any:
+def aligned(
+    options: AlignmentOptions | None, size: float = 0.5, kind: str = "translation", **more: Any
+) -> Any:
     """A model in float64; the same seed gives the same network below its alignments."""
     prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
     law, network = make_prior(prior), sizes(**more)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latent, alignments=options)
+    if kind == "translation":
+        types = SOURCE_TYPES, TARGET_TYPES
+        model: Any = Translation(*types, law, network, latent, alignments=options)
+    else:
+        model = LanguageModel(TARGET_TYPES, law, network, latent, alignments=options)
     return jiggle(model, size).double().eval()

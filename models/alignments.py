@@ -1,0 +1,29 @@
+"""The alignment blocks of a network, and which networks may have them."""
+
+from __future__ import annotations
+
+from latentheads.alignment.aligner import Aligner
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.models.network import Network
+
+__all__ = ["make_aligner"]
+
+
+def make_aligner(
+    options: AlignmentOptions | None, sizes: Network, label_smoothing: float, past: bool = False
+) -> Aligner | None:
+    """Makes the alignment blocks of a network; None where there are none.
+
+    Args:
+        options: How many, and of what form.
+        sizes: Those of the network.
+        label_smoothing: Of its likelihood while training.
+        past: Whether heads point at the states of earlier words, not at a source.
+    """
+    if options is None or not options.alignments:
+        return None
+    if label_smoothing:
+        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
+    if sizes.cutoffs:
+        raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
+    return Aligner(options, sizes.width, sizes.dropout, past)

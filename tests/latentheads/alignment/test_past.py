@@ -1,0 +1,171 @@
+"""Alignments of a language model over its own past, against sums made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch
+from latentheads.alignment.block import JumpsBehindNull
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+TEXT = torch.tensor([[5, 6, 7, 2]])
+WORDS = TEXT.shape[1]
+
+
+def model_of(shape: str) -> Any:
+    return aligned({**SHAPES, **SOFT}[shape], kind="language-model")
+
+
+def jump(jumps: JumpsBehindNull, before: int, key: int) -> Tensor:
+    """What one key says of another; key 0 is null."""
+    if not key:
+        return jumps.null[0 if not before else 1]
+    if not before:
+        return torch.zeros(())
+    return jumps.value[max(-jumps.reach, min(jumps.reach, key - before)) + jumps.reach]
+
+
+class ByHand:
+    """One sentence's law by the formulas, a position at a time."""
+
+    def __init__(self, model: Any, words: Tensor) -> None:
+        self.states = model.states(Batch(words))[0]
+        self.table, self.blocks = model.output.table.weight, list(model.alignments.blocks)
+        self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
+        self.words = words[0]
+
+    def heads(self) -> list[tuple[Any, int]]:
+        """The block of every head, and its place there."""
+        return [(block, place) for block in self.blocks for place in range(block.block.heads)]
+
+    def key(self, head: int, s: int) -> Tensor:
+        block, place = self.heads()[head]
+        keys = block.key(block.norm(self.rows[s])).view(block.block.heads, -1)
+        found: Tensor = keys[place]
+        return found
+
+    def log_prior(self, head: int, t: int, drawn: list[int], before: int | None) -> Tensor:
+        """Of every key that a word may point at, null and the states before its own."""
+        block, place = self.heads()[head]
+        query = block.query(self.states[t]).view(block.block.heads, -1)[place]
+        scores = []
+        for s in range(t + 1):
+            score = query @ self.key(head, s) / block.size**0.5
+            if block.prior == "chain" and before is not None:
+                score = score + jump(block.jumps["before"], before, s)
+            for lower in range(block.first) if block.prior == "cascaded" else ():
+                content = self.key(lower, drawn[lower]) @ block.contents[f"{head}_{lower}"]
+                score = score + content @ self.key(head, s) / block.size**0.5
+                score = score + jump(block.jumps[f"{head}_{lower}"], drawn[lower], s)
+            scores.append(score)
+        return torch.stack(scores).log_softmax(0)
+
+    def log_prob(self, t: int, drawn: list[int]) -> Tensor:
+        """Of a word given where its heads point."""
+        state = self.states[t]
+        for (block, place), s in zip(self.heads(), drawn, strict=True):
+            if s:
+                vectors = block.lexicon(block.norm(self.rows[s])).view(block.block.heads, -1)
+                state = state + vectors[place]
+        found: Tensor = (self.table @ state).log_softmax(0)[self.words[t]]
+        return found
+
+    def joint(self, alignment: list[list[int]]) -> Tensor:
+        """Of the words and one alignment of them all."""
+        total = torch.zeros(())
+        for t, drawn in enumerate(alignment):
+            for head, s in enumerate(drawn):
+                before = alignment[t - 1][head] if t else None
+                total = total + self.log_prior(head, t, drawn, before)[s]
+            total = total + self.log_prob(t, drawn)
+        return total
+
+    def alignments(self) -> Iterator[list[list[int]]]:
+        """Every way to point back."""
+        heads = len(self.heads())
+        of_words = [
+            [list(each) for each in product(range(t + 1), repeat=heads)]
+            for t in range(len(self.words))
+        ]
+        yield from map(list, product(*of_words))
+
+
+@every_shape
+@torch.no_grad()
+def test_log_p_is_the_sum_over_all_ways_to_point_back(shape: str) -> None:
+    words = TEXT[:, :3] if "two" in shape else TEXT
+    model = model_of(shape)
+    by_hand = ByHand(model, words)
+    wanted = torch.stack([by_hand.joint(each) for each in by_hand.alignments()]).logsumexp(0)
+    found = plug_in_log_likelihood(model, Batch(words))[0]
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *SOFT])
+def test_a_word_without_a_past_has_the_law_of_the_plain_network(shape: str) -> None:
+    model, one = model_of(shape), Batch(TEXT[:, :1])
+    plain = model.predict(model.states(one)).log_softmax(-1)[0, 0, TEXT[0, 0]]
+    assert plug_in_log_likelihood(model, one).item() == pytest.approx(plain.item(), rel=1e-13)
+
+
+@every_shape
+def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
+    model, place = model_of(shape), 2
+    changed = TEXT.clone()
+    changed[0, place] = 9
+    one, other = (model.law(Batch(each)).summed(each) for each in (TEXT, changed))
+    for mine, its in zip(one.priors, other.priors, strict=True):
+        laws = [each.scores.log_softmax(-1).exp()[:, :, 0] for each in (mine, its)]
+        assert torch.allclose(laws[0][:, : place + 1], laws[1][:, : place + 1], rtol=0, atol=1e-13)
+        assert not torch.allclose(laws[0][:, place + 1], laws[1][:, place + 1])
+    words = [each.log_evidence_of_words[0] for each in (one, other)]
+    assert torch.allclose(words[0][:place], words[1][:place], rtol=1e-13, atol=0)
+    assert not torch.isclose(words[0][place], words[1][place])
+
+
+@pytest.mark.parametrize("shape", ["one head", "two heads", "two blocks"])
+def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
+    model = model_of(shape)
+    whole = model.law(Batch(TEXT)).summed(TEXT).log_evidence_of_words
+    window = Batch(TEXT, context=2)
+    law = model.law(window)
+    assert torch.allclose(
+        law.summed(window.scored).log_evidence_of_words, whole[:, 2:], rtol=1e-12, atol=0
+    )
+    assert law.aligned.priors[0].scores.shape[1:] == (2, SHAPES[shape].alignment_heads, WORDS)
+
+
+def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
+    window = Batch(TEXT, context=2)
+    model = model_of("chain")
+    found = model.law(window).summed(window.scored)
+    own = model.law(Batch(TEXT)).summed(TEXT)
+    first = own.words[:, 2] + own.priors[0].scores[:, 2, 0].log_softmax(-1)
+    assert torch.allclose(found.log_evidence_of_words[:, 0], first.logsumexp(-1), rtol=1e-12)
+
+
+def test_padding_points_at_null_alone(batch: Batch) -> None:
+    model = model_of("one head")
+    hidden = model.alignments.look_back(model.states(batch), batch.target_valid)
+    wanted = torch.ones(4, 4, dtype=torch.bool).tril().repeat(3, 1, 1)
+    wanted &= batch.target_valid[..., None]
+    wanted[..., 0] = True
+    assert torch.equal(hidden.readable, wanted)
+    assert not hidden.readable[1, 2:, 1:].any()
+
+
+def test_null_adds_nothing_and_its_key_is_learned(batch: Batch) -> None:
+    model = model_of("two blocks")
+    memory = model.alignments.lead_by_null(model.states(batch))
+    assert all((rows[:, 0] == 0).all() for rows in model.alignments.vectors(memory))
+    model.law(batch).summed(batch.scored).log_evidence.sum().backward()
+    assert (model.alignments.null.grad != 0).any()
+    assert (model.alignments.blocks[1].jumps["1_0"].null.grad != 0).all()
