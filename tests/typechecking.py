@@ -1,8 +1,9 @@
 """Every call of the library keeps its annotations in the test run: types, and sizes among them.
 
 jaxtyping has an import hook for this too. It binds the arguments of every call and looks at them
-twice, which made the tests three times as slow. Here beartype looks at every call once, and
-jaxtyping opens a scope of sizes around those functions alone whose annotations have one.
+twice, which made the tests three times as slow. Here beartype looks at every call once, and a
+scope of sizes is opened around those functions alone whose annotations have one. jaxtyping is
+asked about each row of sizes once: what it said is remembered.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import is_dataclass
 from functools import update_wrapper
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from threading import local
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_args
 
 from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray, jaxtyped
+from torch import Tensor
 
 __all__ = ["check", "install"]
 
@@ -87,10 +90,69 @@ def _with_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lets a size that a call names twice be one number."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with jaxtyped("context"):
+        around, _here.scope = _here.scope, _Scope()
+        try:
             return function(*args, **kwargs)
+        finally:
+            _here.scope = around
 
     return call
+
+
+class _Sizes(dict[Any, "_Sizes | None"]):
+    """What a call knows of its sizes; by annotation and tensor what it knows next, or a mistake."""
+
+
+class _Scope:
+    """One call: the sizes that it knows, and the tensors that told them."""
+
+    def __init__(self) -> None:
+        self.sizes, self.seen = NOTHING_KNOWN, list[tuple[Any, Tensor]]()
+
+    def fits(self, hint: Any, tensor: Tensor) -> bool:
+        key = hint, tensor.dtype, tensor.shape
+        if key not in self.sizes:
+            self.sizes[key] = None if self.explain(hint, tensor) else _Sizes()
+        after = self.sizes[key]
+        if after is None:
+            return False
+        self.sizes = after
+        self.seen.append((hint, tensor))
+        return True
+
+    def explain(self, hint: Any, tensor: Tensor) -> str:
+        """Lets jaxtyping look at the call's tensors once more, and then at another."""
+        with jaxtyped("context"):
+            assert not any(EXPLAIN(*each) for each in self.seen)
+            return EXPLAIN(hint, tensor)
+
+
+class _Here(local):
+    """Each thread is in a call of its own."""
+
+    scope: _Scope | None = None
+
+
+ARRAY = type(AbstractArray)
+EXPLAIN = ARRAY.__instancecheck_str__
+NOTHING_KNOWN = _Sizes()
+_here = _Here()
+
+
+def _is_instance(hint: Any, thing: Any) -> bool:
+    if _here.scope is None or not isinstance(thing, Tensor):
+        return not EXPLAIN(hint, thing)
+    return _here.scope.fits(hint, thing)
+
+
+def _explain(hint: Any, thing: Any) -> str:
+    return EXPLAIN(hint, thing) if _here.scope is None else _here.scope.explain(hint, thing)
+
+
+def _remember_sizes() -> None:
+    """Takes what jaxtyping said of an annotation and a tensor before, where it said something."""
+    ARRAY.__instancecheck__ = _is_instance  # type: ignore[method-assign]
+    ARRAY.__instancecheck_str__ = _explain  # type: ignore[method-assign]
 
 
 class _Decorator(ast.NodeTransformer):
@@ -138,4 +200,5 @@ class _Finder(MetaPathFinder):
 def install() -> None:
     """Checks all that is imported of the library from now on."""
     assert PACKAGE not in sys.modules
+    _remember_sizes()
     sys.meta_path.insert(0, _Finder())
