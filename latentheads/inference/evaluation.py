@@ -36,6 +36,9 @@ OF_ALIGNMENTS = ("exact", "gap", "prior_entropy", "posterior_entropy", "informat
 TOKENS = 4096
 """Tokens of a batch that is only evaluated."""
 
+LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
+"""A mean bound so many standard errors, and nats a sentence, above the truth bounds nothing."""
+
 
 @dataclass
 class Report:
@@ -59,6 +62,8 @@ class Report:
         truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
         truth_elbo: The bound on these sentences alone, to be compared with it.
         truth_sentences: How many they are.
+        leak: What lies above the truth by more than sampling error, which no bound does: somebody
+            reads what is predicted without paying for it; None: nothing does.
         sentences: All sentences, or blocks of a running text.
         exact: Log p(y | x) itself, summed over all alignments; None where other heads are drawn.
         gap: What the bound lacks of it: the KL from the guide's posterior of alignments to the
@@ -84,6 +89,7 @@ class Report:
     truth: float | None = None
     truth_elbo: float | None = None
     truth_sentences: int = 0
+    leak: str | None = None
     sentences: int = 0
     exact: float | None = None
     gap: float | None = None
@@ -104,7 +110,7 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""
-        left_out = ["kl_by_site", "how", "gap_by_site"]
+        left_out = ["kl_by_site", "how", "gap_by_site", "leak"]
         left_out += [] if self.gap is not None else OF_ALIGNMENTS
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
@@ -279,13 +285,17 @@ def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
         return {}
     a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
     gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
-    alone = all(latent_of(site) == CHOICE for site in how)
     return {
-        "exact": a_token["summed evidence"] if alone else None,
+        "exact": a_token["summed evidence"] if _aligns_alone(how) else None,
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
         **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
     }
+
+
+def _aligns_alone(sites: Iterable[str]) -> bool:
+    """Whether nothing is drawn but alignments."""
+    return all(latent_of(site) == CHOICE for site in sites)
 
 
 def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -296,6 +306,13 @@ def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "known tokens", draws[0].tokens.cpu()[known].sum()
     yield "known truth", truth[known].sum()
     yield "known bound", bounds.cpu()[known].sum()
+    above = {"bound": bounds}
+    if draws[0].summed is not None and _aligns_alone(draws[0].how):
+        above["exact log p"] = draws[0].summed.log_evidence.double()
+    for name, nats in above.items():
+        excess = (nats.cpu() - truth)[known]
+        yield f"excess {name}", excess.sum()
+        yield f"squares {name}", excess.square().sum()
 
 
 def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
@@ -303,9 +320,28 @@ def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
     number = int(sums["known sentences"])
     if not number:
         return {}
-    bound = sums["known bound"] - sum(float(sums[f"kl {site}"]) for site in shared)
+    of_all = sum(float(sums[f"kl {site}"]) for site in shared)
+    bound = sums["known bound"] - of_all
     truth, elbo = (float(nats / sums["known tokens"]) for nats in (sums["known truth"], bound))
-    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number}
+    leak = _find_leak(sums, number, of_all)
+    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number, "leak": leak}
+
+
+def _find_leak(sums: dict[str, Tensor], number: int, of_all: float) -> str | None:
+    """Says what lies above the truth by more than its standard error over sentences allows."""
+    if number < 2:
+        return None
+    for name in [each.removeprefix("excess ") for each in sums if each.startswith("excess ")]:
+        mean = float(sums[f"excess {name}"]) / number
+        spread = float(sums[f"squares {name}"]) / number - mean**2
+        error = math.sqrt(max(0.0, spread) / (number - 1))
+        above = mean - of_all / number
+        if above > max(LEAK_NATS, LEAK_ERRORS * error):
+            return (
+                f"the mean {name} lies {above:.4f} nats a sentence above the true log p, with a "
+                f"standard error of {error:.4f}: something reads what is predicted"
+            )
+    return None
 
 
 def _report(

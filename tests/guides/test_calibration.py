@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentheads import Batch
 from latentheads.effects import SharedDraws
@@ -23,8 +23,8 @@ from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.names import TARGET
 from tests.guides.test_alignments import LEARNED, attach
-from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import TARGET_TYPES, jiggle
+from tests.latentheads.alignment.models import SHAPES, telling
+from tests.tiny import TARGET_TYPES
 
 SOURCE = (4, 5, 2)
 every_shape = pytest.mark.parametrize("shape", SHAPES)
@@ -113,15 +113,6 @@ def go_through(shape: str, model: Any, guide: Any) -> Cases:
     missing = 1 - (log_prior + log_likelihood).flatten().logsumexp(0).exp().item()
     flat = places.flatten(1).expand(*number, -1)
     return Cases(flat, log_prior, log_likelihood, log_guide, missing)
-
-
-def telling(shape: str) -> Any:
-    """A model whose prior says little of where its heads point, and whose words say much."""
-    model = aligned(SHAPES[shape], size=0.0)
-    for block in model.alignments.blocks:
-        jiggle(block, 0.3)
-        nn.init.normal_(block.lexicon.weight)
-    return model.requires_grad_(False)
 
 
 @every_shape

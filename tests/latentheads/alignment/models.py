@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.models import Translation, make_prior
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
@@ -26,3 +28,12 @@ def aligned(options: AlignmentOptions | None, size: float = 0.5, **more: Any) ->
     law, network = make_prior(prior), sizes(**more)
     model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latent, alignments=options)
     return jiggle(model, size).double().eval()
+
+
+def telling(shape: str) -> Any:
+    """A model whose prior says little of where its heads point, and whose words say much."""
+    model = aligned(SHAPES[shape], size=0.0)
+    for block in model.alignments.blocks:
+        jiggle(block, 0.3)
+        nn.init.normal_(block.lexicon.weight)
+    return model.requires_grad_(False)
