@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = [
     "ALIGNMENT",
@@ -11,6 +12,7 @@ __all__ = [
     "SENTENCES",
     "TARGET",
     "Block",
+    "Objective",
     "chain_of",
     "chains_of",
     "latent_of",
@@ -24,6 +26,9 @@ ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
 CHOICE = "choice"
 """What is drawn of their heads: the position that each points at."""
+
+Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
+"""What alignments are trained by."""
 
 
 def chain_of(site: str) -> str:

@@ -77,7 +77,8 @@ class Terms:
         log_likelihood: ``log p(y | z, x)``.
         kl: The KL of every latent site of a sentence, in the order of the network.
         how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0), ``fixed``
-            (the same, and there is no noise: nothing that a guide could know), ``enumerated`` (a sum over all alignments), ``analytic`` or ``sampled``.
+            (the same, and there is no noise), ``enumerated`` (a sum over all alignments),
+            ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
         tokens: Target tokens of every sentence.
         shared_kl: The KL of every latent that all sentences share, one number a task where there

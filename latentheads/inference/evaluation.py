@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
@@ -34,6 +33,9 @@ OF_ALIGNMENTS = ("exact", "gap", "prior_entropy", "posterior_entropy", "informat
 
 TOKENS = 4096
 """Tokens of a batch that is only evaluated."""
+
+LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
+"""A mean bound so many standard errors, and nats a sentence, above the truth bounds nothing."""
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Report:
         truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
         truth_elbo: The bound on these sentences alone, to be compared with it.
         truth_sentences: How many they are.
+        leak: What lies above the truth by more than sampling error, which no bound does: somebody
+            reads what is predicted without paying for it; None: nothing does.
         sentences: All sentences, or blocks of a running text.
         exact: Log p(y | x) itself, summed over all alignments; None where other heads are drawn.
         gap: What the bound lacks of it: the KL from the guide's posterior of alignments to the
@@ -83,6 +87,7 @@ class Report:
     truth: float | None = None
     truth_elbo: float | None = None
     truth_sentences: int = 0
+    leak: str | None = None
     sentences: int = 0
     exact: float | None = None
     gap: float | None = None
@@ -105,7 +110,7 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Everything but the sites, ready for JSON."""
-        left_out = ["kl_by_site", "how", "gap_by_site"]
+        left_out = ["kl_by_site", "how", "gap_by_site", "leak"]
         left_out += [] if self.gap is not None else OF_ALIGNMENTS
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
@@ -174,18 +179,16 @@ def evaluate(
     held = [SharedDraws() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
-    noise: set[str] = set()
     tasks = _Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in batches:
             here = batch.to(device)
             once = _drawn(model, guide, here, held[0])
-            noise = _noise(model, once)
-            further = held[1:] if noise - {CHOICE} else []
+            further = held[1:] if _noisy(once) - {CHOICE} else []
             draws = [once, *(_drawn(model, guide, here, keep) for keep in further)]
             log_weights = torch.stack([draw.log_weight for draw in draws])
-            if once.summed is not None and noise == {CHOICE}:
+            if once.summed is not None and _noisy(once) == {CHOICE}:
                 again = once.summed.log_weights(samples - 1)
                 log_weights = torch.cat([log_weights, again])
             weights = Importance(log_weights.expand(samples, -1))
@@ -203,8 +206,7 @@ def evaluate(
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
     shared = draws[0].shared_kl if draws else ()
-    found = _report(sums, how, torch.cat(tails), samples, shared)
-    return found if noise == {CHOICE} else replace(found, exact=None)
+    return _report(sums, how, torch.cat(tails), samples, shared)
 
 
 def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
@@ -245,15 +247,9 @@ def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Ten
     return together.pareto_k
 
 
-def _noise(model: nn.Module, draw: Terms) -> set[str]:
-    """The kinds of latents that differ between two draws, by the model or by the guide.
-
-    Logits and outputs whose prior has no noise do not: their posterior is that prior.
-    """
-    blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
-    noisy = {block.site for block in blocks if block.has_noise}
-    points = {block.site for block in blocks} - noisy
-    return {latent_of(site) for site in {*draw.kl, *draw.shared_kl, *noisy} - points}
+def _noisy(draw: Terms) -> set[str]:
+    """The kinds of latents that differ between two draws."""
+    return {latent_of(site) for site, how in draw.how.items() if how != "fixed"}
 
 
 def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -283,18 +279,23 @@ def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
         yield name, nats.double().mean(0).sum()
 
 
-def _alignments(sums: dict[str, Tensor]) -> dict[str, Any]:
+def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
     """The same a token, by the names of the report."""
     if "summed evidence" not in sums:
         return {}
     a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
     gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
     return {
-        "exact": a_token["summed evidence"],
+        "exact": a_token["summed evidence"] if _aligns_alone(how) else None,
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
         **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
     }
+
+
+def _aligns_alone(how: Mapping[str, str]) -> bool:
+    """Whether nothing that has noise is drawn but alignments."""
+    return all(latent_of(site) == CHOICE or each == "fixed" for site, each in how.items())
 
 
 def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -305,6 +306,13 @@ def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "known tokens", draws[0].tokens.cpu()[known].sum()
     yield "known truth", truth[known].sum()
     yield "known bound", bounds.cpu()[known].sum()
+    above = {"bound": bounds}
+    if draws[0].summed is not None and _aligns_alone(draws[0].how):
+        above["exact log p"] = draws[0].summed.log_evidence.double()
+    for name, nats in above.items():
+        excess = (nats.cpu() - truth)[known]
+        yield f"excess {name}", excess.sum()
+        yield f"squares {name}", excess.square().sum()
 
 
 def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
@@ -312,9 +320,28 @@ def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
     number = int(sums["known sentences"])
     if not number:
         return {}
-    bound = sums["known bound"] - sum(float(sums[f"kl {site}"]) for site in shared)
+    of_all = sum(float(sums[f"kl {site}"]) for site in shared)
+    bound = sums["known bound"] - of_all
     truth, elbo = (float(nats / sums["known tokens"]) for nats in (sums["known truth"], bound))
-    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number}
+    leak = _find_leak(sums, number, of_all)
+    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number, "leak": leak}
+
+
+def _find_leak(sums: dict[str, Tensor], number: int, of_all: float) -> str | None:
+    """Says what lies above the truth by more than its standard error over sentences allows."""
+    if number < 2:
+        return None
+    for name in [each.removeprefix("excess ") for each in sums if each.startswith("excess ")]:
+        mean = float(sums[f"excess {name}"]) / number
+        spread = float(sums[f"squares {name}"]) / number - mean**2
+        error = math.sqrt(max(0.0, spread) / (number - 1))
+        above = mean - of_all / number
+        if above > max(LEAK_NATS, LEAK_ERRORS * error):
+            return (
+                f"the mean {name} lies {above:.4f} nats a sentence above the true log p, with a "
+                f"standard error of {error:.4f}: something reads what is predicted"
+            )
+    return None
 
 
 def _report(
@@ -340,5 +367,5 @@ def _report(
         how=how,
         sentences=int(sums["sentences"]),
         **_truth(sums, shared),
-        **_alignments(sums),
+        **_alignments(sums, how),
     )

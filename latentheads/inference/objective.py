@@ -6,7 +6,7 @@ Free bits are those of Kingma et al. 2016, https://arxiv.org/abs/1606.04934.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from pyro import poutine
@@ -18,12 +18,15 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
+from latentheads.alignment.aligner import AlignedTokens
+from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
-from latentheads.inference.enumeration import Enumeration, enumerate_alignments
-from latentheads.names import SENTENCES, TARGET
+from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
+from latentheads.inference.enumeration import enumerate_alignments
+from latentheads.names import SENTENCES, TARGET, Objective
 
 __all__ = ["Head_ELBO", "scored"]
 
@@ -49,8 +52,10 @@ class Head_ELBO(Trace_ELBO):
         free_bits: The KL of each site of a sentence is not pushed below this many nats per target
             token; what all sentences share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
-        marginal: Train the model on the exact sum over alignments, and the guide on its own bound;
-            without it both are trained on the guide's bound.
+        objective: What alignments are trained by: the guide's bound, summed over all of them, or by
+            one draw of it (sampled); the exact log p(y | x), and the guide's bound beside it
+            (marginal); or several draws, weighed (iwae, rws).
+        objective_draws: Draws of iwae and rws.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
     """
 
@@ -59,14 +64,20 @@ class Head_ELBO(Trace_ELBO):
         kl_weight: float = 1.0,
         free_bits: float = 0.0,
         analytic: bool = False,
-        marginal: bool = False,
+        objective: str = "bound",
+        objective_draws: int = 5,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic
-        self.marginal = marginal
+        if objective not in get_args(Objective):
+            known = ", ".join(get_args(Objective))
+            raise ValueError(f"objective must be one of {known}, got {objective!r}")
+        if objective_draws < 2:
+            raise ValueError(f"objective_draws must be at least 2, got {objective_draws}")
+        self.objective, self.objective_draws = objective, objective_draws
 
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -89,35 +100,56 @@ class Head_ELBO(Trace_ELBO):
     def _differentiable_loss_particle(
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, Tensor]:
-        summed = enumerate_alignments(model_trace, guide_trace)
-        if summed is not None:
-            self._enter(summed, model_trace, guide_trace)
+        aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
+        if aligned:
+            self._enter_alignments(model_trace, guide_trace)
         latents = [
             name
             for name, site in guide_trace.nodes.items()
             if site["type"] == "sample" and not self.tied(model_trace, site)
         ]
-        plain = self._sampled and summed is None
+        plain = self._sampled and not aligned
         score = self._plain if plain else self._weighted
         elbo = score(model_trace, guide_trace, latents)
         return -elbo.detach(), -elbo
 
-    def _enter(self, summed: Enumeration, model_trace: Trace, guide_trace: Trace) -> None:
-        """Writes what was summed over alignments where the bound looks for what was drawn."""
+    def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> None:
+        """Writes what is known of alignments where the bound looks for what was drawn."""
+        drawing = self.objective in ("sampled", "iwae", "rws")
+        read = self._draw_terms if drawing else self._sum_terms
+        found, kl = read(model_trace, guide_trace)
         target = model_trace.nodes[TARGET]
-        kl = summed.kl()
-        if self.marginal:
-            # as a value log p(y | x), and as a gradient the guide's of its own bound besides
-            fixed = summed.of_fixed_model()
-            bound = fixed.log_likelihood - sum(fixed.kl().values())
-            found = summed.log_evidence + bound - bound.detach()
-            kl = {name: torch.zeros_like(each) for name, each in kl.items()}
-        else:
-            found = summed.log_likelihood
         target["log_prob"] = scale_and_mask(found, target["scale"], target["mask"])
         for name, each in kl.items():
             site = guide_trace.nodes[name]
             site[KL] = scale_and_mask(each, site["scale"], site["mask"])
+
+    def _sum_terms(
+        self, model_trace: Trace, guide_trace: Trace
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log-likelihood and KL of every block, from a sum over all alignments."""
+        summed = enumerate_alignments(model_trace, guide_trace)
+        assert summed is not None
+        if self.objective == "bound":
+            return summed.log_likelihood, summed.kl()
+        # as a value log p(y | x), and as a gradient the guide's of its own bound besides
+        fixed = summed.of_fixed_model()
+        bound = fixed.log_likelihood - sum(fixed.kl().values())
+        found = summed.log_evidence + bound - bound.detach()
+        return found, {name: torch.zeros_like(found) for name in summed.sites}
+
+    def _draw_terms(
+        self, model_trace: Trace, guide_trace: Trace
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same from draws; where they are weighed the KL is in their weights."""
+        laws = without_words(model_trace, guide_trace)
+        if self.objective == "sampled":
+            drawn = draw_alignments(model_trace, guide_trace)
+            return score_bound(drawn, soft_log_prob(model_trace)), laws.kl()
+        drawn = draw_alignments(model_trace, guide_trace, self.objective_draws)
+        weigh = importance_bound if self.objective == "iwae" else wake_objective
+        found = weigh(drawn)
+        return found, {name: torch.zeros_like(found) for name in laws.sites}
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""

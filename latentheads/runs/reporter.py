@@ -80,6 +80,7 @@ class Reporter:
             "head divergence": self._divergence,
             "selection": lambda: {"selection": self.selection()},
             "plots": lambda: self._draw(results),
+            "a true bound": self._check_truth,
         }
 
     def translations(self) -> tuple[dict[str, Any], list[str]]:
@@ -198,6 +199,13 @@ class Reporter:
         test = self._reported("test")
         gaps = {"gap_by_site": test.gap_by_site} if test.gap_by_site else {}
         return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how, **gaps}
+
+    def _check_truth(self) -> dict[str, Any]:
+        """Raises the alarm where a mean bound lies above the truth; adds nothing to the results."""
+        for name, report in ("valid", self._reported("valid")), ("test", self._reported("test")):
+            if report.leak is not None:
+                raise ValueError(f"{name}: {report.leak}")
+        return {}
 
     def _perplexity(self) -> dict[str, Any]:
         valid, test = self._reported("valid"), self._reported("test")

@@ -115,8 +115,8 @@ class Engine:
                 f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
                 "which alignments are not: use straight-through"
             )
-        if training.objective == "marginal" and not aligned:
-            raise ValueError("objective marginal needs alignments: there is nothing else to sum")
+        if training.objective != "bound" and (model.alignments is None or model.alignments.soft):
+            raise ValueError(f"objective {training.objective} needs alignments that are drawn")
         if training.noise_warmup_steps:
             check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
@@ -404,8 +404,12 @@ def make_elbo(training: Training) -> Head_ELBO:
         "score": ScoreFunction_ELBO,
         "enumerate": Enumerated_ELBO,
     }
-    options = {"analytic": training.kl == "analytic", "marginal": training.objective == "marginal"}
-    return kinds[training.select_gradient](free_bits=training.free_bits, **options)
+    return kinds[training.select_gradient](
+        free_bits=training.free_bits,
+        analytic=training.kl == "analytic",
+        objective=training.objective,
+        objective_draws=training.objective_draws,
+    )
 
 
 def check_warmth(module: nn.Module) -> None:

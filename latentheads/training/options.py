@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from latentheads.names import Objective
+
 __all__ = ["Training"]
 
 
@@ -43,8 +45,12 @@ class Training:
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
-        objective: What the model is trained on: the bound of its guide, or the exact sum over all
-            alignments (marginal), while the guide is trained on its own bound beside it.
+        objective: What alignments are trained by. The bound of the guide is a sum over all of them;
+            so is log p(y | x) itself (marginal), with the guide on its own bound beside it. Others
+            draw: the guide's bound from one draw, measured against soft attention (sampled); the
+            bound of several draws together (iwae); or model and guide each fitted to weighted draws
+            (rws).
+        objective_draws: Draws of iwae and rws.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Updates between two evaluations on validation.
@@ -78,7 +84,8 @@ class Training:
     temperature: float = 1.0
     least_temperature: float = 0.0
     free_bits: float = 0.0
-    objective: Literal["bound", "marginal"] = "bound"
+    objective: Objective = "bound"
+    objective_draws: int = 5
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     report_every: int = 250
@@ -91,6 +98,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("steps", "tokens", "accumulate", "report_every"):
             _require(name, getattr(self, name), at_least=1)
+        _require("objective_draws", self.objective_draws, at_least=2)
         for name in ("warmup_steps", "kl_warmup_steps", "min_kl_weight", "max_kl_weight"):
             _require(name, getattr(self, name), at_least=0)
         for name in ("weight_decay", "clip", "free_bits", "noise_warmup_steps"):

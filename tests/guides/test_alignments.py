@@ -107,7 +107,7 @@ def test_every_parameter_is_trained_and_the_model_is_not_reached_through_the_gui
 ) -> None:
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach("cascaded", model)
-    objective = Head_ELBO(analytic=True, marginal=marginal)
+    objective = Head_ELBO(analytic=True, objective="marginal" if marginal else "bound")
     loss = objective.differentiable_loss(model, guide, batch)
     loss.backward()
     assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
@@ -123,7 +123,7 @@ def test_the_marginal_has_the_gradient_of_the_exact_guide(batch: Batch) -> None:
     for name, marginal in (("exact", False), ("cascaded", True)):
         model.zero_grad()
         guide = attach(name, model)
-        objective = Head_ELBO(analytic=True, marginal=marginal)
+        objective = Head_ELBO(analytic=True, objective="marginal" if marginal else "bound")
         objective.differentiable_loss(model, guide, batch).backward()
         found.append([p.grad.clone() for p in model.parameters()])
     for one, other in zip(*found, strict=True):

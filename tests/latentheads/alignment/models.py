@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
@@ -32,3 +34,12 @@ def aligned(
     else:
         model = LanguageModel(TARGET_TYPES, law, network, latent, alignments=options)
     return jiggle(model, size).double().eval()
+
+
+def telling(shape: str) -> Any:
+    """A model whose prior says little of where its heads point, and whose words say much."""
+    model = aligned(SHAPES[shape], size=0.0)
+    for block in model.alignments.blocks:
+        jiggle(block, 0.3)
+        nn.init.normal_(block.lexicon.weight)
+    return model.requires_grad_(False)

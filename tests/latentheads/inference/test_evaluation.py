@@ -11,9 +11,13 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from torch import Tensor
 
 from latentheads import Batch, PlugIn, terms
+from latentheads.alignment.law import Alignments
 from latentheads.corpora import batches, windows
+from latentheads.guide import ModelGuide
+from latentheads.guides import Exact, Tied
 from latentheads.inference.evaluation import (
     evaluate,
     evaluating,
@@ -21,6 +25,7 @@ from latentheads.inference.evaluation import (
     plug_in_log_likelihood,
 )
 from latentheads.models import LanguageModel, make_prior
+from tests.latentheads.alignment.models import telling
 from tests.latentheads.corpora.texts import TEXTS, running
 from tests.tiny import attach, bernoulli_gate, build, counting, rows, sizes, small_batch
 
@@ -132,6 +137,51 @@ def test_a_truth_that_is_known_of_no_sentence_is_none() -> None:
     for truth in (None, [math.nan] * 3):
         report = evaluate(model, guide, [small_batch()], truth=truth)
         assert (report.truth, report.truth_elbo, report.truth_sentences) == (None, None, 0)
+
+
+class Unpaid(Exact):
+    """Tells the model that what it read of the target had been the prior."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        super()._pyro_sample(msg)
+        if isinstance(msg["fn"], Alignments):
+            msg["infer"]["prior"] = msg["fn"]
+
+
+def aligned_pair(guide: type[ModelGuide]) -> tuple[Any, ModelGuide, Batch, Tensor]:
+    """A model with alignments, a guide, sentences, and their log p under the model."""
+    model = telling("one head")
+    batch = Batch(torch.randint(3, 13, (30, 2)), torch.randint(3, 11, (30, 5)))
+    return model, guide(model), batch, plug_in_log_likelihood(model, batch).detach()
+
+
+def test_a_bound_above_the_truth_raises_the_alarm() -> None:
+    model, guide, batch, truth = aligned_pair(Unpaid)
+    report = evaluate(model, guide, [batch], truth=truth.tolist())
+    assert report.kl == 0
+    assert report.leak is not None
+    assert report.leak.startswith("the mean bound lies ")
+    assert report.leak.endswith("something reads what is predicted")
+    assert "leak" not in report.figures()
+    above = batch.target_valid.sum() * (report.elbo - report.truth)
+    assert f"lies {above / len(batch):.4f} nats a sentence above" in report.leak
+
+
+@pytest.mark.parametrize("guide", [Tied, Exact])
+def test_an_honest_bound_raises_no_alarm(guide: type[ModelGuide]) -> None:
+    model, own, batch, truth = aligned_pair(guide)
+    noise = torch.randn(len(batch))  # sentences that the model likes better than their law does
+    for known in (truth, truth + noise - noise.mean(), truth - 1e-5):
+        assert evaluate(model, own, [batch], truth=known.tolist()).leak is None
+    alone = rows(batch, [0])
+    assert evaluate(model, own, [alone], truth=(truth[:1] - 1).tolist()).leak is None
+
+
+def test_an_exact_log_p_above_the_truth_raises_the_alarm_whatever_the_guide() -> None:
+    model, guide, batch, truth = aligned_pair(Tied)
+    report = evaluate(model, guide, [batch], truth=(truth - 2e-4).tolist())
+    assert report.truth_elbo < report.truth
+    assert report.leak.startswith("the mean exact log p lies 0.0002 nats a sentence above")
 
 
 def test_evaluating_restores_the_mode_after_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,3 +99,20 @@ def test_a_training_outlives_a_report_that_fails(
     assert whole["test"]["chrf"] >= 0
     assert whole["test"].items() > lacked.pop("test").items()
     assert {name: whole[name] for name in lacked} == lacked
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_bound_that_leaks_is_told_beside_its_figures(part: str) -> None:
+    from latentheads.inference.evaluation import Report
+    from latentheads.runs.reporter import Reporter
+
+    reporter = object.__new__(Reporter)  # what it has found already is all that it needs here
+    reporter.corpus = SimpleNamespace(source=None, tasks=())  # type: ignore[assignment]
+    figures = (-1.0, -1.0, 0.0, -1.0, 1, -1.0, 9, 1.0, None, None)
+    reporter._reports = {name: Report(*figures) for name in ("valid", "test")}
+    section = reporter.sections({})["a true bound"]
+    assert section() == {}
+    reporter._reports[part].leak = "the mean bound lies above the true log p"
+    last = kept({}, {"test": reporter.sections({})["valid"], "a true bound": section})[-1]
+    assert last["missing"] == {"a true bound": f"{part}: the mean bound lies above the true log p"}
+    assert last["valid"]["elbo"] == -1.0

@@ -1,0 +1,101 @@
+"""What a pass knows of its alignments from a few draws, where it does not sum over all of them.
+
+Further draws than that of the pass are of the same laws: one softmax a word each, and no further
+pass of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from pyro.poutine import Trace
+from torch import Tensor
+
+from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
+from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain, law_of
+from latentheads.alignment.drawn import Drawn
+from latentheads.alignment.law import Alignments
+from latentheads.alignment.summed import Summed
+from latentheads.distributions import Tokens
+from latentheads.inference.enumeration import Enumeration
+from latentheads.names import TARGET
+
+__all__ = ["draw_alignments", "soft_log_prob", "without_words"]
+
+
+def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> Drawn:
+    """Draws all alignments of a pass from its guide; a single draw is that of the pass.
+
+    Args:
+        model_trace: The model's, with alignments.
+        guide_trace: The guide's, with a posterior for every block.
+        number: How many draws.
+    """
+    target = model_trace.nodes[TARGET]
+    sites = _find_sites(guide_trace)
+    laws = [guide_trace.nodes[name]["fn"] for name in sites]
+    priors = [model_trace.nodes[name]["fn"] for name in sites]
+    if number == 1:
+        drawn = torch.cat([guide_trace.nodes[name]["value"] for name in sites], -1).unsqueeze(0)
+    else:
+        drawn = _draw_again(laws, number)
+    words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
+    tied = [law for law, prior in zip(laws, priors, strict=True) if law is prior]
+    return Drawn(
+        words,
+        _log_prob(priors, drawn),
+        _log_prob(laws, drawn),
+        any(isinstance(law, ChainAlignments) for law in (*laws, *priors)),
+        _log_prob(tied, drawn) if tied else 0.0,
+    )
+
+
+def _find_sites(guide_trace: Trace) -> list[str]:
+    """The sites of all blocks, from the lowest."""
+    nodes = guide_trace.nodes.items()
+    return [n for n, s in nodes if s["type"] == "sample" and isinstance(s["fn"], Alignments)]
+
+
+def _draw_again(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *batch target head"]:
+    """Draws block after block, each given the draws below it."""
+    first, *above = laws
+    drawn = first.sample(torch.Size([number]))
+    for law in above:
+        again = law_of(law.pointing, law.valid, drawn, law.context)
+        drawn = torch.cat([drawn, again.sample()], -1)
+    return drawn
+
+
+def _log_prob(
+    laws: Sequence[Alignments], drawn: Int[Tensor, "draw *batch target head"]
+) -> Float[Tensor, "draw *batch target"]:
+    """Log-probability of every word's alignments, those of all blocks together."""
+    found = []
+    for law in laws:
+        first, heads = law.pointing.first, law.event_shape[1]
+        again = law_of(law.pointing, law.valid, drawn[..., :first], law.context)
+        found.append(again.word_log_prob(drawn[..., first : first + heads]) * law.valid)
+    return torch.stack(found).sum(0)
+
+
+@torch.no_grad()
+def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
+    """Of every word where each head adds the mean of its word vectors, under its own prior."""
+    target = model_trace.nodes[TARGET]
+    aligned: AlignmentPass = target["fn"].aligned
+    soft = Tokens(aligned.softened(), aligned.valid, aligned.output)
+    return soft.token_log_prob(target["value"])
+
+
+def without_words(model_trace: Trace, guide_trace: Trace) -> Enumeration:
+    """The laws of a pass, for the KL of every block, which is a sum that reads no word."""
+    aligned: AlignmentPass = model_trace.nodes[TARGET]["fn"].aligned
+    sites = _find_sites(guide_trace)
+    laws = [guide_trace.nodes[name]["fn"] for name in sites]
+    tied = [n for n, q in zip(sites, laws, strict=True) if q is model_trace.nodes[n]["fn"]]
+    kind = SummedChain if isinstance(aligned.priors[0], ChainPointing) else Summed
+    unread = aligned.priors[0].scores[..., 0, :]
+    summed = kind(aligned.priors, unread, aligned.valid)
+    return Enumeration(summed, [law.pointing for law in laws], sites, tied)

@@ -1,0 +1,194 @@
+"""Objectives of drawn alignments: the mean over all draws is the sum that they stand for."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch, Head_ELBO, terms
+from latentheads.alignment.drawn import Drawn, importance_bound, score_bound, wake_objective
+from latentheads.effects import SharedDraws
+from latentheads.inference import draws
+from latentheads.inference.bound import traces
+from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
+from tests.guides.test_alignments import LEARNED, attach
+from tests.latentheads.alignment.models import SHAPES, telling
+from tests.tiny import jiggle
+
+SOURCE, TARGET = (4, 5, 2), (6, 7)
+CASES = [
+    *((shape, "cascaded") for shape in SHAPES),
+    ("two heads", "autoregressive"),
+    ("two blocks", "mean-field"),
+    ("one head", "tied"),
+    ("two blocks", "tied"),
+    ("chain", "tied"),
+    ("chain", "exact"),
+]
+every_case = pytest.mark.parametrize(("shape", "name"), CASES)
+
+
+class Everything:
+    """A model and its guide, a sentence, and all its alignments, nine of them.
+
+    One sentence of two words with one head, or of one word with two.
+    """
+
+    def __init__(self, shape: str, name: str) -> None:
+        self.model = jiggle(telling(shape), 0.1).requires_grad_(True)
+        self.guide = attach(name, self.model)
+        heads = SHAPES[shape].heads
+        words = 2 // heads
+        self.batch = self.copies(1, words)
+        places = torch.tensor(list(product(range(len(SOURCE)), repeat=2)))
+        self.places = places.view(-1, words, heads)
+        self.each = SHAPES[shape].alignment_heads
+        self.sites = [block.site("choice") for block in self.model.alignments.addresses]
+        learned = [*self.model.named_parameters(), *self.guide.named_parameters()]
+        self.names, self.parameters = zip(*learned, strict=True)
+
+    def copies(self, number: int, words: int) -> Batch:
+        target, source = (torch.tensor(each).expand(number, -1) for each in (TARGET, SOURCE))
+        return Batch(target[:, :words], source)
+
+    def go_through(self) -> tuple[Any, Any]:
+        """The traces of one pass, in which every copy of the sentence has another alignment."""
+        batch = self.copies(len(self.places), self.places.shape[1])
+        values = dict(zip(self.sites, self.places.split(self.each, -1), strict=True))
+        with SharedDraws(values):
+            return traces(self.model, self.guide, batch)
+
+    def gradients(self, value: Tensor) -> list[Tensor]:
+        """Those of all parameters of model and guide."""
+        found = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        pairs = zip(found, self.parameters, strict=True)
+        return [torch.zeros_like(p) if each is None else each for each, p in pairs]
+
+    def alike(self, one: Tensor, other: Tensor) -> None:
+        """Asserts that two values have the same gradients, and that there are some."""
+        mine, its = self.gradients(one), self.gradients(other)
+        assert any(each.abs().max() > 1e-3 for each in its)
+        for name, a, b in zip(self.names, mine, its, strict=True):
+            assert torch.allclose(a, b, rtol=1e-8, atol=1e-10), name
+
+
+@every_case
+def test_one_draw_has_the_gradient_of_the_guides_bound_on_average(shape: str, name: str) -> None:
+    here = Everything(shape, name)
+    pair = here.go_through()
+    drawn = draw_alignments(*pair)
+    found = score_bound(drawn, soft_log_prob(pair[0])) - sum(without_words(*pair).kl().values())
+    chance = drawn.log_guide.sum(-1)[0].exp().detach()
+    assert chance.sum().item() == pytest.approx(1, rel=1e-12)
+    bound = -Head_ELBO(analytic=True).differentiable_loss(here.model, here.guide, here.batch)
+    assert (chance * found).sum().item() == pytest.approx(bound.item(), rel=1e-10)
+    here.alike((chance * found).sum(), bound)
+
+
+def two_of_each(here: Everything, monkeypatch: pytest.MonkeyPatch) -> tuple[Drawn, Tensor, Drawn]:
+    """All pairs of draws, the probability of each, and single draws."""
+    single = draw_alignments(*here.go_through())
+    number = len(here.places)
+    first, second = torch.cartesian_prod(*[torch.arange(number)] * 2).unbind(1)
+    here.places = here.places[first]  # the pass has as many copies of the sentence as pairs
+    both = torch.stack(
+        [
+            here.places,
+            here.places.view(number, number, *here.places.shape[1:]).transpose(0, 1).flatten(0, 1),
+        ]
+    )
+    monkeypatch.setattr(draws, "_draw_again", lambda laws, count: both)
+    drawn = draw_alignments(*here.go_through(), 2)
+    chance = single.log_guide.sum(-1)[0].exp().detach()
+    return drawn, chance[first] * chance[second], single
+
+
+def exact_bound(single: Drawn, log_guide: Tensor) -> Tensor:
+    """The mean bound of two draws, written down."""
+    weights = single.by_unit(single.log_likelihood + single.log_prior - log_guide)[0]
+    both = torch.logaddexp(weights[:, None], weights) - math.log(2)
+    chance = log_guide.sum(-1)[0].exp()
+    return (chance[:, None, None] * chance[:, None] * both).sum()
+
+
+@every_case
+def test_two_draws_have_the_gradient_of_their_mean_bound(
+    shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Everything(shape, name)
+    drawn, chance, single = two_of_each(here, monkeypatch)
+    found, exact = (chance * importance_bound(drawn)).sum(), exact_bound(single, single.log_guide)
+    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
+    known = terms(here.model, here.guide, here.batch)
+    assert known.summed is not None
+    assert known.elbo.item() - 1e-9 <= exact.item() <= known.summed.log_evidence.item() + 1e-9
+    here.alike(found, exact)
+
+
+@every_case
+def test_wake_fits_the_model_to_that_bound_and_the_guide_to_weighted_draws(
+    shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Everything(shape, name)
+    drawn, chance, single = two_of_each(here, monkeypatch)
+    found, exact = (
+        (chance * wake_objective(drawn)).sum(),
+        exact_bound(single, single.log_guide.detach()),
+    )
+    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
+    if name in LEARNED:
+        guide = single.by_unit(single.log_guide)[0]
+        weights = single.log_weights[0].detach()
+        share = (weights[:, None] - torch.logaddexp(weights[:, None], weights)).exp()
+        each = single.log_guide.sum(-1)[0].exp().detach()
+        pairs = each[:, None, None] * each[:, None] * share
+        exact = exact + 2 * (pairs * guide[:, None]).sum()
+    here.alike(found, exact)
+
+
+@pytest.mark.parametrize("objective", ["sampled", "iwae", "rws"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_trained_by_draws_has_a_bound_as_its_value(
+    shape: str, objective: Any, batch: Batch
+) -> None:
+    model = telling(shape).requires_grad_(True)
+    guide = attach("cascaded", model, size=0.05)
+    found = []
+    for analytic in (True, False):
+        torch.manual_seed(3)
+        elbo = Head_ELBO(analytic=analytic, objective=objective, objective_draws=3)
+        loss = elbo.differentiable_loss(model, guide, batch)
+        loss.backward()
+        found.append(loss.item())
+    assert found[0] == found[1]
+    assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
+    known = terms(model, guide, batch)
+    exact = known.summed.log_evidence.sum().item()
+    assert known.elbo.sum().item() - 15 < -found[0] < exact + 8
+
+
+def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
+    model = telling("two blocks")
+    guide = attach("cascaded", model, size=0.05)
+    with torch.no_grad():
+        elbo = Head_ELBO(objective="iwae", objective_draws=400)
+        found = -elbo.differentiable_loss(model, guide, batch).item()
+    exact = terms(model, guide, batch).summed.log_evidence.sum().item()
+    assert found == pytest.approx(exact, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"objective": "all"}, "objective must be one of bound, marginal, sampled, iwae, rws"),
+        ({"objective": "iwae", "objective_draws": 1}, "objective_draws must be at least 2, got 1"),
+    ],
+)
+def test_what_is_no_objective_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Head_ELBO(**options)
