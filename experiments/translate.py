@@ -8,7 +8,9 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
@@ -20,6 +22,8 @@ from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import Losses, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.metrics.alignment import write_pharaoh
+from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.run import Run
 from latentheads.runs.writing import find_task, translate_lines
 
@@ -29,7 +33,8 @@ DESCRIPTION = (
     "One sentence a line, to standard output: as many lines, in the same order, an empty one "
     "for an empty one. Output comes while input is still being read. A line that is too long, "
     "for the run or for the machine, is named on standard error and stays empty; the status is "
-    "then 1."
+    "then 1. With --alignments FILE the words of each line and of its translation are linked, a "
+    "line for each line, as 0-0 1-2."
 )
 
 
@@ -41,6 +46,7 @@ def make_parser() -> Parser:
     parser.sections = {
         "what to translate": ("direction", "buffer"),
         "decoding": ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat"),
+        "output": ("alignments",),
         "the run": (*OF_RUNS, "help"),
     }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
@@ -80,6 +86,14 @@ def make_parser() -> Parser:
         default=512,
         help="lines read before they are translated together; 1 answers each line at once",
     )
+    parser.add_argument(
+        "--alignments",
+        type=str,
+        help="file for the alignment of each translation with its line, in Pharaoh format: a word "
+        "of the line, a dash and a word of the translation, counted from 0 where spaces cut them. "
+        "Every token points at the likeliest under the exact posterior, by each head; words are "
+        "linked where a token of one points at one of the other. A run with --alignments alone",
+    )
     add_run_options(parser, "of the draws")
     return parser
 
@@ -115,20 +129,50 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
 
 
+@contextmanager
+def _open_links(run: Run, name: str | None) -> Iterator[TextIO | None]:
+    """Opens the file of alignments, where one is asked for."""
+    if name is None:
+        yield None
+        return
+    check_alignments(run)
+    try:
+        file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
+    except OSError as reason:
+        raise ValueError(f"--alignments: cannot write {name}: {reason.strerror}") from reason
+    with file:
+        yield file
+
+
+def _write_links(
+    run: Run, lines: list[str], written: list[str], task: int | None, losses: Losses, file: TextIO
+) -> None:
+    """Writes the alignments of some lines, and an empty one for a line that has none."""
+    for links in align_lines(run, lines, written, task, losses.note):
+        file.write(f"{write_pharaoh(links)}\n")
+    file.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("translate.py"):
-        run, decoding, task = load(options)
-    torch.manual_seed(options.seed)
-    losses = Losses("translate.py", "line")
-    with streaming("translate.py"):
-        for lines in chunks(sys.stdin.buffer, options.buffer):
-            for line in translate_lines(run, lines, decoding, task, losses.note):
-                sys.stdout.buffer.write(f"{line}\n".encode())
-            sys.stdout.buffer.flush()
-            losses.before += len(lines)
-    return int(losses.number > 0)
+    with ExitStack() as stack:
+        with ending("translate.py"):
+            run, decoding, task = load(options)
+            file = stack.enter_context(_open_links(run, options.alignments))
+        torch.manual_seed(options.seed)
+        losses = Losses("translate.py", "line")
+        unlinked = Losses("translate.py", "alignment of line")
+        with streaming("translate.py"):
+            for lines in chunks(sys.stdin.buffer, options.buffer):
+                written = translate_lines(run, lines, decoding, task, losses.note)
+                for line in written:
+                    sys.stdout.buffer.write(f"{line}\n".encode())
+                sys.stdout.buffer.flush()
+                if file is not None:
+                    _write_links(run, lines, written, task, unlinked, file)
+                losses.before = unlinked.before = losses.before + len(lines)
+    return int(losses.number + unlinked.number > 0)
 
 
 if __name__ == "__main__":

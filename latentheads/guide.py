@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -78,6 +79,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     tied_prior: str | None = None
     alignment_form: Form | None = None
     reads: Reads = "target"
+    _told: Batch | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Makes it ready for modules, so that a subclass may set some before this constructor."""
@@ -161,6 +163,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     @property
     def batch(self) -> Batch:
         """The batch of this pass, the target included."""
+        if self._told is not None:
+            return self._told
         args, kwargs = self.args_kwargs
         return cast(Batch, args[0] if args else kwargs["batch"])
 
@@ -168,6 +172,19 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     def selection_families(self) -> list[SelectionFamily]:
         """The posterior of the selection of every block that selects."""
         return [cast(SelectionFamily, family) for family in self.selections.values()]
+
+    @contextmanager
+    def told(self, batch: Batch) -> Iterator[None]:
+        """Has the guide read another batch than the model runs on; what the model knows stays.
+
+        Args:
+            batch: Sentences of the same lengths.
+        """
+        self._told = batch
+        try:
+            yield
+        finally:
+            self._told = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Runs the model once, every latent drawn from its posterior; returns all values."""

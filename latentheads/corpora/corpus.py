@@ -17,6 +17,7 @@ from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
+from latentheads.metrics.alignment import Links
 
 __all__ = ["Corpus", "Part", "draw_pairs", "draw_text", "known_truth"]
 
@@ -36,6 +37,8 @@ class Part:
         task: The place of each sentence's task in the mixture; None where there are no tasks.
         mixture: The tasks and how they are mixed.
         alternatives: All texts that count as right for each sentence, where there may be several.
+        links: The gold word alignment of each sentence pair, as places of source and target tokens;
+            none where it is not known, nor for training.
     """
 
     targets: Rows
@@ -47,6 +50,7 @@ class Part:
     task: NDArray[np.int32] | None = None
     mixture: Mixture | None = None
     alternatives: Sequence[Sequence[str]] = ()
+    links: Sequence[Links] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -93,6 +97,7 @@ class Part:
             words=None,
             task=None if self.task is None else self.task[chosen],
             alternatives=[self.alternatives[p] for p in chosen] if self.alternatives else (),
+            links=[self.links[place] for place in chosen] if self.links else (),
         )
 
     def first(self, number: int) -> Part:
@@ -106,7 +111,14 @@ class Part:
 
         sources = None if self.sources is None else cut(self.sources)
         truth = None if self.truth is None else self.truth[:number]
-        return Part(cut(self.targets), sources, self.references[:number], truth, self.block)
+        return Part(
+            targets=cut(self.targets),
+            sources=sources,
+            references=self.references[:number],
+            truth=truth,
+            block=self.block,
+            links=self.links[:number],
+        )
 
 
 @dataclass(frozen=True)
@@ -190,7 +202,7 @@ def draw_pairs(
     target = Words.count(" ".join(sentence.target) for sentence in train)
     half = len(rest) // 2
 
-    def part(chosen: Sequence[Sentence]) -> Part:
+    def part(chosen: Sequence[Sentence], linked: bool = True) -> Part:
         references = [" ".join(sentence.target) for sentence in chosen]
         targets = target.encode_all(references)
         sources = source.encode_all(" ".join(sentence.source) for sentence in chosen)
@@ -199,9 +211,10 @@ def draw_pairs(
             sources=sources,
             references=references,
             truth=known_truth([sentence.log_p_mixture for sentence in chosen], targets, sources),
+            links=[frozenset(sentence.alignment) for sentence in chosen] if linked else (),
         )
 
-    parts = part(train), part(rest[:half]), part(rest[half:])
+    parts = part(train, linked=False), part(rest[:half]), part(rest[half:])
     return Corpus(f"grammar-{language}", *parts, target, source)
 
 

@@ -18,16 +18,18 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
+from latentheads.metrics.alignment import Links
 
 __all__ = ["draw_tasks", "parallel_tasks", "tag_of"]
 
 
 @dataclass(frozen=True)
 class _Text:
-    """What a task has in a part: its pairs, and the truth of each where it is known."""
+    """What a task has in a part: its pairs, and the truth and links of each where it is known."""
 
     pairs: Sequence[Pair]
     truth: Sequence[float] = ()
+    links: Sequence[Links] = ()
 
 
 def parallel_tasks(
@@ -118,6 +120,7 @@ def _part(mixture: Mixture, texts: Sequence[_Text], source: Vocabulary, target: 
         sources.append(rows.led(tag_of(source, task)) if mixture.tags else rows)
     targets, joined = target.encode_all(right for _, right in pairs), Rows.joined(sources)
     truth = [value for text in texts for value in text.truth]
+    links = [each for text in texts for each in text.links]
     return Part(
         targets=targets,
         sources=joined,
@@ -125,7 +128,13 @@ def _part(mixture: Mixture, texts: Sequence[_Text], source: Vocabulary, target: 
         truth=known_truth(truth, joined, targets) if truth else None,
         task=np.repeat(np.arange(len(texts), dtype=np.int32), [len(t.pairs) for t in texts]),
         mixture=mixture,
+        links=[_behind_tag(each) for each in links] if mixture.tags else links,
     )
+
+
+def _behind_tag(links: Links) -> Links:
+    """Links whose source begins with one token more."""
+    return frozenset((source + 1, target) for source, target in links)
 
 
 def tag_of(vocabulary: Vocabulary, task: Task) -> int:
@@ -176,7 +185,7 @@ def draw_tasks(
         others = _of_domain(first, rest, task)[: 2 * held_out]
         half = len(others) // 2
         for part, places in zip(parts, (learned, others[:half], others[half:]), strict=True):
-            part.append(_text(drawn, task, places, told))
+            part.append(_text(drawn, task, places, told, linked=part is not parts[0]))
     sides = ((pair[side] for text in parts[0] for pair in text.pairs) for side in (0, 1))
     source, target = (Words.count(lines) for lines in sides)
     return _corpus("grammar", mixture, parts, source, target)
@@ -212,9 +221,13 @@ def _of_domain(drawn: Sequence[Sentence], places: Iterable[int], task: Task) -> 
 
 
 def _text(
-    drawn: Mapping[str, Sequence[Sentence]], task: Task, places: Sequence[int], told: bool
+    drawn: Mapping[str, Sequence[Sentence]],
+    task: Task,
+    places: Sequence[int],
+    told: bool,
+    linked: bool,
 ) -> _Text:
-    """The sentences of a task at some places."""
+    """The sentences of a task at some places; training needs no links."""
     first = next(iter(drawn.values()))
 
     def lines(language: str) -> list[str]:
@@ -223,7 +236,24 @@ def _text(
         return [" ".join(first[place].source) for place in places]
 
     pairs = list(zip(lines(task.source), lines(task.target), strict=True))
+    links = [_links(drawn, task, place) for place in places] if linked else []
     if task.source != ENGLISH:
-        return _Text(pairs, [math.nan] * len(pairs))
+        return _Text(pairs, [math.nan] * len(pairs), links)
     known = [drawn[task.target][place] for place in places]
-    return _Text(pairs, [s.log_p_target if told else s.log_p_mixture for s in known])
+    return _Text(pairs, [s.log_p_target if told else s.log_p_mixture for s in known], links)
+
+
+def _links(drawn: Mapping[str, Sequence[Sentence]], task: Task, place: int) -> Links:
+    """The word alignment of a pair: two languages meet at the English-like words."""
+
+    def of_side(language: str) -> Sequence[tuple[int, int]]:
+        if language == ENGLISH:
+            return [(n, n) for n in range(len(next(iter(drawn.values()))[place].source))]
+        return drawn[language][place].alignment
+
+    return frozenset(
+        (one, other)
+        for word, one in of_side(task.source)
+        for same, other in of_side(task.target)
+        if word == same
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,27 @@ class Subwords(Vocabulary):
                 break
             found.append(self._pieces[place])
         return b"".join(found).decode("utf-8", "replace").removeprefix(" ")
+
+    def word_places(self, ids: Iterable[int]) -> list[int | None]:
+        """Follows the text from token to token; part of a character goes with what completes it."""
+        read = codecs.getincrementaldecoder("utf-8")("replace")
+        found: list[int | None] = []
+        open_tokens, place, inside = 0, -1, False
+        for token in takewhile(EOS.__ne__, ids):
+            text = read.decode(self._pieces[token])
+            open_tokens += 1
+            if not text:
+                continue
+            first = None
+            for character in text:
+                starts = not (character.isspace() or inside)
+                inside = not character.isspace()
+                place += starts
+                first = place if first is None and inside else first
+            found += [first] * open_tokens
+            open_tokens = 0
+        place += bool(open_tokens) and not inside  # bytes that never become a character
+        return found + [place] * open_tokens
 
     def to_json(self) -> dict[str, Any]:
         """The trained tokenizer as an object, and how lines are prepared for it."""

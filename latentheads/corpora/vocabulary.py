@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +39,14 @@ class Vocabulary(ABC):
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Turns ids into text, up to the first EOS."""
+
+    @abstractmethod
+    def word_places(self, ids: Iterable[int]) -> list[int | None]:
+        """Tells which word of the decoded text each token belongs to, up to the first EOS.
+
+        Words are what ``str.split`` cuts the text into. A token that cuts across words belongs to
+        the first; one that is no word at all, such as a space or a tag, to None.
+        """
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -105,6 +113,10 @@ class Words(Vocabulary):
             words.append(self.words[place])
         return " ".join(words)
 
+    def word_places(self, ids: Iterable[int]) -> list[int | None]:
+        """Every token is a word."""
+        return [place for place, _ in enumerate(takewhile(EOS.__ne__, ids))]
+
     def to_json(self) -> dict[str, Any]:
         """The words, without the special tokens."""
         return {"kind": self.kind, "words": self.words[len(SPECIALS) :]}
@@ -142,6 +154,12 @@ class Tagged(Vocabulary):
     def decode(self, ids: Iterable[int]) -> str:
         """Turns ids into text, up to the first EOS; of a tag nothing is left."""
         return self.plain.decode(place for place in ids if place < len(self.plain))
+
+    def word_places(self, ids: Iterable[int]) -> list[int | None]:
+        """As those of the text; a tag belongs to no word."""
+        rows = list(takewhile(EOS.__ne__, ids))
+        own = iter(self.plain.word_places(place for place in rows if place < len(self.plain)))
+        return [next(own) if place < len(self.plain) else None for place in rows]
 
     def to_json(self) -> dict[str, Any]:
         """The vocabulary of the text, and the tags."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
@@ -16,7 +16,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder
 
-__all__ = ["TOKENS", "Decoding", "Lose", "translate", "translate_part"]
+__all__ = ["TOKENS", "Decoding", "Lose", "translate", "translate_part", "work_through"]
 
 TOKENS = 2048
 """Of a batch that is decoded."""
@@ -89,33 +89,54 @@ def translate_part(
 ) -> list[str]:
     """Translates every sentence of a part, in their order.
 
-    A batch for which there is too little memory is cut in two.
-
     Args:
         model: The model.
         guide: Selects or draws the heads.
         target: Vocabulary of the translations.
         part: The sentences; targets are not looked at.
         decoding: How to search.
-        lose: Called where there is too little memory for a single sentence, which then stays empty;
-            None ends the work.
+        lose: As in :func:`work_through`; a sentence that is lost stays empty.
 
     Raises:
         UnfinishedError: There is too little memory for a single sentence.
     """
-    found = [""] * len(part)
+    return work_through(
+        part, lambda batch: translate(model, guide, target, batch, decoding), "", lose
+    )
+
+
+Found = TypeVar("Found")
+
+
+def work_through(
+    part: Part, work: Callable[[Batch], list[Found]], empty: Found, lose: Lose | None = None
+) -> list[Found]:
+    """Does some work on every sentence of a part, a batch at a time, and keeps their order.
+
+    A batch for which there is too little memory is cut in two.
+
+    Args:
+        part: The sentences.
+        work: Gives what is found of each sentence of a batch.
+        empty: What is found of a sentence that is lost.
+        lose: Called where there is too little memory for a single sentence; None ends the work.
+
+    Raises:
+        UnfinishedError: There is too little memory for a single sentence.
+    """
+    found = [empty] * len(part)
     waiting = groups(part, TOKENS)[::-1]
     while waiting:
         places = waiting.pop()
         try:
-            lines = translate(model, guide, target, collate(part, places), decoding)
+            done = work(collate(part, places))
         except (MemoryError, RuntimeError) as reason:
             if not lacks_memory(reason):
                 raise
             why = in_a_line(reason)  # the error itself would hold on to what was computed
         else:
-            for place, line in zip(places.tolist(), lines, strict=True):
-                found[place] = line
+            for place, each in zip(places.tolist(), done, strict=True):
+                found[place] = each
             continue
         if len(places) > 1:
             waiting += [places[len(places) // 2 :], places[: len(places) // 2]]

@@ -1,22 +1,33 @@
 """Pictures: every one a function that returns a Figure.
 
-``bound(run)``, ``kl(run)``, ``divergence(run)``, ``selection(run)`` and ``heads(run, sentence)``
-take a finished run; ``draw_...`` take what was measured. A notebook shows the figure, `save` writes
-it.
+``bound(run)``, ``kl(run)``, ``divergence(run)``, ``selection(run)``, ``heads(run, sentence)`` and
+``alignments(run, sentence)`` take a finished run; ``draw_...`` take what was measured. A notebook
+shows the figure, `save` writes it.
 """
 
+from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.canvas import save
 from latentheads.plot.comparison import draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
-from latentheads.plot.runs import bound, divergence, heads, kl, selection, selection_history
+from latentheads.plot.runs import (
+    alignments,
+    bound,
+    divergence,
+    heads,
+    kl,
+    selection,
+    selection_history,
+)
 from latentheads.plot.selection import draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl
 
 __all__ = [
+    "alignments",
     "bound",
     "divergence",
+    "draw_alignments",
     "draw_averages",
     "draw_bound",
     "draw_divergence",

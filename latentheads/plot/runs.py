@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,17 +19,29 @@ from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.decoding.translate import translate_part
 from latentheads.files import parse_json, read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
 from latentheads.names import chain_of
+from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl
+from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
 from latentheads.reading.sides import sides
 
-__all__ = ["Finished", "bound", "divergence", "heads", "kl", "selection", "selection_history"]
+__all__ = [
+    "Finished",
+    "alignments",
+    "bound",
+    "divergence",
+    "heads",
+    "kl",
+    "selection",
+    "selection_history",
+]
 
 TOKENS = 512
 """Of a batch whose heads are compared: memory grows with the square of the heads."""
@@ -48,7 +60,7 @@ class Finished(Protocol):
 
     @property
     def settings(self) -> Any:
-        """Its settings, of which ``data`` and ``decoding`` are read."""
+        """Its settings: ``data``, ``decoding`` and ``guide_name`` are read."""
 
     @property
     def model(self) -> Decoder:
@@ -165,6 +177,42 @@ def heads(
         heads,
         f"{run.path.name}: attention in {name}, {draws} draws from the guide",
     )
+
+
+def alignments(
+    run: Finished,
+    sentence: str,
+    target: str | None = None,
+    direction: str | None = None,
+    links: Collection[Link] = (),
+) -> Figure:
+    """Draws where the words of a translation point: prior, guide and exact posterior side by side.
+
+    Args:
+        run: A finished run with alignments.
+        sentence: A source sentence.
+        target: Its translation; when not given, the run's own.
+        direction: Which task of a run with several, as ``en-de``.
+        links: Gold links between source and target tokens, which are framed.
+    """
+    if run.source is None or not draws_alignments(run.model):
+        raise ValueError(f"{run.path} draws no alignments of a source: there is nothing to show")
+    batch = _read_sentence(run, sentence, target, direction)
+    assert batch.source is not None
+    return draw_alignments(
+        alignment_laws(run.model, run.guide, batch),
+        [_name_token(run.source, token) for token in batch.source[0].tolist()],
+        [_name_token(run.target, token) for token in batch.target[0].tolist()],
+        links,
+        _name_guide(run),
+        f"{run.path.name}: where the words of a translation point",
+    )
+
+
+def _name_guide(run: Finished) -> str:
+    """What the guide is called, and what its posterior of alignments reads."""
+    name: str = run.settings.guide_name
+    return name if run.guide.alignments is None else f"{name}, reads {run.guide.reads}"
 
 
 def _find_block(names: Sequence[str], asked: str) -> str:

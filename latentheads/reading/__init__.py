@@ -1,5 +1,14 @@
-"""Reading heads: what they attend to, how much they matter, which role they play."""
+"""Reading heads: what they attend to, how much they matter, which role they play, and links."""
 
+from latentheads.reading.alignments import (
+    AlignmentLaws,
+    LinkScore,
+    alignment_laws,
+    best_attention,
+    likeliest_links,
+    score_alignments,
+    score_attention,
+)
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
 from latentheads.reading.draws import DrawnWeights, drawn_weights
 from latentheads.reading.importance import gradient_importance
@@ -22,10 +31,12 @@ from latentheads.reading.syntactic import RELATIONS, Case, Relations, Syntactic,
 __all__ = [
     "EXCLUDE",
     "RELATIONS",
+    "AlignmentLaws",
     "Case",
     "Detector",
     "DrawnWeights",
     "Heads",
+    "LinkScore",
     "Measures",
     "Parsed",
     "Positional",
@@ -40,6 +51,8 @@ __all__ = [
     "Sides",
     "Syntactic",
     "View",
+    "alignment_laws",
+    "best_attention",
     "detect",
     "drawn_weights",
     "encode_parsed",
@@ -50,11 +63,14 @@ __all__ = [
     "head_cosine",
     "head_entropy",
     "labelled",
+    "likeliest_links",
     "measure",
     "propagate",
     "read_conllu",
     "readings",
     "relevance",
     "role_map",
+    "score_alignments",
+    "score_attention",
     "sides",
 ]

@@ -13,7 +13,9 @@ from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.options import make_corpus
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
+from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
+from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.folder import read_metrics, read_results
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
@@ -126,6 +128,27 @@ class Run:
             one = replace(chosen, draws=1)
             drawn = [translate_lines(self, lines, one, task) for _ in range(draws)]
         return [list(each) for each in zip(*drawn, strict=True)]
+
+    def align(
+        self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None
+    ) -> list[Links]:
+        """Links the words of sentences with those of their translations, by the exact posterior.
+
+        Args:
+            sentences: Texts.
+            translations: A translation of each: the run's own, or any other.
+            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
+
+        Returns:
+            For each sentence pairs of places of its words and of its translation's, from 0; see
+            :func:`latentheads.runs.aligning.align_lines`.
+
+        Raises:
+            ValueError: The run has no alignments, or there are not as many translations.
+            UnfinishedError: A sentence is too long for the run or for the machine.
+        """
+        check_alignments(self)
+        return align_lines(self, sentences, translations, find_task(self, direction))
 
     @overload
     def generate(

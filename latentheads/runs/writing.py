@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,9 @@ __all__ = [
     "continue_text",
     "decode_text",
     "encode_prompt",
+    "encode_sources",
     "find_task",
+    "lose_nothing",
     "translate_lines",
     "unknown_words",
 ]
@@ -57,8 +59,42 @@ def translate_lines(
     Raises:
         UnfinishedError: A line is lost.
     """
-    lose = lose or _end_work
-    found, full = [""] * len(lines), []
+    lose = lose or lose_nothing
+    found = [""] * len(lines)
+    part, places = encode_sources(run, lines, task, lose)
+    written = translate_part(
+        run.model,
+        run.guide,
+        run.target,
+        part,
+        decoding,
+        lambda place, why: lose(places[place], why),
+    )
+    for place, line in zip(places, written, strict=True):
+        found[place] = line
+    return found
+
+
+def lose_nothing(place: int, why: str) -> None:
+    """Ends the work where a line would be lost."""
+    raise UnfinishedError(f"line {place + 1}: {why}")
+
+
+def encode_sources(
+    run: Run, lines: Sequence[str], task: int | None, lose: Lose
+) -> tuple[Part, list[int]]:
+    """Encodes the lines that are not empty, and tells their places.
+
+    Args:
+        run: The run.
+        lines: The text.
+        task: The place of the lines' task, where the run has tasks.
+        lose: Called with the place of a line that is too long for the run, and why.
+
+    Returns:
+        A part of a corpus, without targets of its own, and the place of each of its lines.
+    """
+    full = []
     for place, line in enumerate(lines):
         if why := _too_wide(run, line):
             lose(place, why)
@@ -69,22 +105,7 @@ def translate_lines(
     for place in np.flatnonzero(part.lengths > most).tolist():
         lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
     kept = np.flatnonzero(part.lengths <= most).tolist()
-    places = [full[place] for place in kept]
-    written = translate_part(
-        run.model,
-        run.guide,
-        run.target,
-        part.take(kept),
-        decoding,
-        lambda place, why: lose(places[place], why),
-    )
-    for place, line in zip(places, written, strict=True):
-        found[place] = line
-    return found
-
-
-def _end_work(place: int, why: str) -> None:
-    raise UnfinishedError(f"line {place + 1}: {why}")
+    return part.take(kept), [full[place] for place in kept]
 
 
 def _too_wide(run: Run, line: str) -> str:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from latentheads import load_run
+from latentheads.metrics.alignment import read_pharaoh
 from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (
@@ -80,7 +82,8 @@ def test_a_language_model_points_at_its_own_past(text: Path) -> None:
     results = json.loads((text / "results.json").read_text())
     test, site = results["test"], "decoder.0.alignment.choice"
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
-    assert results["kl_how"] == {site: "enumerated"}
+    how = {"decoder.0.self.logits": "fixed", site: "enumerated"}
+    assert results["kl_how"] == how
     assert test["prior_entropy"] > 1
     blocks, windows = results["perplexity"][1::2]
     assert blocks["mode"] == "blocks of 16"
@@ -113,6 +116,34 @@ def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path
     one, two = (load_file(path / "checkpoints" / "last.safetensors") for path in (text, tmp_path))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("buffer", [1, 9])
+def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_path: Path) -> None:
+    file, lines = tmp_path / "links", ["the cat sleeps", "", "the old dog"]
+    words = (f"--alignments={file}", f"--buffer={buffer}", "--beam=2", "--max_tokens=6")
+    text = "".join(f"{line}\n" for line in lines)
+    done = inside("translate.py", str(base), *words, text=text)
+    assert done.returncode == 0, done.stderr
+    written = done.stdout.split("\n")[:-1]
+    found = file.read_text().split("\n")
+    assert found.pop() == ""
+    assert [bool(line) for line in found] == [bool(line) for line in written]
+    assert not found[1]
+    run = load_run(base)
+    assert list(map(read_pharaoh, found)) == run.align(lines, written)
+
+
+def test_only_a_run_with_alignments_links(base: Path, tmp_path: Path) -> None:
+    plain, file = tmp_path / "plain", tmp_path / "links"
+    assert inside("run.py", *SMALL, "--recipe=transformer", "--out", str(plain)).returncode == 0
+    refused = inside("translate.py", str(plain), f"--alignments={file}", text="the cat\n")
+    assert_one_line(refused, "translate.py")
+    assert f"{plain} has no alignments: there is no posterior of them" in refused.stderr
+    assert not file.exists()
+    nowhere = inside("translate.py", str(base), f"--alignments={tmp_path}", text="the cat\n")
+    assert_one_line(nowhere, "translate.py")
+    assert f"--alignments: cannot write {tmp_path}: Is a directory" in nowhere.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from latentheads import corpora
 from latentheads.batch import UNK
 from latentheads.corpora.corpus import draw_pairs, draw_text
+from latentheads.corpora.grammar import sample
 
 
 def test_no_held_out_source_occurs_in_training() -> None:
@@ -42,6 +43,17 @@ def test_references_are_what_the_ids_say() -> None:
             corpus.target.decode(corpus.test.targets[place].tolist())
             == corpus.test.references[place]
         )
+
+
+def test_links_are_the_grammars_and_follow_their_sentences() -> None:
+    corpus = draw_pairs(sentences=503, held_out=13, language="korin")
+    drawn = {" ".join(s.target): s for s in sample(503 + 8 * 13, language="korin")}
+    part = corpus.test
+    wanted = [set(drawn[line].alignment) for line in part.references]
+    assert list(part.links) == wanted
+    assert list(part.first(5).links) == wanted[:5]
+    assert list(part.take([7, 2]).links) == [wanted[7], wanted[2]]
+    assert not corpus.train.links
 
 
 def test_the_truth_of_a_language_model_mixes_the_domains() -> None:

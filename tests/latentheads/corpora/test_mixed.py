@@ -276,6 +276,37 @@ def test_the_grammar_draws_as_many_as_asked_of_each_task(drawn: Corpus) -> None:
     assert drawn.target.words[: len(SPECIALS)] == list(SPECIALS)
 
 
+def test_links_of_every_direction_stand_behind_the_tag() -> None:
+    drawn = draw_tasks(mixture("velu,tamir,korin-en,velu-tamir"), [300] * 4, 10)
+    by_source = {
+        language: {" ".join(s.source): s for s in sample(1000, language=language)}
+        for language in ("velu", "tamir", "korin")
+    }
+    by_target = {
+        language: {" ".join(s.target): s for s in found.values()}
+        for language, found in by_source.items()
+    }
+    part = drawn.test
+    checked = set()
+    for place, (left, right) in enumerate(zip(part.sources, part.references, strict=True)):
+        task, words = drawn.tasks[part.task[place]], drawn.source.decode(left.tolist())
+        found = {(source - 1, target) for source, target in part.links[place]}
+        if "<unk>" in words:
+            continue
+        if task.source == "en":
+            wanted = set(by_source[task.target][words].alignment)
+        elif task.target == "en":
+            wanted = {(b, a) for a, b in by_target[task.source][words].alignment}
+        else:
+            one = by_target[task.source][words]
+            other = dict(by_source[task.target][" ".join(one.source)].alignment)
+            wanted = {(b, other[a]) for a, b in one.alignment}
+        assert found == wanted
+        assert {target for _, target in found} == set(range(len(right.split())))
+        checked.add(task.direction)
+    assert len(checked) == 4
+
+
 def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_was_seen(
     drawn: Corpus,
 ) -> None:

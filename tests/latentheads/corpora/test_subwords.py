@@ -17,6 +17,7 @@ from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora import Words, subwords
 from latentheads.corpora.corpus import draw_text
 from latentheads.corpora.subwords import Subwords, vocabulary_from_json
+from latentheads.corpora.vocabulary import Tagged
 
 LINES = list(draw_text(sentences=300, held_out=50, seed=1).test.references) * 3
 HOSTILE = ["<eos> the<eos> <pad> x<pad>x", "a<unk> <unk> <bos> ", "</w> Ġ ▁ ##a @@ b@@"] * 4
@@ -93,6 +94,43 @@ def test_unicode_spaces_are_no_boundary_of_tokenised_words() -> None:
     ids = vocabulary.encode(lines[0])
     assert len(ids) == 2
     assert vocabulary.decode(ids) == lines[0]
+
+
+def assert_words(vocabulary: Subwords, ids: list[int], words: list[str]) -> None:
+    """The tokens of each word spell it."""
+    places = vocabulary.word_places(ids)
+    assert len(places) == ids.index(EOS)
+    pieces = [(place, vocabulary._pieces[token]) for place, token in zip(places, ids)]
+    spelled = [b"".join(b for p, b in pieces if p == n).decode() for n in range(len(words))]
+    assert [word.strip() for word in spelled] == words
+    assert {place for place in places if place is not None} == set(range(len(words)))
+
+
+@given(st.text())
+def test_tokens_of_raw_text_know_their_word(line: str) -> None:
+    assert_words(RAW, RAW.encode(line), line.split())
+
+
+@pytest.mark.parametrize("line", [*LINES[:3], "  two  spaces ", ""])
+def test_tokens_of_tokenised_text_know_their_word(line: str) -> None:
+    assert_words(TOKENISED, TOKENISED.encode(line), line.split())
+
+
+def test_a_broken_character_is_part_of_its_word() -> None:
+    euro = [RAW._pieces.index(bytes([byte])) for byte in "€".encode()]
+    a, space = (RAW._pieces.index(text) for text in (b"a", b" "))
+    assert RAW.word_places([a, *euro[:2], space, *euro, EOS, a]) == [0, 0, 0, 0, 1, 1, 1]
+    assert RAW.word_places([a, euro[0]]) == [0, 0]
+    assert RAW.word_places([a, space, *euro[:2]]) == [0, None, 1, 1]
+
+
+def test_tags_are_no_words() -> None:
+    for plain in (RAW, Words(["a", "b"])):
+        tagged = Tagged(plain, ["<2de>"])
+        ids = plain.encode("a b a")
+        own = plain.word_places(ids)
+        assert tagged.word_places([tagged.tag("<2de>"), *ids]) == [None, *own]
+        assert own == [0, 1, 2]
 
 
 @BOTH

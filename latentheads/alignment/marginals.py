@@ -1,0 +1,33 @@
+"""Where each head of a word points, whatever the other heads and the other words do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.alignment.chain import ChainPointing, marginals
+from latentheads.alignment.law import Pointing
+from latentheads.alignment.summed import block_tables, sum_of
+
+__all__ = ["head_marginals"]
+
+
+def head_marginals(laws: Sequence[Pointing]) -> Float[Tensor, "*batch head target key"]:
+    """The probability of every position for each head of all blocks, from the lowest.
+
+    Args:
+        laws: A law of every block, from the lowest: priors or posteriors.
+    """
+    if isinstance(laws[0], ChainPointing):
+        return marginals(laws[0]).exp().unsqueeze(-3)
+    if not any(each.pairs for each in laws):
+        scores = torch.cat([each.scores for each in laws], -2)
+        return scores.softmax(-1).transpose(-2, -3)
+    joint = sum_of(block_tables(laws))
+    heads = sum(len(each.heads) for each in laws)
+    dims = range(-heads, 0)
+    found = [joint.logsumexp([d for d in dims if d != own]) for own in dims]
+    return torch.stack(found, -3).exp()

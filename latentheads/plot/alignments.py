@@ -1,0 +1,81 @@
+"""Where the words of a sentence point: before they are known, under the guide, and exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from latentheads.metrics.alignment import Link
+from latentheads.plot.canvas import Picture, write_title
+from latentheads.reading.alignments import LAWS, AlignmentLaws
+
+__all__ = ["draw_alignments"]
+
+TITLES = {
+    "prior": "prior: before the word is known",
+    "guide": "guide",
+    "posterior": "exact posterior: given the word",
+}
+GOLD = "#d98032"
+
+
+def draw_alignments(
+    laws: AlignmentLaws,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    links: Collection[Link] = (),
+    guide: str = "",
+    title: str = "",
+) -> Figure:
+    """Draws prior, guide and exact posterior of the first sentence side by side, a row a head.
+
+    Args:
+        laws: Where the words point.
+        sources: What stands at each position that may be pointed at.
+        targets: The words that point.
+        links: Gold links, framed.
+        guide: What the guide is called, and what it reads.
+        title: What was read.
+    """
+    heads, size = len(laws.heads), (len(targets), len(sources))
+    width, height = 0.7 + 0.24 * size[1], 0.9 + 0.2 * size[0]
+    figure = Picture(max(8.0, 1.6 + 3 * width), 1.6 + heads * height + 0.08 * _longest(sources))
+    axes = figure.subplots(heads, len(LAWS), squeeze=False, sharex=True, sharey=True)
+    image: Any = None
+    for row, line in enumerate(axes):
+        for axis, law in zip(line, LAWS):
+            values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
+            image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            _frame_links(axis, links)
+            axis.tick_params(labelsize=8)
+        if heads > 1:
+            line[0].set_ylabel(f"{laws.heads[row]}\ntarget word", fontsize=8)
+        else:
+            line[0].set_ylabel("target word", fontsize=8)
+        line[0].set_yticks(range(size[0]), targets)
+    for axis, law in zip(axes[0], LAWS):
+        named = f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law]
+        axis.set_title(named, fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xticks(range(size[1]), sources, rotation=90)
+        axis.set_xlabel("source word", fontsize=8)
+    bar = figure.colorbar(image, ax=axes, aspect=30, pad=0.01)
+    bar.set_label("probability that the word points there", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    framed = "\nFramed: the true alignment." if links else ""
+    write_title(figure, f"{title}{framed}")
+    return figure
+
+
+def _frame_links(axis: Any, links: Collection[Link]) -> None:
+    """Frames the cells of gold links."""
+    for source, target in sorted(links):
+        corner = source - 0.5, target - 0.5
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.2))
+
+
+def _longest(words: Sequence[str]) -> int:
+    return max(map(len, words), default=0)

@@ -1,0 +1,107 @@
+"""What a run says of a sentence and its translation: which word translates which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.decoding.translate import Lose, work_through
+from latentheads.metrics.alignment import Link, Links
+from latentheads.reading.alignments import alignment_laws, draws_alignments, likeliest_links
+from latentheads.runs.writing import encode_sources, lose_nothing
+
+if TYPE_CHECKING:
+    from latentheads.runs.run import Run
+
+__all__ = ["align_lines", "check_alignments"]
+
+
+def check_alignments(run: Run) -> None:
+    """Refuses a run without alignments, or whose alignments are not drawn.
+
+    Raises:
+        ValueError: It has none.
+    """
+    if run.source is None:
+        raise ValueError(f"{run.path} is a language model: it has no source to align with")
+    if not draws_alignments(run.model):
+        why = "has no alignments" if run.model.alignments is None else "draws no alignments"
+        raise ValueError(f"{run.path} {why}: there is no posterior of them")
+
+
+def align_lines(
+    run: Run,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    task: int | None = None,
+    lose: Lose | None = None,
+) -> list[Links]:
+    """Links the words of lines with those of their translations.
+
+    A token of a translation points at the source token that is likeliest under the exact posterior,
+    by each head; the ends of both are pointed at by none. Words, as ``str.split`` cuts lines,
+    are linked where a token of one points at a token of the other, by any head.
+
+    Args:
+        run: A run with alignments.
+        sources: Lines in its source language.
+        targets: Their translations.
+        task: The place of the lines' task, where the run has tasks.
+        lose: Called with the place of a line that is too long for the run or for the machine, and
+            why; None ends the work.
+
+    Returns:
+        For each line pairs of places of a source and a target word; none for an empty line.
+
+    Raises:
+        ValueError: The run has no alignments, or there are not as many translations as lines.
+        UnfinishedError: A line is lost.
+    """
+    check_alignments(run)
+    if len(sources) != len(targets):
+        raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
+    lose = lose or lose_nothing
+    found: list[Links] = [frozenset()] * len(sources)
+    both = [bool(target.strip()) for target in targets]
+    lines = [line if full else "" for line, full in zip(sources, both, strict=True)]
+    part, places = encode_sources(run, lines, task, lose)
+    told = Part(
+        run.target.encode_all(targets[place] for place in places),
+        part.sources,
+        task=part.task,
+        mixture=part.mixture,
+    )
+    links = work_through(
+        told,
+        partial(_link_batch, run),
+        frozenset[Link](),
+        lambda place, why: lose(places[place], why),
+    )
+    for place, each in zip(places, links, strict=True):
+        found[place] = each
+    return found
+
+
+def _link_batch(run: Run, batch: Batch) -> list[frozenset[Link]]:
+    """The links between the words of every sentence of a batch."""
+    assert run.source is not None
+    assert batch.source is not None
+    tagged = run.settings.data.mixture is not None and bool(run.settings.data.mixture.tags)
+    posterior = alignment_laws(run.model, run.guide, batch).posterior
+    found = []
+    for place, heads in enumerate(likeliest_links(posterior, batch, tagged)):
+        source = run.source.word_places(batch.source[place].tolist())
+        target = run.target.word_places(batch.target[place].tolist())
+        found.append(_join_words(frozenset().union(*heads), source, target))
+    return found
+
+
+def _join_words(
+    links: Links, source: Sequence[int | None], target: Sequence[int | None]
+) -> frozenset[Link]:
+    """Links between the words of tokens; a token that is no word has none."""
+    pairs = ((source[left], target[right]) for left, right in links)
+    return frozenset((one, two) for one, two in pairs if one is not None and two is not None)

@@ -1,0 +1,73 @@
+"""A guide that is told another sentence's target: what its bound loses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from latentheads import Batch
+from latentheads.corpora import Part, Rows
+from latentheads.guides import GUIDES
+from latentheads.inference.evaluation import evaluate
+from latentheads.inference.shuffled import shuffle_targets, shuffled_target
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import SOURCES, TARGETS, attach, build, jiggle
+
+
+def part() -> Part:
+    return Part(Rows.of(TARGETS), Rows.of(SOURCES))
+
+
+def guide_of(name: str, model: Any, **options: Any) -> Any:
+    return jiggle(GUIDES[name](model, **options).double(), 0.3).eval()
+
+
+def test_every_sentence_is_told_the_words_behind_its_own() -> None:
+    wrong = shuffle_targets(part()).targets
+    assert [row.tolist() for row in wrong] == [[8, 9, 10, 2], [9, 2], [5, 6, 2]]
+    alone = Part(Rows.of([[5, 6, 2]]), None)
+    assert shuffle_targets(alone).targets[0].tolist() == [5, 6, 2]
+    blocks = Part(Rows.of([[5, 2, 6], [7, 2]]), None, block=3)
+    assert [row.tolist() for row in shuffle_targets(blocks).targets] == [[7, 2, 5], [5, 2]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("reads", ["source", "prefix"])
+def test_a_guide_that_reads_no_target_loses_exactly_nothing(shape: str, reads: str) -> None:
+    model = aligned(SHAPES[shape])
+    found = shuffled_target(model, guide_of("cascaded", model, reads=reads), part())
+    assert found.fall == 0
+    assert found.tokens == sum(map(len, TARGETS))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bayes_rule_of_another_target_loses(shape: str) -> None:
+    model = aligned(SHAPES[shape])
+    guide = guide_of("exact", model)
+    found = shuffled_target(model, guide, part())
+    assert found.fall > 1e-6
+    assert found.elbo == pytest.approx(evaluate(model, guide, part()).elbo, rel=1e-12)
+    assert shuffled_target(model, guide_of("tied", model), part()).fall == 0
+
+
+def test_a_guide_that_reads_the_target_has_another_bound() -> None:
+    model = aligned(SHAPES["one head"])
+    assert shuffled_target(model, guide_of("mean-field", model), part()).fall != 0
+
+
+def test_with_noise_too_the_fall_of_a_guide_without_target_is_nothing() -> None:
+    model = build()
+    assert shuffled_target(model, attach("cascaded", model).eval(), part()).fall == 0
+
+
+def test_a_guide_is_told_for_a_while(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide, other = guide_of("exact", model), Batch(batch.target.flip(0), batch.source)
+    seen = []
+    guide.get_posterior = lambda name, prior: seen.append(guide.batch) or prior
+    with guide.told(other):
+        guide(batch)
+    guide(batch)
+    assert [each is other for each in seen] == [True, False]
+    assert seen[1] is batch

@@ -1,0 +1,99 @@
+"""Where the words of a sentence point: prior, guide and exact posterior side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import draw_pairs
+from latentheads.decoding.translate import Decoding
+from latentheads.guides import GUIDES
+from latentheads.models import Translation, make_prior
+from latentheads.plot import draw_alignments
+from latentheads.plot.runs import _read_sentence
+from latentheads.reading import AlignmentLaws, alignment_laws
+from tests.latentheads.alignment.models import SHAPES
+from tests.latentheads.plot.test_attention import images
+from tests.latentheads.plot.test_runs import ticks
+from tests.tiny import jiggle, sizes
+
+SOURCES, TARGETS = ["a", "b", "c", "<eos>"], ["k", "l", "<eos>"]
+
+
+def some_laws(heads: int) -> AlignmentLaws:
+    """Laws of two sentences, padded."""
+    tables = [torch.randn(2, heads, 5, 7).softmax(-1) for _ in range(3)]
+    return AlignmentLaws(tuple(f"head {n}" for n in range(heads)), *tables)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
+    laws = some_laws(heads)
+    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine, reads target", title="read")
+    expected = [each[0, h, :3, :4] for h in range(heads) for each in _tables(laws)]
+    for shown, values in zip(images(figure), expected, strict=True):
+        np.testing.assert_allclose(shown, values)
+    titles = [axis.get_title() for axis in figure.axes[:3]]
+    assert titles == [
+        "prior: before the word is known",
+        "guide: mine, reads target",
+        "exact posterior: given the word",
+    ]
+    assert ticks(figure.axes[0], "y") == TARGETS
+    assert ticks(figure.axes[3 * heads - 1], "x") == SOURCES
+    assert figure.get_suptitle() == "read"
+    assert not figure.axes[0].patches
+    names = [figure.axes[3 * head].get_ylabel() for head in range(heads)]
+    assert names == (["target word"] if heads == 1 else [f"head {n}\ntarget word" for n in (0, 1)])
+
+
+def _tables(laws: AlignmentLaws) -> tuple[torch.Tensor, ...]:
+    return laws.prior, laws.guide, laws.posterior
+
+
+def test_gold_links_are_framed_in_every_map() -> None:
+    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, {(2, 0), (0, 1)})
+    for axis in figure.axes[:3]:
+        assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 0.5), (1.5, -0.5)]
+    assert figure.get_suptitle().endswith("Framed: the true alignment.")
+
+
+def finished(corpus: Corpus, shape: str | None) -> SimpleNamespace:
+    options = SHAPES[shape] if shape else None
+    types = len(corpus.source or ()), len(corpus.target)
+    model: Any = Translation(*types, make_prior("delta"), sizes(), (), alignments=options)
+    model = jiggle(model, 0.3).double().eval()
+    return SimpleNamespace(
+        path=Path("runs/mine"),
+        settings=SimpleNamespace(data=lh.Data(), decoding=Decoding(max_tokens=4), guide_name="mf"),
+        model=model,
+        guide=GUIDES["mean-field"](model, reads="prefix").double().eval(),
+        source=corpus.source,
+        target=corpus.target,
+    )
+
+
+def test_a_run_shows_its_laws_of_a_sentence() -> None:
+    run = finished(draw_pairs(sentences=40, held_out=4), "two blocks")
+    figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
+    laws = alignment_laws(run.model, run.guide, _read_sentence(run, "the cat", "la la la", None))
+    expected = [each[0, head] for head in range(2) for each in _tables(laws)]
+    for shown, values in zip(images(figure), expected, strict=True):
+        np.testing.assert_allclose(shown, values)
+    assert figure.axes[1].get_title() == "guide: mf, reads prefix"
+    assert len(ticks(figure.axes[0], "y")) == 4
+    own: Any = lh.plot.alignments(run, "the cat")
+    assert 1 < len(ticks(own.axes[0], "y")) <= 5
+
+
+def test_without_alignments_there_is_nothing_to_show() -> None:
+    run = finished(draw_pairs(sentences=40, held_out=4), None)
+    with pytest.raises(ValueError, match="runs/mine draws no alignments of a source"):
+        lh.plot.alignments(run, "the cat")
