@@ -197,8 +197,12 @@ class Reporter:
 
     def _test(self) -> dict[str, Any]:
         test = self._reported("test")
-        gaps = {"gap_by_site": test.gap_by_site} if test.gap_by_site else {}
-        return {"test": test.figures(), "kl_by_site": test.kl_by_site, "kl_how": test.how, **gaps}
+        return {
+            "test": test.figures(),
+            "kl_by_site": test.kl_by_site,
+            "gap_by_site": test.gap_by_site,
+            "kl_how": test.how,
+        }
 
     def _check_truth(self) -> dict[str, Any]:
         """Raises the alarm where a mean bound lies above the truth; adds nothing to the results."""

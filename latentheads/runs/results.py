@@ -215,7 +215,7 @@ class Results:
         found["valid"], found["test"] = self.valid.to_json(), self.test.to_json()
         found["tasks"] = {name: _put_first(each.to_json()) for name, each in self.tasks.items()}
         found["perplexity"] = [asdict(each) for each in self.perplexity]
-        for name in ("missing", "pruned", "gap_by_site"):
+        for name in ("missing", "pruned"):
             if not found[name]:
                 del found[name]
         return found

@@ -522,6 +522,7 @@ class Trainer:
             "perplexity": [],
             "decoding": asdict(settings.decoding),
             "kl_by_site": {},
+            "gap_by_site": {},
             "kl_how": {},
             "selection": {},
             "gates": settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),

@@ -48,9 +48,9 @@ def check_results(results: dict) -> None:
     assert figures <= set(results["valid"])
     assert figures | {"bleu", "bleu_signature", "chrf"} <= set(results["test"])
     assert (results["recipe"], results["guide"], results["prior"]) == (
+        "cascaded+alignments",
         "cascaded",
-        "cascaded",
-        "independent",
+        "delta",
     )
     assert results["test"]["iwae_k"] == 2
     total = sum(results["kl_by_site"].values())
@@ -160,7 +160,8 @@ def test_a_guide_without_a_bound_is_refused_before_training(
 
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
-    words = ["--guide", "autoregressive", "--guide.form", "inverse", *TINY, *SHORT]
+    form = ["--prior", "independent", "--guide", "autoregressive", "--guide.form", "inverse"]
+    words = [*form, *TINY, *SHORT]
     printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "c.yaml").write_text(printed.stdout)
@@ -278,7 +279,8 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
 
 
 def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
-    words = ["--latent", "decoder-cross", *TINY, *SHORT, "--out", str(tmp_path / "run")]
+    some = ["--recipe", "cascaded", "--latent", "decoder-cross"]
+    words = [*some, *TINY, *SHORT, "--out", str(tmp_path / "run")]
     assert inside("run.py", *words).returncode == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results["kl_by_site"]) == ["decoder.0.cross.logits", "decoder.1.cross.logits"]
@@ -297,7 +299,10 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
-        ("--latent encoder", "unknown chain 'encoder': choose from all, none, encoder-self"),
+        (
+            "--recipe coda --latent encoder",
+            "unknown chain 'encoder': choose from all, none, encoder-self",
+        ),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
@@ -352,6 +357,7 @@ def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
 
     assert expand_words([]) == []
     settings, _ = read_settings([], "run.py", "", lambda parser: None)
-    assert (settings.guide_name, settings.prior_name) == ("cascaded", "independent")
-    assert str(settings.out) == "runs/cascaded-seed0"
+    assert (settings.guide_name, settings.prior_name) == ("cascaded", "delta")
+    assert settings.alignment.alignments == 2
+    assert str(settings.out) == "runs/cascaded+alignments-seed0"
     assert settings.data.data == "grammar"

@@ -75,7 +75,7 @@ def test_what_has_no_noise_keeps_its_prior(prior: str, batch: Batch) -> None:
     model = build(prior=prior).eval()
     guide = attach("mean-field", model)
     assert not guide.families
-    assert set(terms(model, guide, batch).how.values()) == {"tied"}
+    assert set(terms(model, guide, batch).how.values()) == {"fixed"}
 
 
 def test_gates_keep_their_prior(batch: Batch) -> None:

@@ -18,7 +18,9 @@ from tests.tiny import KINDS, bernoulli_gate, build
 def test_every_divergence_is_zero(kind: str, prior: str, batch: Batch) -> None:
     model = build(kind, prior=prior, gate=bernoulli_gate()).eval()
     found = terms(model, Tied(model), batch)
-    assert set(found.how.values()) == {"tied"}
+    noise = {"fixed"} if PRIORS[prior].deterministic else {"tied"}
+    assert {found.how[block.site()] for block in model.blocks} == noise
+    assert set(found.how.values()) <= {"tied", "fixed"}
     assert torch.equal(found.log_ratio, torch.zeros(3))
     assert torch.equal(found.total_kl, torch.zeros(3))
     assert torch.equal(found.elbo, found.log_likelihood)

@@ -368,7 +368,7 @@ def test_a_relaxed_gate_is_refused(batch: Batch) -> None:
 def test_every_guide_leaves_heads_without_noise_as_they_are(batch: Batch) -> None:
     model = build("language-model", prior="delta").eval()
     found = terms(model, attach("cascaded", model), batch)
-    assert found.how["decoder.0.self.logits"] == "tied"
+    assert found.how["decoder.0.self.logits"] == "fixed"
     assert (found.total_kl == 0).all()
     assert isinstance(
         traces(model, Tied(model), batch)[0].nodes["decoder.0.self.logits"]["fn"], DeltaHeads
