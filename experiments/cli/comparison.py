@@ -22,7 +22,7 @@ from latentheads.experiments.cli.options import (
 )
 from latentheads.files import write_text
 from latentheads.runs.folder import Folder
-from latentheads.runs.recipes import split_law
+from latentheads.runs.recipes import ALIGNED, split_law
 from latentheads.runs.report import lacking
 from latentheads.runs.settings import Settings
 from latentheads.selection.laws import LAWS
@@ -41,7 +41,7 @@ __all__ = [
     "write_tables",
 ]
 
-RECIPES = "coda-cs,mean-field,autoregressive,cascaded"
+RECIPES = ",".join(guide + ALIGNED for guide in ("tied", "mean-field", "cascaded", "exact"))
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """What the other columns begin with that have a mean and an interval."""
 
@@ -49,7 +49,7 @@ TRUTH = ("truth", "truth_sentences", "sentences")
 """What the corpus says of the test part, and not a recipe."""
 
 FIGURES = (
-    *("elbo", "log_likelihood", "kl", "iwae", "plug_in"),
+    *("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in"),
     *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
 )
 
@@ -60,9 +60,9 @@ def extend(parser: Parser) -> None:
         "--recipes",
         type=str,
         default=RECIPES,
-        help="recipes or prior+guide, as independent+my_module:MyGuide, with a law of "
-        f"selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; the first "
-        "is the base",
+        help="recipes, GUIDE+alignments, or prior+guide, as independent+my_module:MyGuide, with "
+        f"a law of selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; "
+        "the first is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
 
@@ -122,7 +122,8 @@ def _pair(recipe: str) -> list[str]:
     """The words of a single run that stand for a recipe of a comparison."""
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
-    pair = ["--prior", prior, "--guide", guide] if plus else ["--recipe", name]
+    named = not plus or name.endswith(ALIGNED)
+    pair = ["--recipe", name] if named else ["--prior", prior, "--guide", guide]
     return [*pair, "--select", law or "none"]
 
 
@@ -196,6 +197,8 @@ COLUMNS = {
     "elbo": "ELBO",
     "log_likelihood": "log-likelihood",
     "kl": "KL",
+    "exact": "exact log p",
+    "gap": "gap of the guide",
     "iwae": "IWAE",
     "plug_in": "plug-in (no bound)",
     "bleu": "BLEU",

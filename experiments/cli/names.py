@@ -14,6 +14,7 @@ from jsonargparse import Namespace
 
 from latentheads.files import parse_yaml
 from latentheads.runs.recipes import (
+    ALIGNED,
     DEFAULTS,
     LOGITS,
     NAMED,
@@ -110,7 +111,7 @@ def _expanded(word: str, value: str) -> list[str]:
     value, select = _selecting(word, value)
     _refuse_preset(word[2:].partition(".")[0], value)
     if word == "--recipe":
-        prior, guide = find_recipe(value)
+        prior, guide = (find_recipe(value)[kind] for kind in ("prior", "guide"))
         pair = ["--prior", class_path("prior", prior), "--guide", class_path("guide", guide)]
         return [*pair, *select]
     if ":" in value or "." in value:
@@ -131,7 +132,8 @@ def _selecting(word: str, value: str) -> tuple[str, list[str]]:
 def _defaults(words: list[str]) -> list[str]:
     """Names the default guide or prior where options of its own stand and nothing names one."""
     found = []
-    if {"--prior", "--recipe"} & set(words):
+    recipes = [split_law(value)[0] for word, value in pairwise(words) if word == "--recipe"]
+    if "--prior" in words or any(not name.endswith(ALIGNED) for name in recipes):
         found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
     for kind, name in DEFAULTS.items():
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)

@@ -263,7 +263,10 @@ def _parser(prog: str, description: str) -> Parser:
 def _add_recipe(parser: Parser) -> None:
     """Adds what names the prior, the guide and the chains that they are of."""
     parser.add_argument(
-        "--recipe", type=str, help=f"prior and guide in one word: {', '.join(RECIPES)}"
+        "--recipe",
+        type=str,
+        help=f"prior and guide of logits in one word: {', '.join(RECIPES)}; or GUIDE+alignments, "
+        "which is the guide alone",
     )
     parser.add_subclass_arguments(
         ModelGuide,
@@ -271,7 +274,8 @@ def _add_recipe(parser: Parser) -> None:
         skip={"model"},
         required=False,
         metavar="NAME",
-        help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; a law of "
+        help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; where no prior or "
+        "recipe is named, of heads of alignments, whose exact posterior is known; a law of "
         f"selection alone or behind a +: {', '.join(LAWS)}",
     )
     parser.add_subclass_arguments(

@@ -17,6 +17,7 @@ from latentheads.runs.values import fit, plain
 from latentheads.selection.laws import LAWS, Law
 
 __all__ = [
+    "ALIGNED",
     "DEFAULTS",
     "LOGITS",
     "NAMED",
@@ -40,6 +41,9 @@ __all__ = [
 
 DEFAULTS = {"guide": "cascaded", "prior": "delta"}
 """A guide alone is of alignments: the logits of attention heads have no noise."""
+
+ALIGNED = "+alignments"
+"""What stands behind a guide in the name of a recipe of alignments."""
 
 LOGITS = "independent"
 """The prior that a guide of logits alone is trained against, where no other is named."""
@@ -245,12 +249,19 @@ def split_law(name: str) -> tuple[str, Law | None]:
     return (first, last) if last in LAWS else (name, None)  # type: ignore[return-value]
 
 
-def find_recipe(name: str) -> tuple[str, str]:
-    """The names of prior and guide that a recipe stands for."""
+def find_recipe(name: str) -> dict[str, Any]:
+    """The names of prior and guide that a recipe stands for, and whether there are alignments.
+
+    ``GUIDE+alignments`` is what the guide alone stands for.
+    """
+    guide, plus, _ = name.partition(ALIGNED)
+    if plus and name.endswith(ALIGNED) and guide in GUIDES:
+        return {"prior": DEFAULTS["prior"], "guide": guide}
     if name not in RECIPES:
         refuse_other_kinds("recipe", name)
-        raise ValueError(f"unknown recipe {name!r}: choose from {', '.join(sorted(RECIPES))}")
-    return RECIPES[name]
+        known = ", ".join(sorted(RECIPES))
+        raise ValueError(f"unknown recipe {name!r}: choose from {known}, or GUIDE{ALIGNED}")
+    return {**OF_LOGITS, **RECIPES[name]._asdict()}
 
 
 def refuse_other_kinds(kind: str, name: str) -> None:
@@ -381,8 +392,7 @@ def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[
             raise ValueError("recipe sets both prior and guide: drop prior and guide")
         named, law = split_law(str(named))
         known |= {} if law is None else {"select": law}
-        prior, guide = find_recipe(named)
-        known = {**OF_LOGITS, "prior": prior, "guide": guide, **known}
+        known = {**find_recipe(named), **known}
     elif "prior" in known:
         known = {**OF_LOGITS, **known}
     for kind in ("guide", "prior"):
