@@ -303,6 +303,11 @@ NEEDS = (
         ),
     ),
     Need(
+        ("alignment_window",),
+        f"{ALIGNMENTS}, of a language model",
+        lambda p: p.aligns and not p.translates,
+    ),
+    Need(
         ("objective",),
         f"{ALIGNMENTS}, with a prior other than soft",
         lambda p: p.draws_alignments,

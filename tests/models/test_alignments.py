@@ -105,6 +105,8 @@ def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
         AlignmentOptions(alignments=2, alignment_prior="chain")
     with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
         AlignmentOptions(alignments=-1)
+    with pytest.raises(ValueError, match="alignment_window is for a language model"):
+        aligned(AlignmentOptions(alignments=1, alignment_window=3))
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
     with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
         Translation(

@@ -87,6 +87,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ({"alignment_reach": 2}, ALIGNED, {"alignments": 2}),
     ({"alignment_reach": 2}, {"alignments": 1}, {**ALIGNED, "alignment_prior": "chain"}),
+    ({"alignment_window": 3}, ALIGNED, {**ALIGNED, **LANGUAGE_MODEL}),
     ({"objective": "marginal"}, {**ALIGNED, "alignment_prior": "soft"}, ALIGNED),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
