@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -30,7 +30,6 @@ __all__ = [
     "AlignmentPass",
     "AlignmentState",
     "Hidden",
-    "PastState",
 ]
 
 
@@ -362,6 +361,7 @@ class AlignmentState:
 
     def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
         """Makes keys of the states of further words, each for the words behind it."""
+        self._forget_keys()
         memory = torch.cat([self.hidden.memory, states], -2)
         keys, new = memory.shape[-2], states.shape[-2]
         last = torch.arange(keys - new - 1, keys - 1, device=states.device)
@@ -375,6 +375,22 @@ class AlignmentState:
         if self._last is not None:
             before, law = self._last
             self._last = before, F.pad(law, (0, new), value=NOWHERE)
+
+    def _forget_keys(self) -> None:
+        """Drops the keys in nobody's window, neither the next word's nor that before it."""
+        keys, window = self.hidden.memory.shape[-2], self.aligner.options.alignment_window
+        if not window or keys <= window + 2:
+            return
+        every = torch.arange(keys, device=self.hidden.memory.device)
+        near = torch.cat([every[:1], every[-window - 1 :]])
+        memory = self.hidden.memory.index_select(-2, near)
+        self.hidden = replace(self.hidden, memory=memory, readable=self.hidden.readable[..., near])
+        self.vectors = [rows.index_select(-2, near) for rows in self.vectors]
+        if self.dictionary is not None:
+            self.dictionary.keep(near)
+        if self._last is not None:
+            before, law = self._last
+            self._last = before, law.index_select(-1, near)
 
     def select(
         self,
@@ -390,7 +406,7 @@ class AlignmentState:
         hidden = self.hidden
         parts = (hidden.states, hidden.memory, hidden.readable)
         states, memory, readable = (part.index_select(0, sentences) for part in parts)
-        self.hidden = Hidden(states, memory, readable)
+        self.hidden = replace(self.hidden, states=states, memory=memory, readable=readable)
         self.vectors = [each.index_select(0, sentences) for each in self.vectors]
         if self.dictionary is not None:
             self.dictionary.select(sentences)
@@ -438,57 +454,3 @@ class AlignmentState:
             self._last = rows[:, :, new], law
             found.append(law)
         return torch.stack(found, 2).flatten(1, 2)
-
-
-class PastState:
-    """What alignments keep of texts that are decoded and point at their own past.
-
-    Every hypothesis has a past of its own, so that each is kept as a sentence is.
-
-    Args:
-        aligner: The blocks.
-        output: The layer that turns states into tokens.
-    """
-
-    def __init__(self, aligner: Aligner, output: TableOutput) -> None:
-        self.aligner, self.output = aligner, output
-        self._texts: AlignmentState | None = None
-        self._shape = torch.Size()
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        if self._texts is None:
-            return
-        device = self._texts.hidden.memory.device
-        every = torch.arange(self._shape.numel(), device=device).view(self._shape)
-        kept = reorder(every, sentences, hypotheses)
-        self._shape = kept.shape
-        self._texts.select(kept.flatten())
-
-    def scores(
-        self,
-        states: Float[Tensor, "sentence *hypothesis new dim"],
-        tokens: Int[Tensor, "sentence *hypothesis new"],
-    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Scores the vocabulary after each of further tokens, which are keys from then on.
-
-        Args:
-            states: What predicts the next tokens.
-            tokens: Those that were fed to compute them.
-        """
-        rows = states.flatten(0, -3)
-        if self._texts is None:
-            self._texts, self._shape = self._begin(rows), states.shape[:-2]
-        self._texts.extend(rows)
-        return self._texts.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
-
-    def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
-        """Texts without a word yet: null is their only key."""
-        none = rows[:, :0]
-        memory = self.aligner.lead_by_null(none)
-        hidden = Hidden(none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool))
-        return AlignmentState(self.aligner, hidden, self.output)

@@ -166,7 +166,9 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     model, text = model_of(shape), Batch(torch.tensor([[5, 6, 7, 8, 9, 2]]))
     wanted = model.law(text).summed(text.target).log_evidence_of_words
     state = model.begin(text)
-    parts = [model.step(part, state) for part in text.fed.split([1, 3, 2], 1)]
+    parts = [model.step(part, state) for part in text.fed.split([1, 2, 1, 1, 1], 1)]
+    window = model.alignments.options.alignment_window
+    assert state.alignments._texts.hidden.memory.shape[1] == 1 + window + 1 + 1
     found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
 
