@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner, AlignmentState, PastState
+from latentheads.alignment.aligner import Aligner, AlignmentState
+from latentheads.alignment.past import PastState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import PAD, Batch, SentenceTasks

@@ -26,4 +26,6 @@ def make_aligner(
         raise ValueError("label_smoothing is for a network without alignments: drop one of both")
     if sizes.cutoffs:
         raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
+    if options.alignment_window and not past:
+        raise ValueError("alignment_window is for a language model: drop it")
     return Aligner(options, sizes.width, sizes.dropout, past)

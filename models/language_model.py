@@ -8,8 +8,8 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import PastState
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.past import PastState
 from latentheads.batch import PAD, Batch
 from latentheads.corpora import Corpus
 from latentheads.distributions import Tokens

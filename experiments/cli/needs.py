@@ -310,6 +310,11 @@ NEEDS = (
         lambda p: not p.aligns,
     ),
     Need(
+        ("alignment_window",),
+        f"{ALIGNMENTS}, of a language model",
+        lambda p: p.aligns and not p.translates,
+    ),
+    Need(
         ("objective",),
         f"{ALIGNMENTS}, with a prior other than soft",
         lambda p: p.draws_alignments,

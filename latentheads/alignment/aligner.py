@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -21,7 +21,6 @@ from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.attention.block import reorder
 from latentheads.distributions import Tokens
 from latentheads.layers.output import TableOutput
-from latentheads.mask import causal
 from latentheads.names import ALIGNMENT, CHOICE, Block
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "AlignmentPass",
     "AlignmentState",
     "Hidden",
-    "PastState",
 ]
 
 
@@ -43,16 +41,35 @@ class Hidden:
         states: What predicts each target token.
         memory: What alignments may point at.
         readable: True where they may: of every token, or of all.
+        window: Of a memory that is null and the states before, so many may be pointed at beside
+            null; 0: all, or it is no such memory.
     """
 
     states: Float[Tensor, "*batch target dim"]
     memory: Float[Tensor, "*memory key dim"]
     readable: Bool[Tensor, "*mask #target key"]
+    window: int = 0
 
     def behind(self, context: int) -> Hidden:
         """Without the first target tokens, which are read and not scored."""
         own = self.readable if self.readable.shape[-2] == 1 else self.readable[..., context:, :]
-        return Hidden(self.states[..., context:, :], self.memory, own)
+        return Hidden(self.states[..., context:, :], self.memory, own, self.window)
+
+    def reach(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """The keys in the windows of some tokens, and the place of every key among them.
+
+        A key in no window has the place of null, the first.
+
+        Args:
+            start: The first token.
+            stop: Behind the last.
+        """
+        keys, device = self.memory.shape[-2], self.memory.device
+        before = keys - self.states.shape[-2]  # tokens that are read and not scored
+        low, high = max(1, before + start + 1 - self.window), before + stop
+        every = torch.arange(keys, device=device)
+        inside = (every >= low) & (every < high)
+        return torch.cat([every[:1], every[low:high]]), inside * (every - low + 1)
 
 
 @dataclass(frozen=True)
@@ -116,8 +133,30 @@ class AlignmentPass:
         shape = states.shape[:-2]
         rows = [each.expand(*shape, *each.shape[-2:]).flatten(0, -3) for each in self.vectors]
         flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
-        found = word_table(flat, rows, self.output.table.weight, said)
-        return found.unflatten(0, shape)
+        if self.hidden.window and len(rows) > 1:  # one head gains nothing
+            return self._windowed_table(flat, rows, said).unflatten(0, shape)
+        return word_table(flat, rows, self.output.table.weight, said).unflatten(0, shape)
+
+    def _windowed_table(
+        self,
+        states: Float[Tensor, "sentence target dim"],
+        vectors: Sequence[Float[Tensor, "sentence key dim"]],
+        words: Int[Tensor, "sentence target"],
+    ) -> Float[Tensor, "sentence target *keys"]:
+        """The table where a window is short: as many words at a time, and the keys they reach.
+
+        What stands at a key out of reach is null's: nothing points there.
+        """
+        parts, step = [], self.hidden.window
+        for start in range(0, states.shape[1], step):
+            some = slice(start, min(start + step, states.shape[1]))
+            keys, places = self.hidden.reach(some.start, some.stop)
+            rows = [each.index_select(1, keys) for each in vectors]
+            found = word_table(states[:, some], rows, self.output.table.weight, words[:, some])
+            for dim in range(2, found.ndim):
+                found = found.index_select(dim, places)
+            parts.append(found)
+        return torch.cat(parts, 1)
 
 
 class AlignedTokens(Tokens):
@@ -267,10 +306,21 @@ class Aligner(nn.Module):
             states: What predicts each word.
             valid: True at real words; padding points at null, as the first word does.
         """
-        place = torch.arange(states.shape[-2], device=states.device)
-        # null is key 0, so that the word at t reads the keys up to t
-        last = (place * valid).unsqueeze(-1)
-        return Hidden(states, self.lead_by_null(states[..., :-1, :]), place <= last)
+        words = states.shape[-2]
+        last = torch.arange(words, device=states.device) * valid
+        memory = self.lead_by_null(states[..., :-1, :])
+        return Hidden(states, memory, self.in_window(last, words), self.options.alignment_window)
+
+    def in_window(
+        self, last: Int[Tensor, "*batch target"], keys: int
+    ) -> Bool[Tensor, "*batch target key"]:
+        """True where a word may point: null, which is key 0, and the keys up to the word's last."""
+        place = torch.arange(keys, device=last.device)
+        found = place <= last.unsqueeze(-1)
+        if self.options.alignment_window:
+            near = place > last.unsqueeze(-1) - self.options.alignment_window
+            found &= near | (place == 0)
+        return found
 
     def forward(
         self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: TableOutput
@@ -311,10 +361,12 @@ class AlignmentState:
 
     def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
         """Makes keys of the states of further words, each for the words behind it."""
+        self._forget_keys()
         memory = torch.cat([self.hidden.memory, states], -2)
         keys, new = memory.shape[-2], states.shape[-2]
-        readable = causal(keys, states.device)[keys - new - 1 : -1]
-        self.hidden = Hidden(states, memory, readable.expand(len(states), -1, -1))
+        last = torch.arange(keys - new - 1, keys - 1, device=states.device)
+        readable = self.aligner.in_window(last.expand(len(states), -1), keys)
+        self.hidden = Hidden(states, memory, readable)
         further = self.aligner.vectors_of_positions(states)
         pairs = zip(self.vectors, further, strict=True)
         self.vectors = [torch.cat(pair, -2) for pair in pairs]
@@ -323,6 +375,22 @@ class AlignmentState:
         if self._last is not None:
             before, law = self._last
             self._last = before, F.pad(law, (0, new), value=NOWHERE)
+
+    def _forget_keys(self) -> None:
+        """Drops the keys in nobody's window, neither the next word's nor that before it."""
+        keys, window = self.hidden.memory.shape[-2], self.aligner.options.alignment_window
+        if not window or keys <= window + 2:
+            return
+        every = torch.arange(keys, device=self.hidden.memory.device)
+        near = torch.cat([every[:1], every[-window - 1 :]])
+        memory = self.hidden.memory.index_select(-2, near)
+        self.hidden = replace(self.hidden, memory=memory, readable=self.hidden.readable[..., near])
+        self.vectors = [rows.index_select(-2, near) for rows in self.vectors]
+        if self.dictionary is not None:
+            self.dictionary.keep(near)
+        if self._last is not None:
+            before, law = self._last
+            self._last = before, law.index_select(-1, near)
 
     def select(
         self,
@@ -337,7 +405,8 @@ class AlignmentState:
             return
         hidden = self.hidden
         parts = (hidden.states, hidden.memory, hidden.readable)
-        self.hidden = Hidden(*(part.index_select(0, sentences) for part in parts))
+        states, memory, readable = (part.index_select(0, sentences) for part in parts)
+        self.hidden = replace(self.hidden, states=states, memory=memory, readable=readable)
         self.vectors = [each.index_select(0, sentences) for each in self.vectors]
         if self.dictionary is not None:
             self.dictionary.select(sentences)
@@ -385,57 +454,3 @@ class AlignmentState:
             self._last = rows[:, :, new], law
             found.append(law)
         return torch.stack(found, 2).flatten(1, 2)
-
-
-class PastState:
-    """What alignments keep of texts that are decoded and point at their own past.
-
-    Every hypothesis has a past of its own, so that each is kept as a sentence is.
-
-    Args:
-        aligner: The blocks.
-        output: The layer that turns states into tokens.
-    """
-
-    def __init__(self, aligner: Aligner, output: TableOutput) -> None:
-        self.aligner, self.output = aligner, output
-        self._texts: AlignmentState | None = None
-        self._shape = torch.Size()
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        if self._texts is None:
-            return
-        device = self._texts.hidden.memory.device
-        every = torch.arange(self._shape.numel(), device=device).view(self._shape)
-        kept = reorder(every, sentences, hypotheses)
-        self._shape = kept.shape
-        self._texts.select(kept.flatten())
-
-    def scores(
-        self,
-        states: Float[Tensor, "sentence *hypothesis new dim"],
-        tokens: Int[Tensor, "sentence *hypothesis new"],
-    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Scores the vocabulary after each of further tokens, which are keys from then on.
-
-        Args:
-            states: What predicts the next tokens.
-            tokens: Those that were fed to compute them.
-        """
-        rows = states.flatten(0, -3)
-        if self._texts is None:
-            self._texts, self._shape = self._begin(rows), states.shape[:-2]
-        self._texts.extend(rows)
-        return self._texts.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
-
-    def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
-        """Texts without a word yet: null is their only key."""
-        none = rows[:, :0]
-        memory = self.aligner.lead_by_null(none)
-        hidden = Hidden(none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool))
-        return AlignmentState(self.aligner, hidden, self.output)

@@ -125,11 +125,10 @@ class SummedChain:
     def _forward(self) -> list[Float[Tensor, "*batch key"]]:
         r""":math:`\log p(y_{\le t}, z_t)` of every word."""
         prior = cast(ChainPointing, self.priors[0])
-        steps = prior.transitions
-        found = [prior.start + self._counted[..., 0, :]]
-        for word in range(1, self.words.shape[-2]):
-            reached = (found[-1][..., None] + steps[..., word - 1, :, :]).logsumexp(-2)
-            found.append(reached + self._counted[..., word, :])
+        first, *later = self._counted.unbind(-2)
+        found = [prior.start + first]
+        for steps, own in zip(prior.transitions.unbind(-3), later, strict=True):
+            found.append((found[-1][..., None] + steps).logsumexp(-2) + own)
         return found
 
     @property
@@ -147,16 +146,14 @@ class SummedChain:
     def posterior(self) -> list[Pointing]:
         """The exact posterior, itself a chain: the backward algorithm."""
         prior = cast(ChainPointing, self.priors[0])
-        steps = prior.transitions
-        later = torch.zeros_like(self._counted[..., 0, :])
-        scores, moves = [], []
-        for word in range(self.words.shape[-2] - 1, 0, -1):
-            own = self._counted[..., word, :] + later
-            moves.append(steps[..., word - 1, :, :])
-            scores.append(own)
-            later = (moves[-1] + own[..., None, :]).logsumexp(-1)
-        scores.append(prior.start + self._counted[..., 0, :] + later)
-        moves.append(torch.zeros_like(steps[..., 0, :, :]) if moves else _no_steps(prior))
+        first, *counted = self._counted.unbind(-2)
+        later = torch.zeros_like(first)
+        scores, moves = list[Tensor](), list(prior.transitions.unbind(-3))[::-1]
+        for steps, own in zip(moves, counted[::-1], strict=True):
+            scores.append(own + later)
+            later = (steps + scores[-1][..., None, :]).logsumexp(-1)
+        scores.append(prior.start + first + later)
+        moves.append(torch.zeros_like(moves[0]) if moves else _no_steps(prior))
         own = torch.stack(scores[::-1], -2)
         return [ChainPointing(own.unsqueeze(-2), steps=torch.stack(moves[::-1], -3))]
 
@@ -213,7 +210,7 @@ def _no_steps(prior: ChainPointing) -> Tensor:
 def marginals(law: Pointing) -> Float[Tensor, "*batch target key"]:
     """Log-probability of every word's positions, whatever the others'."""
     found = [law.scores[..., 0, 0, :].log_softmax(-1)]
-    steps = transitions(law)
-    for word in range(steps.shape[-3]):
-        found.append((found[-1][..., None] + steps[..., word, :, :]).logsumexp(-2))
+    # a view of one step at a time would be given a gradient as large as all of them
+    for steps in transitions(law).unbind(-3):
+        found.append((found[-1][..., None] + steps).logsumexp(-2))
     return torch.stack(found, -2)

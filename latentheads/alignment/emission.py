@@ -118,10 +118,10 @@ class _Masses:
         pairs = zip(vars(self).values(), vars(further).values(), strict=True)
         return _Masses(*(torch.cat(pair, 1) for pair in pairs))
 
-    def select(self, sentences: Int[Tensor, " kept"]) -> _Masses:
-        """Keeps, repeats or reorders sentences."""
+    def select(self, kept: Int[Tensor, " kept"], dim: int = 0) -> _Masses:
+        """Keeps, repeats or reorders sentences, or the rows of all."""
         parts = (self.values, self.top, self.chosen)
-        return _Masses(*(part.index_select(0, sentences) for part in parts))
+        return _Masses(*(part.index_select(dim, kept) for part in parts))
 
 
 def _masses(
@@ -303,6 +303,11 @@ class Dictionary:
         self.lexicons = [torch.cat(pair, 1) for pair in pairs]
         further = [_Masses.of(rows, self.weight) for rows in lexicons]
         self.sides = [one.joined(more) for one, more in zip(self.sides, further, strict=True)]
+
+    def keep(self, positions: Int[Tensor, " kept"]) -> None:
+        """Keeps some positions of every sentence."""
+        self.lexicons = [rows.index_select(1, positions) for rows in self.lexicons]
+        self.sides = [side.select(positions, 1) for side in self.sides]
 
     def log_probs(
         self,

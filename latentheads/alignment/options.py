@@ -23,6 +23,8 @@ class AlignmentOptions:
         alignment_width: Width of the queries and keys of a head.
         alignment_reach: Jumps between the positions of two heads, or of two words, have a number
             each up to so many positions; further ones share the last.
+        alignment_window: Of a language model: so many words before its own a head may point at;
+            0: all. The shorter, the cheaper two heads are.
     """
 
     alignments: int = 2
@@ -30,9 +32,13 @@ class AlignmentOptions:
     alignment_prior: Literal["independent", "cascaded", "chain", "soft"] = "cascaded"
     alignment_width: int = 64
     alignment_reach: int = 3
+    alignment_window: int = 0
 
     def __post_init__(self) -> None:
-        least = {"alignments": 0, "alignment_heads": 1, "alignment_width": 1, "alignment_reach": 0}
+        least = {
+            **{"alignments": 0, "alignment_heads": 1, "alignment_width": 1},
+            **{"alignment_reach": 0, "alignment_window": 0},
+        }
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise ValueError(f"{name} must be at least {smallest}, got {getattr(self, name)}")

@@ -9,9 +9,11 @@ from torch import Tensor
 from latentheads import Batch
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.corpora import batches
+from latentheads.corpora.options import Data, make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.models import Translation, make_prior
+from latentheads.models import LanguageModel, Translation, make_prior
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
 
@@ -98,6 +100,18 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
             assert exact.item() == pytest.approx(each.log_prob, rel=1e-10)
 
 
+def test_a_language_model_of_a_corpus_takes_them_too() -> None:
+    corpus = make_corpus(Data(task="language-model", sentences=9, held_out=3))
+    options = AlignmentOptions(alignments=1, alignment_width=3, alignment_window=5)
+    model = LanguageModel.of(corpus, latent=(), alignments=options, width=6, heads=3)
+    assert model.alignments is not None
+    assert model.alignments.options == options
+    (batch,) = batches(corpus.valid, 999)
+    assert isinstance(model.law(batch), AlignedTokens)
+    with pytest.raises(ValueError, match="alignments need a full softmax: drop them, or the cut"):
+        aligned(options, kind="language-model", cutoffs=(5,), adaptive_factor=2)
+
+
 def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
     with pytest.raises(ValueError, match="must be at most 2, since more heads are not summed out"):
         AlignmentOptions(alignments=2, alignment_heads=2)
@@ -105,6 +119,8 @@ def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
         AlignmentOptions(alignments=2, alignment_prior="chain")
     with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
         AlignmentOptions(alignments=-1)
+    with pytest.raises(ValueError, match="alignment_window is for a language model"):
+        aligned(AlignmentOptions(alignments=1, alignment_window=3))
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
     with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
         Translation(

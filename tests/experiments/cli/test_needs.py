@@ -92,6 +92,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"objective": "marginal"}, {**TIED, "prior": "delta", "alignment_prior": "soft"}, {}),
     ({"objective": "marginal"}, LOGITS, ALIGNED),
     ({"label_smoothing": 0.1}, {}, LOGITS),
+    ({"alignment_window": 3}, ALIGNED, {**ALIGNED, **LANGUAGE_MODEL}),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
     ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),

@@ -20,6 +20,12 @@ SOFT = {
     "soft": AlignmentOptions(1, 1, "soft", 5),
     "two soft blocks": AlignmentOptions(2, 2, "soft", 5),
 }
+WINDOWED = {
+    "window of two heads": AlignmentOptions(1, 2, "independent", 5, alignment_window=2),
+    "window of two blocks": AlignmentOptions(2, 1, "cascaded", 5, alignment_window=1),
+    "window of a chain": AlignmentOptions(1, 1, "chain", 5, alignment_window=2),
+}
+"""Of a language model alone."""
 
 
 def aligned(

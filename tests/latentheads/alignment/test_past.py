@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch
+from latentheads.alignment import aligner
 from latentheads.alignment.block import JumpsBehindNull
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 
-every_shape = pytest.mark.parametrize("shape", SHAPES)
+EXACT = {**SHAPES, **WINDOWED}
+every_shape = pytest.mark.parametrize("shape", EXACT)
 TEXT = torch.tensor([[5, 6, 7, 2]])
 WORDS = TEXT.shape[1]
 
 
 def model_of(shape: str) -> Any:
-    return aligned({**SHAPES, **SOFT}[shape], kind="language-model")
+    return aligned({**EXACT, **SOFT}[shape], kind="language-model")
 
 
 def jump(jumps: JumpsBehindNull, before: int, key: int) -> Tensor:
@@ -40,7 +42,12 @@ class ByHand:
         self.states = model.states(Batch(words))[0]
         self.table, self.blocks = model.output.table.weight, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
-        self.words = words[0]
+        self.words, self.window = words[0], model.alignments.options.alignment_window
+
+    def keys(self, t: int) -> list[int]:
+        """Null, and the states before a word's own that are near enough."""
+        nearest = range(1, t + 1)
+        return [0, *(nearest[-self.window :] if self.window else nearest)]
 
     def heads(self) -> list[tuple[Any, int]]:
         """The block of every head, and its place there."""
@@ -52,12 +59,14 @@ class ByHand:
         found: Tensor = keys[place]
         return found
 
-    def log_prior(self, head: int, t: int, drawn: list[int], before: int | None) -> Tensor:
-        """Of every key that a word may point at, null and the states before its own."""
+    def log_prior(
+        self, head: int, t: int, drawn: list[int], before: int | None
+    ) -> dict[int, Tensor]:
+        """Of every key that a word may point at."""
         block, place = self.heads()[head]
         query = block.query(self.states[t]).view(block.block.heads, -1)[place]
         scores = []
-        for s in range(t + 1):
+        for s in self.keys(t):
             score = query @ self.key(head, s) / block.size**0.5
             if block.prior == "chain" and before is not None:
                 score = score + jump(block.jumps["before"], before, s)
@@ -66,7 +75,7 @@ class ByHand:
                 score = score + content @ self.key(head, s) / block.size**0.5
                 score = score + jump(block.jumps[f"{head}_{lower}"], drawn[lower], s)
             scores.append(score)
-        return torch.stack(scores).log_softmax(0)
+        return dict(zip(self.keys(t), torch.stack(scores).log_softmax(0), strict=True))
 
     def log_prob(self, t: int, drawn: list[int]) -> Tensor:
         """Of a word given where its heads point."""
@@ -92,7 +101,7 @@ class ByHand:
         """Every way to point back."""
         heads = len(self.heads())
         of_words = [
-            [list(each) for each in product(range(t + 1), repeat=heads)]
+            [list(each) for each in product(self.keys(t), repeat=heads)]
             for t in range(len(self.words))
         ]
         yield from map(list, product(*of_words))
@@ -131,7 +140,7 @@ def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
     assert not torch.isclose(words[0][place], words[1][place])
 
 
-@pytest.mark.parametrize("shape", ["one head", "two heads", "two blocks"])
+@pytest.mark.parametrize("shape", [name for name in EXACT if "chain" not in name])
 def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
     model = model_of(shape)
     whole = model.law(Batch(TEXT)).summed(TEXT).log_evidence_of_words
@@ -140,7 +149,7 @@ def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
     assert torch.allclose(
         law.summed(window.scored).log_evidence_of_words, whole[:, 2:], rtol=1e-12, atol=0
     )
-    assert law.aligned.priors[0].scores.shape[1:] == (2, SHAPES[shape].alignment_heads, WORDS)
+    assert law.aligned.priors[0].scores.shape[1:] == (2, EXACT[shape].alignment_heads, WORDS)
 
 
 def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
@@ -150,6 +159,36 @@ def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
     own = model.law(Batch(TEXT)).summed(TEXT)
     first = own.words[:, 2] + own.priors[0].scores[:, 2, 0].log_softmax(-1)
     assert torch.allclose(found.log_evidence_of_words[:, 0], first.logsumexp(-1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", WINDOWED)
+def test_token_by_token_a_window_is_the_same(shape: str) -> None:
+    model, text = model_of(shape), Batch(torch.tensor([[5, 6, 7, 8, 9, 2]]))
+    wanted = model.law(text).summed(text.target).log_evidence_of_words
+    state = model.begin(text)
+    parts = [model.step(part, state) for part in text.fed.split([1, 2, 1, 1, 1], 1)]
+    window = model.alignments.options.alignment_window
+    assert state.alignments._texts.hidden.memory.shape[1] == 1 + window + 1 + 1
+    found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
+    assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("context", [0, 3])
+def test_a_short_window_costs_no_more_than_it_reaches(
+    context: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, whole = [], aligner.word_table
+
+    def noted(states: Tensor, lexicons: Any, *others: Tensor) -> Tensor:
+        seen.append((states.shape[1], *(rows.shape[1] for rows in lexicons)))
+        return whole(states, lexicons, *others)
+
+    monkeypatch.setattr(aligner, "word_table", noted)
+    text = Batch(torch.randint(4, 13, (2, 8)), context=context)
+    model_of("window of two heads").law(text).summed(text.scored)
+    # two words at a time: their own two windows overlap in all but one key, and null
+    assert seen[-1] == ((2, 4, 4) if not context else (1, 3, 3))
+    assert sum(words for words, *_ in seen) == 8 - context
 
 
 def test_padding_points_at_null_alone(batch: Batch) -> None:
