@@ -48,8 +48,8 @@ __all__ = [
 LAWS = ("prior", "guide", "posterior")
 """What may say where the heads of a word point, from the poorest to the best."""
 
-ATTENTION = ("attention", "attention after")
-"""Cross-attention where it predicts a word, and where it has read it."""
+ATTENTION = ("attention before", "attention after")
+"""Cross-attention where it predicts a word, and one step further, where it has read it."""
 
 UNION = "all heads"
 """The links of every head of a word together."""
@@ -229,8 +229,8 @@ def score_attention(
     scores = _Scores(part)
     with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
-            predicting, after = ATTENTION
-            scores.note(predicting, heads, weights, batch)
+            before, after = ATTENTION
+            scores.note(before, heads, weights, batch)
             scores.note(after, heads, weights.roll(-1, -2), batch)
     return scores.result()
 

@@ -140,7 +140,7 @@ def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus
         weights = heads[f"decoder.{layer}.cross"].weights[0, head, :, :-1]
         best = weights.argmax(-1).tolist()
         name = f"decoder.{layer}.cross head {head}"
-        for law, rows in (("attention", best[:-1]), ("attention after", best[1:])):
+        for law, rows in (("attention before", best[:-1]), ("attention after", best[1:])):
             links = {(place, word) for word, place in enumerate(rows)}
             assert found[law, name] == count_links([links], part.links)
 
@@ -149,7 +149,7 @@ def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
     model = model_of(corpus)
     chosen, every = (score_attention(model, part) for part in (corpus.valid, corpus.test))
     best = best_attention(model, corpus.valid, corpus.test)
-    assert [score.law for score in best] == ["attention", "attention after"]
+    assert [score.law for score in best] == ["attention before", "attention after"]
     for score in best:
         rivals = {each.head: each.counts.aer for each in chosen if each.law == score.law}
         assert rivals[score.head] == min(rivals.values())
