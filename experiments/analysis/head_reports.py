@@ -84,7 +84,8 @@ def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
     if not text.part.links:
         return ()
     run, valid = text.run, text.corpus.valid.first(options.sentences)
-    own = score_alignments(run.model, run.guide, text.part) if draws_alignments(run.model) else []
+    aligned = run.model.alignments is not None
+    own = score_alignments(run.model, run.guide, text.part) if aligned else []
     return (*own, *best_attention(run.model, valid, text.part, run.guide))
 
 

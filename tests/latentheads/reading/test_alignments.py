@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from latentheads import Batch
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.corpus import draw_pairs
 from latentheads.corpora.mixed import draw_tasks
@@ -26,6 +27,7 @@ from latentheads.reading import (
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
 
+OPTIONS = {**SHAPES, "two soft heads": AlignmentOptions(1, 2, "soft", 5)}
 EVERY = [(shape, name) for shape in SHAPES for name in GUIDES]
 
 
@@ -40,7 +42,7 @@ def corpus() -> Corpus:
 
 def model_of(corpus: Corpus, shape: str = "") -> Any:
     types = len(corpus.source or ()), len(corpus.target)
-    options = SHAPES[shape] if shape else None
+    options = OPTIONS[shape] if shape else None
     law = make_prior("delta")
     model = Translation(*types, law, sizes(width=6), (), alignments=options)
     return jiggle(model, 0.5).double().eval()
@@ -127,6 +129,18 @@ def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> No
             union = [frozenset().union(*each) for each in links]
             assert found.pop((law, "all heads")) == count_links(union, part.links)
     assert not found
+
+
+def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:
+    """Made of the same weights as a model that draws, they are its prior."""
+    drawn, soft = (model_of(corpus, shape) for shape in ("two heads", "two soft heads"))
+    soft.load_state_dict(drawn.state_dict())
+    guide = GUIDES["tied"](drawn)
+    prior = [s for s in score_alignments(drawn, guide, corpus.test) if s.law == "prior"]
+    found = score_alignments(soft, GUIDES["tied"](soft), corpus.test)
+    assert [(s.head, s.counts) for s in found] == [(s.head, s.counts) for s in prior]
+    assert {s.law for s in found} == {"soft"}
+    assert not soft.alignments._forward_pre_hooks
 
 
 def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus) -> None:
