@@ -147,14 +147,19 @@ def write(
             continue
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(head_reports, caption(texts, options), out)
-    draw_pairs(texts, out)
+    draw_alignments(texts, head_reports, caption(texts, options), out)
     return said
 
 
-def draw_pairs(texts: Sequence[Text], out: Path) -> None:
-    """Draws where the words of a sentence point, for every run with alignments."""
-    from latentheads.plot import alignments, save
+def draw_alignments(
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
+) -> None:
+    """Draws the scores of links, and where the words of a sentence point."""
+    from latentheads.plot import alignments, draw_links, save
 
+    links = {each.name: each.links for each in head_reports if each.links}
+    if links:
+        save(draw_links(links, title), out / "alignments.png")
     for text in texts:
         if text.run.source is None or not draws_alignments(text.run.model):
             continue

@@ -226,7 +226,7 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
         "Links: each target word's likeliest source word, against those of the grammar, all of "
         f"them sure, so that AER is one less F1.{union} Attention: the cross-attention head of the "
         f"lowest AER on validation{chosen}; before: where it predicts the word, after: one step "
-        "further, where it has read the word."
+        "further, where it has read the word. Other heads stand at their location."
     )
 
 
