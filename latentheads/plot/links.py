@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -39,24 +40,33 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     rows = [(run, score) for run, scores in links.items() for score in scores]
     figure = Picture(7.5, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()
-    place, places, run = 0, list[int](), ""
-    for name, _ in rows:
-        place += 1 + (name != run and bool(places))  # a gap between two runs
-        places.append(place)
-        run = name
+    places = _place_bars([run for run, _ in rows])
     rates = [score.counts.aer for _, score in rows]
     colours = [KINDS[score.law] for _, score in rows]
     bars = axis.barh(places, rates, color=colours, height=0.85)
     axis.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
-    names = [f"{name}: {score.head}" for name, score in rows]
-    axis.set_yticks(places, names)
+    axis.set_yticks(places, [f"{run}: {score.head}" for run, score in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.08)
     axis.tick_params(labelsize=7)
     axis.set_xlabel("alignment error rate (0: every link is right)", fontsize=8)
-    shown = [law for law in KINDS if any(score.law == law for _, score in rows)]
-    labels = [f"{law}: {NOTES[law]}" if law in NOTES else law for law in shown]
-    patches = [Patch(color=KINDS[law], label=label) for law, label in zip(shown, labels)]
-    figure.legend(handles=patches, frameon=False, loc="outside lower center", ncols=2, fontsize=7)
+    figure.legend(
+        handles=[_explain_law(law) for law in KINDS if any(s.law == law for _, s in rows)],
+        frameon=False,
+        loc="outside lower center",
+        ncols=2,
+        fontsize=7,
+    )
     write_title(figure, f"Which source word does each word translate?\n{title}")
     return figure
+
+
+def _place_bars(runs: Sequence[str]) -> list[int]:
+    """A bar below the other, with a gap between two runs."""
+    starts = [run != before for before, run in pairwise(runs)]
+    return list(accumulate((1 + new for new in starts), initial=1)) if runs else []
+
+
+def _explain_law(law: str) -> Patch:
+    """The colour of a law, and what it is."""
+    return Patch(color=KINDS[law], label=f"{law}: {NOTES[law]}" if law in NOTES else law)
