@@ -17,13 +17,23 @@ from jsonargparse import Namespace
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.analysis.head_reports import portray
 from latentheads.experiments.analysis.record import to_json
-from latentheads.experiments.analysis.tables import caption, gaps, head_table, notes, summary, table
+from latentheads.experiments.analysis.tables import (
+    caption,
+    gaps,
+    head_table,
+    link_rows,
+    link_table,
+    notes,
+    summary,
+    table,
+)
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
 from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
+from latentheads.reading.alignments import draws_alignments
 from latentheads.reading.head_report import HeadReport
 
 DESCRIPTION = (
@@ -31,7 +41,9 @@ DESCRIPTION = (
     "    python experiments/analyse.py runs/transformer-seed0 runs/coda-seed0 --out runs/heads\n\n"
     "Writes figures, one table and one JSON: Jensen-Shannon divergence of head pairs as "
     "heat-maps, confidence, entropy, importance, relevance and cosine of outputs as maps, and "
-    "the roles that heads play. Heads stand at their prior's location unless --draws is given."
+    "the roles that heads play; of a run with alignments, where the words of a sentence point. On "
+    "the grammar, whose alignments are known, links are scored against them. Heads stand at their "
+    "prior's location unless --draws is given."
 )
 DIGITS = "%.6g"
 
@@ -121,14 +133,43 @@ def write(
     import pandas as pd  # takes long to load
 
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
-    said = table(rows, notes(texts, head_reports, options))
+    parts = (
+        table(rows, notes(texts, head_reports, options)),
+        link_table(head_reports, options.part),
+    )
+    said = "\n".join(part for part in parts if part)
     write_text(out / "analysis.json", to_json(texts, head_reports, options))
     write_text(out / "table.md", said)
     heads = head_table(texts, head_reports)
-    for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads)):
+    links = pd.DataFrame(row for each in head_reports for row in link_rows(each))
+    for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads), ("alignments", links)):
+        if not len(frame):
+            continue
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(head_reports, caption(texts, options), out)
+    draw_alignments(texts, head_reports, caption(texts, options), out)
     return said
+
+
+def draw_alignments(
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
+) -> None:
+    """Draws the scores of links, and where the words of a sentence point."""
+    from latentheads.plot import alignments, draw_links, save
+
+    links = {each.name: each.links for each in head_reports if each.links}
+    if links:
+        save(draw_links(links, title), out / "alignments.png")
+    for text in texts:
+        if text.run.source is None or not draws_alignments(text.run.model):
+            continue
+        figure = alignments(text.run, *text.pair_to_show())
+        save(figure, out / f"alignments-{_file_name(text.name)}.png")
+
+
+def _file_name(run: str) -> str:
+    """The name of a run as part of a file's."""
+    return run.strip("/").replace("/", "-")
 
 
 def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
@@ -138,9 +179,8 @@ def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
 
     top = largest(m for each in head_reports for m in each.divergence.summed.values())
     for each in head_reports:
-        name = each.name.strip("/").replace("/", "-")
         figure = draw_divergence(each.divergence, f"{each.name}: {title}", top)
-        save(figure, out / f"divergence-{name}.png")
+        save(figure, out / f"divergence-{_file_name(each.name)}.png")
     save(draw_averages(head_reports, title), out / "divergence.png")
     save(draw_maps(head_reports, title), out / "heads.png")
     roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))

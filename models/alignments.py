@@ -20,7 +20,7 @@ def make_aligner(
         label_smoothing: Of its likelihood while training.
         past: Whether heads point at the states of earlier words, not at a source.
     """
-    if options is None or not options.alignments:
+    if options is None or not options.blocks:
         return None
     if label_smoothing:
         raise ValueError("label_smoothing is for a network without alignments: drop one of both")
@@ -28,4 +28,4 @@ def make_aligner(
         raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
     if options.alignment_window and not past:
         raise ValueError("alignment_window is for a language model: drop it")
-    return Aligner(options, sizes.width, sizes.dropout, past)
+    return Aligner(options.settle(past), sizes.width, sizes.dropout, past)

@@ -11,19 +11,24 @@ from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.experiments.analysis.texts import Text
 from latentheads.guide import WithSelection
+from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.names import CHAINS
 from latentheads.reading import (
+    LinkScore,
     Positions,
     Rarity,
     Recording,
     Relations,
     Relevance,
     Syntactic,
+    best_attention,
     detect,
     gradient_importance,
     measure,
     relevance,
+    score_alignments,
 )
+from latentheads.reading.alignments import draws_alignments
 from latentheads.reading.divergence import divergence
 from latentheads.reading.head_report import HeadReport
 
@@ -69,7 +74,26 @@ def _portray(text: Text, options: Namespace) -> HeadReport:
         positional=positions.result(),
         rare=rare,
         syntactic=_syntactic(text, options, watched),
+        links=_score_links(text, options),
+        shuffled=_shuffle_targets(text, options),
     )
+
+
+def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
+    """The scores of all links, where gold ones are known."""
+    if not text.part.links:
+        return ()
+    run, valid = text.run, text.corpus.valid.first(options.sentences)
+    aligned = run.model.alignments is not None
+    own = score_alignments(run.model, run.guide, text.part) if aligned else []
+    return (*own, *best_attention(run.model, valid, text.part, run.guide))
+
+
+def _shuffle_targets(text: Text, options: Namespace) -> ShuffledTarget | None:
+    """What the guide's bound loses when it is told other targets."""
+    if not draws_alignments(text.run.model):
+        return None
+    return shuffled_target(text.run.model, text.run.guide, text.part, options.seed)
 
 
 Watched = Callable[[str, Part, int], Iterable[Batch]]

@@ -12,7 +12,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from latentheads.corpora import Rows
-from latentheads.experiments.analysis.tables import head_figures, summary
+from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
 from latentheads.reading.head_report import HeadReport, pair_mean
@@ -35,6 +35,7 @@ def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: 
 def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
     """Everything about a run."""
     settings, syntactic, found = text.run.settings, head_report.syntactic, head_report.relevance
+    shuffled = head_report.shuffled
     return {
         "path": str(text.run.path),
         "prior": settings.prior_name,
@@ -63,6 +64,8 @@ def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
             "baseline": {block: each.tolist() for block, each in syntactic.baseline.items()},
         },
         "roles": [asdict(role) for role in head_report.roles],
+        "links": link_rows(head_report),
+        "shuffled_target": shuffled and {**asdict(shuffled), "fall": shuffled.fall},
     }
 
 

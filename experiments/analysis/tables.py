@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,24 @@ from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
+from latentheads.reading.alignments import UNION
 from latentheads.reading.divergence import Divergence
 from latentheads.reading.head_report import HeadReport, others, pair_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["caption", "gaps", "head_figures", "head_table", "notes", "summary", "table"]
+__all__ = [
+    "caption",
+    "gaps",
+    "head_figures",
+    "head_table",
+    "link_rows",
+    "link_table",
+    "notes",
+    "summary",
+    "table",
+]
 
 
 def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
@@ -163,6 +175,59 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     return f"{value:.{2 if name.startswith('jsd') and 'query' not in name else 3}f}"
+
+
+def link_rows(head_report: HeadReport) -> list[dict[str, Any]]:
+    """A row for each law and head whose links are scored."""
+    return [
+        {
+            "run": head_report.name,
+            "links": score.law,
+            "head": score.head,
+            **{name: getattr(score.counts, name) for name in RATES},
+            **asdict(score.counts),
+        }
+        for score in head_report.links
+    ]
+
+
+RATES = {"aer": "AER", "precision": "precision", "recall": "recall", "f1": "F1"}
+
+
+def link_table(head_reports: Sequence[HeadReport], part: str) -> str:
+    """The links of all runs against gold links, and notes below; nothing where none is known."""
+    rows = [row for head_report in head_reports for row in link_rows(head_report)]
+    lines = [["run", "links of", "head", *RATES.values()]]
+    for row in rows:
+        rates = (f"{row[name]:.3f}" for name in RATES)
+        lines.append([f"`{row['run']}`", row["links"], row["head"], *rates])
+    said = [markdown(lines, left=3), f"{_explain_links(head_reports, part)}\n"] if rows else []
+    said += [f"{_tell_fall(each)}\n" for each in head_reports if each.shuffled is not None]
+    return "\n".join(said)
+
+
+def _tell_fall(head_report: HeadReport) -> str:
+    """What the bound of a guide loses when it is told other targets."""
+    found = head_report.shuffled
+    assert found is not None
+    return (
+        f"Told another sentence's target, the guide of {head_report.name} has a bound of "
+        f"{found.shuffled:.4f} nats a token in place of {found.elbo:.4f}: it falls by "
+        f"{found.fall:.4f}."
+    )
+
+
+def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
+    """What the rows of links are."""
+    several = any(score.head == UNION for each in head_reports for score in each.links)
+    union = f" {UNION.capitalize()}: the links of every head of a word together." if several else ""
+    chosen = " and scored there" if part == "valid" else ""
+    return (
+        "Links: each target word's likeliest source word, against those of the grammar, all of "
+        f"them sure, so that AER is one less F1.{union} Attention: the cross-attention head of the "
+        f"lowest AER on validation{chosen}; before: where it predicts the word, after: one step "
+        "further, where it has read the word. Other heads stand at their location."
+    )
 
 
 def notes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from latentheads.corpora.grammar import Arc
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.experiments.cli.options import open_run
+from latentheads.metrics.alignment import Links
 from latentheads.reading import (
     Parsed,
     encode_parsed,
@@ -27,7 +29,7 @@ from latentheads.reading import (
 )
 from latentheads.runs.run import Run, check_vocabulary
 
-__all__ = ["Parses", "Text", "parsed_part", "texts", "unlike_names"]
+__all__ = ["Pair", "Parses", "Text", "parsed_part", "texts", "unlike_names"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,26 @@ class Parses:
     arcs: Sequence[Sequence[Arc]]
     words: Sequence[Sequence[int]] | None
     origin: str
+
+
+SHOWN = 12
+"""Tokens of a sentence in a figure."""
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation.
+
+    Attributes:
+        source: The sentence.
+        target: Its translation.
+        direction: Its task, where there are tasks.
+        links: Gold links between their tokens.
+    """
+
+    source: str
+    target: str
+    direction: str | None
+    links: Links
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,19 @@ class Text:
         if chain == "decoder-self" or source is None or train.sources is None:
             return frequency_ranks(torch.tensor(train.targets.tokens), len(self.corpus.target))
         return frequency_ranks(torch.tensor(train.sources.tokens), len(source))
+
+    def pair_to_show(self) -> Pair:
+        """The sentence pair whose longer side has about as many tokens as a figure shows well."""
+        place = int(np.abs(self.part.lengths - SHOWN).argmin())
+        assert self.run.source is not None
+        assert self.part.sources is not None
+        mixture, task = self.part.mixture, self.part.task
+        return Pair(
+            self.run.source.decode(self.part.sources[place].tolist()),
+            self.run.target.decode(self.part.targets[place].tolist()),
+            None if mixture is None or task is None else mixture.names[task[place]],
+            self.part.links[place] if self.part.links else frozenset(),
+        )
 
     def same(self, other: Text) -> bool:
         """Whether both are read on the same tokens."""

@@ -35,21 +35,24 @@ class Plan:
     Attributes:
         options: All options.
         data: The corpus.
+        alignment: Blocks above the decoder.
         prior: Class of the prior.
         guide: Class of the guide.
     """
 
     options: Namespace
     data: Data
+    alignment: AlignmentOptions
     prior: type[Prior]
     guide: type[ModelGuide]
 
     @classmethod
     def read(cls, options: Namespace) -> Plan:
         """Makes the plan of a command line that was parsed."""
-        drawn = group_of(AlignmentOptions, options).drawn
-        pair = join_pair(spec_of("prior", options), spec_of("guide", options), drawn)
-        return cls(options, group_of(Data, options), pair.prior_class, pair.guide_class)
+        data, alignment = group_of(Data, options), group_of(AlignmentOptions, options)
+        alignment = alignment.settle(past=data.running or data.task != "translation")
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
+        return cls(options, data, alignment, pair.prior_class, pair.guide_class)
 
     @property
     def translates(self) -> bool:
@@ -107,12 +110,12 @@ class Plan:
     @property
     def aligns(self) -> bool:
         """Whether alignment blocks stand above the decoder."""
-        return bool(self.options.alignments > 0)
+        return self.alignment.blocks > 0
 
     @property
     def draws_alignments(self) -> bool:
         """Whether it is drawn where they point."""
-        return bool(self.aligns and self.options.alignment_prior != "soft")
+        return self.alignment.drawn
 
     @property
     def pays_for_heads(self) -> bool:
@@ -300,7 +303,7 @@ NEEDS = (
             p.aligns
             and (
                 p.options.alignment_prior == "chain"
-                or (p.options.alignment_prior == "cascaded" and p.options.alignments > 1)
+                or (p.options.alignment_prior == "cascaded" and p.alignment.blocks > 1)
             )
         ),
     ),

@@ -226,7 +226,7 @@ class Aligner(nn.Module):
         self.null = nn.Parameter(torch.randn(width)) if past else None
         heads, first = options.alignment_heads, 0
         blocks = []
-        for layer in range(options.alignments):
+        for layer in range(options.blocks):
             block = Block(ALIGNMENT, layer, heads)
             kind, size = options.alignment_prior, options.alignment_width
             reach = options.alignment_reach
@@ -242,7 +242,12 @@ class Aligner(nn.Module):
     @property
     def addresses(self) -> list[Block]:
         """The blocks that are drawn, from the lowest."""
-        return [] if self.soft else [each.block for each in self._modules_of_blocks()]
+        return [] if self.soft else self.all_addresses
+
+    @property
+    def all_addresses(self) -> list[Block]:
+        """All blocks, from the lowest."""
+        return [each.block for each in self._modules_of_blocks()]
 
     def _modules_of_blocks(self) -> list[AlignmentBlock]:
         return [each for each in self.blocks if isinstance(each, AlignmentBlock)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from latentheads.alignment.emission import LARGEST
+from latentheads.checks import check_least
 
 __all__ = ["AlignmentOptions"]
 
@@ -15,7 +16,8 @@ class AlignmentOptions:
     """Alignment blocks above a decoder: heads that point at one position each.
 
     Attributes:
-        alignments: Blocks above the decoder; 0: none. Two where nothing says a prior or a recipe.
+        alignments: Blocks above the decoder; 0: none. If nothing is said, none beside a prior or a
+            recipe, one in a language model, and else as many as can be summed out.
         alignment_heads: Heads of each block; at most two heads in all, which are summed out.
         alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
             below; chain, itself at the word before, for one head alone; or soft: no latent, every
@@ -27,7 +29,7 @@ class AlignmentOptions:
             0: all. The shorter, the cheaper two heads are.
     """
 
-    alignments: int = 2
+    alignments: int | None = None
     alignment_heads: int = 1
     alignment_prior: Literal["independent", "cascaded", "chain", "soft"] = "cascaded"
     alignment_width: int = 64
@@ -35,30 +37,41 @@ class AlignmentOptions:
     alignment_window: int = 0
 
     def __post_init__(self) -> None:
-        least = {
-            **{"alignments": 0, "alignment_heads": 1, "alignment_width": 1},
-            **{"alignment_reach": 0, "alignment_window": 0},
-        }
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise ValueError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
+        check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
+        check_least(vars(self), alignment_reach=0, alignment_window=0)
         if self.alignment_prior != "soft" and self.heads > LARGEST:
             raise ValueError(
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
-                f"not summed out, got {self.alignments} times {self.alignment_heads}"
+                f"not summed out, got {self.blocks} times {self.alignment_heads}"
             )
-        if self.alignment_prior == "chain" and self.alignments and self.heads != 1:
+        if self.alignment_prior == "chain" and self.blocks and self.heads != 1:
             raise ValueError(
                 "alignment_prior chain is for one block of one head, "
-                f"got alignments {self.alignments} and alignment_heads {self.alignment_heads}"
+                f"got alignments {self.blocks} and alignment_heads {self.alignment_heads}"
             )
 
     @property
     def drawn(self) -> bool:
         """Whether it is drawn where heads point."""
-        return self.alignments > 0 and self.alignment_prior != "soft"
+        return self.blocks > 0 and self.alignment_prior != "soft"
 
     @property
     def heads(self) -> int:
         """Heads of all blocks together."""
-        return self.alignments * self.alignment_heads
+        return self.blocks * self.alignment_heads
+
+    @property
+    def blocks(self) -> int:
+        """Blocks above the decoder."""
+        if self.alignments is not None:
+            return self.alignments
+        return 1 if self.alignment_prior == "chain" else max(1, LARGEST // self.alignment_heads)
+
+    def settle(self, past: bool) -> AlignmentOptions:
+        """The same with a number of blocks.
+
+        Args:
+            past: Whether heads point at the past of a language model, where a second one is dear.
+        """
+        one = past and self.alignments is None
+        return replace(self, alignments=1 if one else self.blocks)

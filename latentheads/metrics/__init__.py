@@ -1,1 +1,1 @@
-"""Metrics: what a translation or a summary is worth."""
+"""Metrics: what a translation, a summary or an alignment is worth."""

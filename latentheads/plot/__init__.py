@@ -11,6 +11,7 @@ from latentheads.plot.canvas import save
 from latentheads.plot.comparison import draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
+from latentheads.plot.links import draw_links
 from latentheads.plot.runs import (
     alignments,
     bound,
@@ -32,6 +33,7 @@ __all__ = [
     "draw_bound",
     "draw_divergence",
     "draw_kl",
+    "draw_links",
     "draw_maps",
     "draw_pruning",
     "draw_recipes",

@@ -51,23 +51,26 @@ def draw_alignments(
             image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
             _frame_links(axis, links)
             axis.tick_params(labelsize=8)
-        if heads > 1:
-            line[0].set_ylabel(f"{laws.heads[row]}\ntarget word", fontsize=8)
-        else:
-            line[0].set_ylabel("target word", fontsize=8)
+        named = f"{laws.heads[row]}\n" if heads > 1 else ""
+        line[0].set_ylabel(f"{named}target word", fontsize=8)
         line[0].set_yticks(range(size[0]), targets)
-    for axis, law in zip(axes[0], LAWS):
-        named = f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law]
-        axis.set_title(named, fontsize=9)
-    for axis in axes[-1]:
-        axis.set_xticks(range(size[1]), sources, rotation=90)
-        axis.set_xlabel("source word", fontsize=8)
+    _name_columns(axes, sources, guide)
     bar = figure.colorbar(image, ax=axes, aspect=30, pad=0.01)
     bar.set_label("probability that the word points there", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     framed = "\nFramed: the true alignment." if links else ""
     write_title(figure, f"{title}{framed}")
     return figure
+
+
+def _name_columns(axes: Any, sources: Sequence[str], guide: str) -> None:
+    """Names each law, above, and what it may point at, below."""
+    for axis, law in zip(axes[0], LAWS):
+        named = f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law]
+        axis.set_title(named, fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xticks(range(len(sources)), sources, rotation=90)
+        axis.set_xlabel("source word", fontsize=8)
 
 
 def _frame_links(axis: Any, links: Collection[Link]) -> None:

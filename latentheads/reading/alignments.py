@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from latentheads.alignment.law import Pointing
 from latentheads.alignment.marginals import head_marginals
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.corpora import Part, batches
@@ -28,11 +29,13 @@ from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.inference.evaluation import evaluating
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
+from latentheads.names import Block
 from latentheads.reading.record import readings
 
 __all__ = [
     "ATTENTION",
     "LAWS",
+    "SOFT",
     "UNION",
     "AlignmentLaws",
     "LinkScore",
@@ -48,8 +51,11 @@ __all__ = [
 LAWS = ("prior", "guide", "posterior")
 """What may say where the heads of a word point, from the poorest to the best."""
 
-ATTENTION = ("attention", "attention after")
-"""Cross-attention where it predicts a word, and where it has read it."""
+SOFT = "soft"
+"""The means of alignment heads of which nothing is drawn."""
+
+ATTENTION = ("attention before", "attention after")
+"""Cross-attention where it predicts a word, and one step further, where it has read it."""
 
 UNION = "all heads"
 """The links of every head of a word together."""
@@ -101,9 +107,30 @@ def alignment_laws(model: HeadModel, guide: ModelGuide, batch: Batch) -> Alignme
         assert found is not None
         laws = (found.summed.priors, found.posterior, found.summed.posterior())
         tables = [head_marginals(each) for each in laws]
-    blocks = model.alignments.addresses
-    names = [f"{block.name} head {head}" for block in blocks for head in range(block.heads)]
-    return AlignmentLaws(tuple(names), *tables)
+    return AlignmentLaws(_name_heads(model.alignments.addresses), *tables)
+
+
+def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """The names of the heads of some blocks."""
+    return tuple(f"{block.name} head {head}" for block in blocks for head in range(block.heads))
+
+
+def _soft_weights(
+    model: HeadModel, guide: ModelGuide, batch: Batch
+) -> tuple[tuple[str, ...], Float[Tensor, "batch head target key"]]:
+    """What the heads of a soft aligner take their means over, and their names."""
+    aligner = model.alignments
+    assert aligner is not None
+    told: list[Sequence[Pointing]] = []
+    watch = aligner.register_forward_pre_hook(
+        lambda _, given: told.append(aligner.prepare(*given).priors)
+    )
+    try:
+        with evaluating(model), hidden_from_tracers(), PlugIn(), WithSelection(guide):
+            model.law(batch.to(model.device))
+    finally:
+        watch.remove()
+    return _name_heads(aligner.all_addresses), head_marginals(told[0])
 
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
@@ -154,7 +181,7 @@ class LinkScore:
     """How well links meet gold links.
 
     Attributes:
-        law: What said where the words point, of ``LAWS`` or ``ATTENTION``.
+        law: What said where the words point: of ``LAWS``, ``SOFT``, or of ``ATTENTION``.
         head: The head; or ``UNION``, of several all their links together.
         counts: Links found and gold, over all sentences.
     """
@@ -180,7 +207,7 @@ class _Scores:
         for place, of_heads in zip(batch.sentences.tolist(), links, strict=True):
             for head, found in zip(heads, of_heads, strict=True):
                 self._note_links((law, head), found, place)
-            if law in LAWS and len(heads) > 1:
+            if law not in ATTENTION and len(heads) > 1:
                 self._note_links((law, UNION), frozenset().union(*of_heads), place)
 
     def _note_links(self, key: tuple[str, str], found: Links, place: int) -> None:
@@ -189,7 +216,7 @@ class _Scores:
 
     def result(self) -> list[LinkScore]:
         """The scores, by law and then by head."""
-        order = [*LAWS, *ATTENTION]
+        order = [*LAWS, SOFT, *ATTENTION]
         keys = sorted(self._found, key=lambda key: order.index(key[0]))
         return [LinkScore(*key, count_links(self._found[key], self._gold[key])) for key in keys]
 
@@ -203,10 +230,15 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         part: Sentences whose links are known, such as those of the grammar.
 
     Returns:
-        A score for each law and head, and of several heads one for all links together.
+        A score for each law and head, and of several heads one for all links together. Where
+        nothing is drawn the one law is ``SOFT``.
     """
     scores = _Scores(part)
+    soft = model.alignments is not None and model.alignments.soft
     for batch in batches(part, TOKENS):
+        if soft:
+            scores.note(SOFT, *_soft_weights(model, guide, batch), batch)
+            continue
         laws = alignment_laws(model, guide, batch)
         for law in LAWS:
             scores.note(law, laws.heads, getattr(laws, law), batch)
@@ -229,21 +261,21 @@ def score_attention(
     scores = _Scores(part)
     with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
-            predicting, after = ATTENTION
-            scores.note(predicting, heads, weights, batch)
+            before, after = ATTENTION
+            scores.note(before, heads, weights, batch)
             scores.note(after, heads, weights.roll(-1, -2), batch)
     return scores.result()
 
 
 def _cross_weights(
     model: HeadModel, part: Part
-) -> Iterator[tuple[Batch, list[str], Float[Tensor, "batch head target key"]]]:
+) -> Iterator[tuple[Batch, tuple[str, ...], Float[Tensor, "batch head target key"]]]:
     """The weights of all heads of the cross-attention, a batch at a time."""
     for batch, recorded in readings(model, batches(part, TOKENS)):
         blocks = [block for block in recorded.attending if block.chain == "decoder-cross"]
         if blocks:
-            names = [f"{block.name} head {head}" for block in blocks for head in range(block.heads)]
-            yield batch, names, torch.cat([recorded[block.name].weights for block in blocks], 1)
+            weights = torch.cat([recorded[block.name].weights for block in blocks], 1)
+            yield batch, _name_heads(blocks), weights
 
 
 def best_attention(

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from latentheads.inference.shuffled import ShuffledTarget
 from latentheads.names import CHAINS, Block
+from latentheads.reading.alignments import LinkScore
 from latentheads.reading.divergence import Divergence
 from latentheads.reading.measures import Measures
 from latentheads.reading.positional import Positional
@@ -36,6 +38,10 @@ class HeadReport:
         syntactic: Dependencies that they follow; None where no sentence is parsed, or where no head
             attends within what is parsed.
         ngrams: Its n-gram blocks, whose heads have outputs and no weights.
+        links: How well its alignments, and its best heads of cross-attention, meet gold links; none
+            where those are not known.
+        shuffled: What the guide's bound loses when it is told other targets; None of a run without
+            alignments.
     """
 
     name: str
@@ -48,6 +54,8 @@ class HeadReport:
     rare: dict[str, RareWord]
     syntactic: Syntactic | None
     ngrams: tuple[Block, ...] = ()
+    links: tuple[LinkScore, ...] = ()
+    shuffled: ShuffledTarget | None = None
 
     @property
     def chains(self) -> list[str]:

@@ -116,6 +116,8 @@ class Settings:
                 raise ValueError(
                     "gates are learned by the closed form of their KL: use kl analytic"
                 )
+        past = self.data.running or self.data.task != "translation"
+        object.__setattr__(self, "alignment", self.alignment.settle(past))
         _ = self.pair, self.chains, self.disagreement_term
 
     @cached_property
@@ -140,7 +142,7 @@ class Settings:
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
         if self.alignment.drawn:
             return "+".join([self.pair.full_name, *more, "alignments"])
-        if self.alignment.alignments:
+        if self.alignment.blocks:
             more.append("soft")
         return "+".join([self.pair.name, *more])
 

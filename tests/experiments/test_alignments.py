@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from latentheads import load_run
 from latentheads.metrics.alignment import read_pharaoh
-from tests.experiments.programs import assert_one_line, inside
+from latentheads.reading import best_attention, score_alignments
+from tests.experiments.programs import assert_one_line, inside, unpainted
 
 SMALL = (
     *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
@@ -134,9 +135,50 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     assert list(map(read_pharaoh, found)) == run.align(lines, written)
 
 
-def test_only_a_run_with_alignments_links(base: Path, tmp_path: Path) -> None:
-    plain, file = tmp_path / "plain", tmp_path / "links"
-    assert inside("run.py", *SMALL, "--recipe=transformer", "--out", str(plain)).returncode == 0
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_default_dtype(torch.float32)
+    out = tmp_path_factory.mktemp("aligned") / "plain"
+    assert inside("run.py", *SMALL, "--recipe=transformer", "--out", str(out)).returncode == 0
+    return out
+
+
+def test_links_are_scored_beside_those_of_the_best_attention(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "heads"
+    words = ("--sentences=5", "--relevance=0", "--part=test", "--out", str(out))
+    with unpainted():
+        done = inside("analyse.py", str(base), str(plain), *words)
+    assert done.returncode == 0, done.stderr
+    assert (out / "alignments-base.png").exists()
+    assert not (out / "alignments-plain.png").exists()
+    aligned, other = json.loads((out / "analysis.json").read_text())["runs"]
+    heads = ["decoder.0.alignment head 0", "decoder.1.alignment head 0", "all heads"]
+    rows = [(row["links"], row["head"]) for row in aligned["links"]]
+    assert rows[:9] == [(law, h) for law in ("prior", "guide", "posterior") for h in heads]
+    best = ["attention before", "attention after"]
+    assert [row["links"] for row in aligned["links"][9:]] == best
+    assert [row["links"] for row in other["links"]] == best
+    run = load_run(base)
+    part, valid = (each.first(5) for each in (run.corpus.test, run.corpus.valid))
+    wanted = [
+        *score_alignments(run.model, run.guide, part),
+        *best_attention(run.model, valid, part),
+    ]
+    for row, score in zip(aligned["links"], wanted, strict=True):
+        assert (row["head"], row["aer"]) == (score.head, score.counts.aer)
+        assert row["f1"] == pytest.approx(1 - row["aer"])
+    assert len((out / "alignments.csv").read_text().splitlines()) == 1 + 9 + 2 + 2
+    shuffled = aligned["shuffled_target"]
+    assert shuffled["fall"] == shuffled["elbo"] - shuffled["shuffled"] > 0
+    assert other["shuffled_target"] is None
+    for said in ("| `plain` | attention after | decoder.0.cross head", "the guide of base has a"):
+        assert said in done.stdout
+
+
+def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Path) -> None:
+    file = tmp_path / "links"
     refused = inside("translate.py", str(plain), f"--alignments={file}", text="the cat\n")
     assert_one_line(refused, "translate.py")
     assert f"{plain} has no alignments: there is no posterior of them" in refused.stderr

@@ -90,8 +90,8 @@ def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_everything_is_written(analysed: Path) -> None:
     figures = {"divergence.png", "heads.png", "roles.png"}
-    figures |= {f"divergence-{name}.png" for name in NAMES}
-    tables = {"table.md", "table.csv", "heads.csv", "analysis.json"}
+    figures |= {f"divergence-{name}.png" for name in NAMES} | {"alignments.png"}
+    tables = {"table.md", "table.csv", "heads.csv", "alignments.csv", "analysis.json"}
     assert {path.name for path in analysed.iterdir()} == figures | tables
     assert all((analysed / name).read_bytes().startswith(b"\x89PNG") for name in figures)
     written = json.loads((analysed / "analysis.json").read_text())

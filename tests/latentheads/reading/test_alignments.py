@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from latentheads import Batch
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.corpus import draw_pairs
 from latentheads.corpora.mixed import draw_tasks
@@ -26,6 +27,7 @@ from latentheads.reading import (
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
 
+OPTIONS = {**SHAPES, "two soft heads": AlignmentOptions(1, 2, "soft", 5)}
 EVERY = [(shape, name) for shape in SHAPES for name in GUIDES]
 
 
@@ -40,7 +42,7 @@ def corpus() -> Corpus:
 
 def model_of(corpus: Corpus, shape: str = "") -> Any:
     types = len(corpus.source or ()), len(corpus.target)
-    options = SHAPES[shape] if shape else None
+    options = OPTIONS[shape] if shape else None
     law = make_prior("delta")
     model = Translation(*types, law, sizes(width=6), (), alignments=options)
     return jiggle(model, 0.5).double().eval()
@@ -129,6 +131,18 @@ def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> No
     assert not found
 
 
+def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:
+    """Made of the same weights as a model that draws, they are its prior."""
+    drawn, soft = (model_of(corpus, shape) for shape in ("two heads", "two soft heads"))
+    soft.load_state_dict(drawn.state_dict())
+    guide = GUIDES["tied"](drawn)
+    prior = [s for s in score_alignments(drawn, guide, corpus.test) if s.law == "prior"]
+    found = score_alignments(soft, GUIDES["tied"](soft), corpus.test)
+    assert [(s.head, s.counts) for s in found] == [(s.head, s.counts) for s in prior]
+    assert {s.law for s in found} == {"soft"}
+    assert not soft.alignments._forward_pre_hooks
+
+
 def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus) -> None:
     model, part = model_of(corpus), corpus.test.first(1)
     whole = Batch.of([part.targets[0].tolist()], [part.sources[0].tolist()])
@@ -140,7 +154,7 @@ def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus
         weights = heads[f"decoder.{layer}.cross"].weights[0, head, :, :-1]
         best = weights.argmax(-1).tolist()
         name = f"decoder.{layer}.cross head {head}"
-        for law, rows in (("attention", best[:-1]), ("attention after", best[1:])):
+        for law, rows in (("attention before", best[:-1]), ("attention after", best[1:])):
             links = {(place, word) for word, place in enumerate(rows)}
             assert found[law, name] == count_links([links], part.links)
 
@@ -149,7 +163,7 @@ def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
     model = model_of(corpus)
     chosen, every = (score_attention(model, part) for part in (corpus.valid, corpus.test))
     best = best_attention(model, corpus.valid, corpus.test)
-    assert [score.law for score in best] == ["attention", "attention after"]
+    assert [score.law for score in best] == ["attention before", "attention after"]
     for score in best:
         rivals = {each.head: each.counts.aer for each in chosen if each.law == score.law}
         assert rivals[score.head] == min(rivals.values())

@@ -1,0 +1,72 @@
+"""How well links meet gold links, run beside run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from latentheads.plot.canvas import Picture, write_title
+from latentheads.reading.alignments import ATTENTION, LAWS, SOFT, LinkScore
+
+__all__ = ["draw_links"]
+
+BAR = 0.22
+"""Inches of a bar."""
+
+KINDS = {
+    **dict(zip(LAWS, ("#a9c4e6", "#5d8fcc", "#23508c"))),
+    SOFT: "#4a9a5b",
+    **dict(zip(ATTENTION, ("#e8b98f", "#d98032"))),
+}
+NOTES = {
+    "prior": "before the word is known",
+    "posterior": "exact, given the word",
+    SOFT: "means, nothing drawn",
+    ATTENTION[0]: "best cross-attention head, predicting the word",
+    ATTENTION[1]: "best cross-attention head, having read the word",
+}
+
+
+def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Figure:
+    """Draws the alignment error rate of every law and head, a group of bars a run.
+
+    Args:
+        links: The scores of every run, by its name.
+        title: What was read.
+    """
+    rows = [(run, score) for run, scores in links.items() for score in scores]
+    figure = Picture(7.5, 1.8 + BAR * (len(rows) + len(links)))
+    axis = figure.subplots()
+    places = _place_bars([run for run, _ in rows])
+    rates = [score.counts.aer for _, score in rows]
+    colours = [KINDS[score.law] for _, score in rows]
+    bars = axis.barh(places, rates, color=colours, height=0.85)
+    axis.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
+    axis.set_yticks(places, [f"{run}: {score.head}" for run, score in rows])
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.08)
+    axis.tick_params(labelsize=7)
+    axis.set_xlabel("alignment error rate (0: every link is right)", fontsize=8)
+    figure.legend(
+        handles=[_explain_law(law) for law in KINDS if any(s.law == law for _, s in rows)],
+        frameon=False,
+        loc="outside lower center",
+        ncols=2,
+        fontsize=7,
+    )
+    write_title(figure, f"Which source word does each word translate?\n{title}")
+    return figure
+
+
+def _place_bars(runs: Sequence[str]) -> list[int]:
+    """A bar below the other, with a gap between two runs."""
+    starts = [run != before for before, run in pairwise(runs)]
+    return list(accumulate((1 + new for new in starts), initial=1)) if runs else []
+
+
+def _explain_law(law: str) -> Patch:
+    """The colour of a law, and what it is."""
+    return Patch(color=KINDS[law], label=f"{law}: {NOTES[law]}" if law in NOTES else law)
