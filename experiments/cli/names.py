@@ -130,27 +130,38 @@ def _selecting(word: str, value: str) -> tuple[str, list[str]]:
 
 
 def _defaults(words: list[str]) -> list[str]:
-    """Names the default guide or prior where options of its own stand and nothing names one."""
+    """What is said where nobody says it: files and all other words come behind it.
+
+    A recipe or a prior is of logits. So is a guide of the reader's own that knows nothing of
+    alignments. Where options of a guide or a prior stand and nothing names one, it is the default.
+    """
     found = []
-    recipes = [split_law(value)[0] for word, value in pairwise(words) if word == "--recipe"]
-    if "--prior" in words or any(not name.endswith(ALIGNED) for name in recipes):
-        found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
     for kind, name in DEFAULTS.items():
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
         if own and not {f"--{kind}", "--recipe"} & set(words):
             found += [f"--{kind}", class_path(kind, name)]
-    named = [split_law(value)[0] for word, value in pairwise(words) if word == "--guide"]
-    own = [name for name in named if ":" in name or "." in name]
-    if own and not {"--prior", "--recipe"} & set(words):
-        find_own_classes()
-        if is_of_logits(class_path("guide", own[-1])):
-            found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
-            found += ["--prior", class_path("prior", LOGITS)]
-    selects = any(word == "--guide" and not split_law(name)[0] for word, name in pairwise(words))
-    if selects and not {"--prior", "--recipe"} & set(words):
+    prior = _prior_beside(words)
+    named = [split_law(name)[0] for name in _said(words, "--recipe")]
+    if prior or "--prior" in words or any(not name.endswith(ALIGNED) for name in named):
         found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
-        found += ["--prior", class_path("prior", "delta")]
-    return found
+    return found + (["--prior", class_path("prior", prior)] if prior else [])
+
+
+def _prior_beside(words: list[str]) -> str:
+    """The prior of a guide that is not of alignments, where nothing names another."""
+    guides = [split_law(name)[0] for name in _said(words, "--guide")]
+    if not guides or {"--prior", "--recipe"} & set(words):
+        return ""
+    if not guides[-1]:
+        return "delta"  # a law of selection alone
+    if ":" in guides[-1] or "." in guides[-1]:
+        find_own_classes()
+    return LOGITS if is_of_logits(class_path("guide", guides[-1])) else ""
+
+
+def _said(words: list[str], name: str) -> list[str]:
+    """The values that an option is given."""
+    return [value for word, value in pairwise(words) if word == name]
 
 
 def _split_equals(arguments: Sequence[str]) -> list[str]:

@@ -77,7 +77,7 @@ def result_table(results: dict[str, Any]) -> str:
     return aligned(rows)
 
 
-def _not_fixed(results: dict[str, Any]) -> dict[str, float]:
+def _not_fixed(results: dict[str, Any]) -> dict[str, float | None]:
     """The KL of every site that has noise."""
     how = results["kl_how"]
     return {site: kl for site, kl in results["kl_by_site"].items() if how.get(site) != "fixed"}
