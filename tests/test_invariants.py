@@ -272,7 +272,7 @@ def test_10_same_seed_same_numbers(form: str, kind: str) -> None:
         model = build(kind, dropout=0.3, prior="cascaded")
         guide = attach(form, model)
         svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), Head_ELBO())
-        losses = [float(svi.step(small_batch())) for _ in range(3)]
+        losses = [float(svi.step(small_batch())) for _ in range(2)]
         return losses, [*model.parameters(), *guide.parameters()]
 
     (losses, weights), (again, same) = run(), run()
