@@ -24,6 +24,7 @@ from latentheads.mask import Mask, Reach, causal
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Layer
 from latentheads.models.mixers import SelfAttention
+from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -105,9 +106,7 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
     assert torch.allclose(found, expected, atol=1e-12)
 
 
-@every_form
-@pytest.mark.parametrize("objective", ["Trace_ELBO", "Head_ELBO", "terms"])
-@pytest.mark.parametrize("validation", [True, False])
+@pairwise(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
 def test_2_one_bound_costs_the_passes_its_guide_says(
     form: str, objective: str, validation: bool, batch: Batch
 ) -> None:
@@ -124,9 +123,7 @@ def test_2_one_bound_costs_the_passes_its_guide_says(
     assert sorted(ran) == sorted(passes * [block.name for block in model.blocks])
 
 
-@every_kind
-@every_prior
-@pytest.mark.parametrize("stock", [True, False])
+@pairwise(kind=KINDS, prior=PRIORS, stock=[True, False])
 def test_3_tied_log_ratio_and_its_gradient_are_zero_with_dropout_on(
     kind: str, prior: str, stock: bool, batch: Batch
 ) -> None:
@@ -236,10 +233,9 @@ def test_7_every_parameter_of_every_prior_is_trained(kind: str, prior: str, batc
         assert all(p.isfinite().all() for p in model.parameters())
 
 
-@every_prior
-@every_kind
-@pytest.mark.parametrize("chunks", [(1, 1, 1, 1), (2, 1, 1), (1, 3), (4,)])
-@pytest.mark.parametrize("plug_in", [True, False])
+@pairwise(
+    prior=PRIORS, kind=KINDS, chunks=[(1, 1, 1, 1), (2, 1, 1), (1, 3), (4,)], plug_in=[True, False]
+)
 def test_8_incremental_decoding_is_the_full_sequence(
     kind: str, prior: str, chunks: tuple[int, ...], plug_in: bool, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -276,7 +272,7 @@ def test_10_same_seed_same_numbers(form: str, kind: str) -> None:
         model = build(kind, dropout=0.3, prior="cascaded")
         guide = attach(form, model)
         svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), Head_ELBO())
-        losses = [float(svi.step(small_batch())) for _ in range(3)]
+        losses = [float(svi.step(small_batch())) for _ in range(2)]
         return losses, [*model.parameters(), *guide.parameters()]
 
     (losses, weights), (again, same) = run(), run()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments.programs import unpainted
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -39,7 +41,8 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     ):
         assert said in script
         script = script.replace(said, here)
-    exec(compile(script, "README notebook", "exec"), {})
+    with unpainted():
+        exec(compile(script, "README notebook", "exec"), {})
     assert "Report(elbo=" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
 

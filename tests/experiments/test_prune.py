@@ -140,8 +140,8 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=25", "--checkpoint_every=1"]
-    words += ["--dropout=0.2", "--report_every=15"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=18", "--checkpoint_every=1"]
+    words += ["--dropout=0.2", "--report_every=9"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     killed(words, other, 4)

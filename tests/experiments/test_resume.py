@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import random
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,10 +17,11 @@ import pytest
 import torch
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside
+from tests.experiments.processes import ended, start
+from tests.experiments.programs import SHORT, TINY, inside
 
-WORDS = [*TINY, "--steps=40", "--report_every=15", "--checkpoint_every=1", "--tokens=128"]
-WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=20", "--accumulate=2"]
+WORDS = [*TINY, "--steps=24", "--report_every=9", "--checkpoint_every=1", "--tokens=128"]
+WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=12", "--accumulate=2"]
 
 
 def reached(out: Path) -> int:
@@ -36,19 +34,13 @@ def reached(out: Path) -> int:
 def killed(words: list[str], out: Path, wait: int) -> None:
     """Starts a run and kills it so many steps after where it goes on."""
     before = reached(out)
-    process = subprocess.Popen(
-        command("run.py", *words, "--out", str(out)),
-        env={**os.environ, **ENVIRONMENT},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    process = start("run.py", *words, "--out", str(out), said=out.with_suffix(".said"))
     deadline = time.monotonic() + 120
-    while reached(out) < before + wait and process.poll() is None:
+    while reached(out) < before + wait and process.is_alive():
         assert time.monotonic() < deadline
         time.sleep(random.random() * 0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    process.kill()
+    assert ended(process) == -signal.SIGKILL
 
 
 def told(out: Path) -> list[dict]:
@@ -76,7 +68,7 @@ def half(half_way: Path, tmp_path: Path) -> Path:
 def test_a_run_killed_again_and_again_ends_as_if_never_killed(half: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     assert inside("run.py", *WORDS, "--out", str(whole)).returncode == 0
-    killed(WORDS, half, 9)
+    killed(WORDS, half, 6)
     done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
@@ -103,40 +95,19 @@ def results(out: Path) -> dict:
 
 
 def shared(words: list[str], out: Path) -> str:
-    """Runs in two processes, as torchrun starts them; gives what the first one printed."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(random.randint(20000, 40000))}
-    started = [
-        subprocess.Popen(
-            command("run.py", *words, "--device=cpu", "--out", str(out)),
-            env={**os.environ, **ENVIRONMENT, **place, **rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ({"WORLD_SIZE": "2", "RANK": n, "LOCAL_RANK": n} for n in "01")
-    ]
-    (first, error), (second, other) = (process.communicate(timeout=120) for process in started)
-    assert [process.returncode for process in started] == [0, 0], error + other
-    assert not second
-    return first
+    """Runs in two processes, as torchrun starts them; gives what they printed."""
+    said = out.with_suffix(".said")
+    process = start("run.py", *words, "--device=cpu", "--out", str(out), said=said, ranks=2)
+    assert ended(process) == 0, said.read_text()
+    assert said.read_text().count("bound (ELBO)") == 1, "the first process alone prints"
+    return said.read_text()
 
 
 def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
-    words = ["--recipe=transformer", *TINY, "--steps=8", "--report_every=4", "--tokens=128"]
+    words = ["--recipe=transformer", *TINY, "--steps=4", "--report_every=2", "--tokens=128"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert inside("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
-    port = f"--master-port={random.randint(20000, 40000)}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
-    given = [*words, "--samples=2", "--tensorboard", "--device=cpu", "--out", str(two)]
-    done = subprocess.run(
-        [*torchrun, *command("run.py", *given)[1:]],
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("bound (ELBO)") == 1
+    shared([*words, "--samples=2", "--tensorboard"], two)
     for mine, theirs in zip(told(one), told(two), strict=True):
         assert mine["objective"] == pytest.approx(theirs["objective"], abs=1e-5)
         assert mine["valid"]["elbo"] == pytest.approx(theirs["valid"]["elbo"], abs=1e-5)
@@ -145,18 +116,18 @@ def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
 
 
 def test_two_processes_resume_as_if_never_stopped(tmp_path: Path) -> None:
-    """With noise and dropout; the checkpoint of step 5 stands in for a kill at step 7."""
-    words = [*TINY, "--steps=9", "--report_every=9", "--checkpoint_every=5", "--tokens=128"]
-    words += ["--samples=1", "--dropout=0.2", "--keep=9", "--decay=inverse-sqrt"]
+    """With noise and dropout; the checkpoint of step 3 stands in for a kill at step 4."""
+    words = [*TINY, "--steps=5", "--report_every=5", "--checkpoint_every=3", "--tokens=128"]
+    words += ["--samples=1", "--dropout=0.2", "--keep=5", "--decay=inverse-sqrt"]
     out, kept = tmp_path / "run", tmp_path / "kept"
     shared(words, out)
-    shared([word.replace("--steps=9", "--steps=5") for word in words], kept)
+    shared([word.replace("--steps=5", "--steps=3") for word in words], kept)
     last = Path("checkpoints") / "last.safetensors"
     best = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
     before = told(out)
     (out / "results.json").unlink()
     shutil.copy(kept / last, out / last)
-    assert "resumed at step 5" in shared(words, out)
+    assert "resumed at step 3" in shared(words, out)
     again = checkpoints.load(out / "checkpoints" / "best.safetensors")[0]
     assert all(torch.equal(best[name], again[name]) for name in best)
     assert len(told(out)) == len(before) == 1

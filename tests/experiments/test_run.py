@@ -10,16 +10,17 @@ from safetensors import safe_open
 
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
+from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, program
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: Path) -> None:
     """A process of its own has the numbers of the run that the other tests share."""
-    out = tmp_path / "run"
-    done = program("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out), "--verbose")
-    assert done.returncode == 0, done.stderr
-    assert "bound (ELBO)" in done.stdout
-    assert "decoder.1.cross.logits" in done.stdout
+    out, said = tmp_path / "run", tmp_path / "said"
+    words = ["--guide", "cascaded", *TINY, *SHORT]
+    assert ended(start("run.py", *words, "--out", str(out), "--verbose", said=said)) == 0
+    assert "bound (ELBO)" in said.read_text()
+    assert "decoder.1.cross.logits" in said.read_text()
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
@@ -30,13 +31,13 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     with safe_open(out / "checkpoints" / "best.safetensors", "pt") as file:
         assert "model.source_embedding.table.weight" in file.keys()  # noqa: SIM118
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    again = inside("run.py", "--guide", "cascaded", *TINY, *SHORT, "--out", str(out))
+    again = inside("run.py", *words, "--out", str(out))
     assert again.returncode == 0
     assert "is finished; --overwrite trains it anew" in again.stdout
     assert "bound (ELBO)" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     assert results_of(out) == results_of(tiny_run)
-    other = inside("run.py", "--guide", "cascaded", *TINY, *SHORT, "--seed=5", "--out", str(out))
+    other = inside("run.py", *words, "--seed=5", "--out", str(out))
     assert other.returncode == 2
     assert "holds a run with other options (seed 0 there, 5 here)" in other.stderr
 

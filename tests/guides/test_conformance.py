@@ -21,6 +21,7 @@ from latentheads.batch import PAD
 from latentheads.guides import GUIDES, Tied
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise
+from tests.crossing import pairwise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 
 OBJECTIVES = {
@@ -50,9 +51,7 @@ def test_an_option_out_of_range_is_refused_even_where_no_block_uses_it(
         FORMS[form](model, **{option: value})
 
 
-@every_form
-@every_kind
-@every_objective
+@pairwise(form=FORMS, kind=KINDS, objective=OBJECTIVES)
 def test_every_parameter_gets_a_finite_gradient_through_the_module(
     form: str, kind: str, objective: str, batch: Batch
 ) -> None:
@@ -74,9 +73,7 @@ def test_every_parameter_gets_a_finite_gradient_through_the_module(
     assert not unmoved
 
 
-@every_form
-@every_kind
-@every_objective
+@pairwise(form=FORMS, kind=KINDS, objective=OBJECTIVES)
 def test_every_parameter_is_trained_by_svi(
     form: str, kind: str, objective: str, batch: Batch
 ) -> None:
@@ -306,9 +303,7 @@ def is_drawn(name: str, batch: Batch) -> Tensor:
     return readable & row[:, :, None] & (readable.sum(-1, keepdim=True) > 1)
 
 
-@every_form
-@every_kind
-@pytest.mark.parametrize("context", [0, READ])
+@pairwise(form=FORMS, kind=KINDS, context=[0, READ])
 def test_heads_without_a_choice_and_those_of_a_context_are_drawn_from_the_prior(
     form: str, kind: str, context: int, batch: Batch, tape: NoiseTape
 ) -> None:

@@ -24,6 +24,7 @@ from latentheads.names import Block
 from latentheads.reading import Recording
 from latentheads.reading.divergence import divergence
 from latentheads.selection.laws import LAWS, Law, make_selector
+from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -81,9 +82,9 @@ def made(kind: str, window: int, causal: bool) -> Any:
 # What reaches what.
 
 
-@both_ways
-@pytest.mark.parametrize("kind", ["attention", "local", "ngram", "slices"])
-@pytest.mark.parametrize("window", [1, 2, 3, 11])
+@pairwise(
+    causal=[True, False], kind=["attention", "local", "ngram", "slices"], window=[1, 2, 3, 11]
+)
 def test_exactly_the_window_reaches_an_output(kind: str, window: int, causal: bool) -> None:
     module, lengths = made(kind, window, causal), (LENGTH, 5)
     x = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
@@ -108,9 +109,7 @@ def test_a_context_reaches_everything_but_padding() -> None:
     assert (module(x, reach)[:, :4] != before[:, :4]).any(-1).all()
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("context", [True, False])
+@pairwise(kind=KINDS, choice=CHOICES, context=[True, False])
 def test_padding_changes_no_sentence(kind: str, choice: str, context: bool) -> None:
     options = CHOICES[choice]
     if context and (kind != "translation" or "ngram" not in options["mixers"]):
@@ -207,10 +206,7 @@ def test_parameters_by_formula(heads: int, slices: bool, context: bool, causal: 
     assert sum(p.numel() for p in module.parameters()) == expected
 
 
-@pytest.mark.parametrize("n", [1, 5, 9])
-@pytest.mark.parametrize("slices", [True, False])
-@pytest.mark.parametrize("context", [True, False])
-@pytest.mark.parametrize("heads", [1, 4, 8])
+@pairwise(n=[1, 5, 9], slices=[True, False], context=[True, False], heads=[1, 4, 8])
 def test_without_a_width_a_layer_is_as_large_as_attention(
     n: int, slices: bool, context: bool, heads: int
 ) -> None:
@@ -247,10 +243,12 @@ def test_a_language_model_has_no_encoder(options: dict[str, Any]) -> None:
 # Decoding.
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("prior", ["cascaded", "released", "autoregressive"])
-@pytest.mark.parametrize("parts", [(1, 1, 1, 1), (2, 2), (1, 3)])
+@pairwise(
+    kind=KINDS,
+    choice=CHOICES,
+    prior=["cascaded", "released", "autoregressive"],
+    parts=[(1, 1, 1, 1), (2, 2), (1, 3)],
+)
 def test_token_by_token_is_the_whole(
     kind: str, choice: str, prior: str, parts: tuple[int, ...], batch: Batch
 ) -> None:
@@ -361,9 +359,7 @@ def test_a_chain_changes_its_layout(batch: Batch) -> None:
     assert torch.equal(found.context[1].below, expected)
 
 
-@every_kind
-@pytest.mark.parametrize("form", FORMS)
-@every_choice
+@pairwise(kind=KINDS, form=FORMS, choice=CHOICES)
 def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, batch: Batch) -> None:
     model = build(kind, **CHOICES[choice])
     guide = attach(form, model)
@@ -373,9 +369,7 @@ def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, bat
     assert all((kl > -1e-9).all() for name, kl in found.kl.items() if found.how[name] != "sampled")
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("form", ["tied", "mean-field", "cascaded"])
+@pairwise(kind=KINDS, choice=CHOICES, form=["tied", "mean-field", "cascaded"])
 def test_padding_changes_no_bound(
     kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
 ) -> None:

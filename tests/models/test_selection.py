@@ -123,8 +123,8 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Law) -> None
     torch.testing.assert_close((lq.exp() * torch.stack(bounds)).sum(), elbo)
     assert elbo < iwae < exact
     torch.manual_seed(0)
-    draws = torch.cat([importance(model, guide, batch, samples=2).bound for _ in range(60)])
-    assert draws.mean() == pytest.approx(iwae.item(), abs=4 * draws.std().item() / math.sqrt(60))
+    draws = torch.cat([importance(model, guide, batch, samples=2).bound for _ in range(20)])
+    assert draws.mean() == pytest.approx(iwae.item(), abs=4 * draws.std().item() / math.sqrt(20))
 
 
 def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tensor:

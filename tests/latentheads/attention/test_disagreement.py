@@ -145,8 +145,8 @@ def test_training_with_it_makes_heads_differ(kind: str) -> None:
         torch.manual_seed(1)
         model, batch = build(prior="delta"), small_batch()
         model.disagreement = chosen
-        svi = SVI(model, GUIDES["tied"](model), pyro.optim.Adam({"lr": 0.02}), Trace_ELBO())
-        for _ in range(15):
+        svi = SVI(model, GUIDES["tied"](model), pyro.optim.Adam({"lr": 0.04}), Trace_ELBO())
+        for _ in range(6):
             svi.step(batch)
         with term.heard(model) as found:
             model.states(batch)

@@ -34,6 +34,7 @@ from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
+from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -106,9 +107,7 @@ def test_the_prior_is_noise_around_what_a_head_computes(batch: Batch) -> None:
     assert torch.equal(poutine.condition(module, {found["name"]: found["value"]})(x, reach), states)
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+@pairwise(kind=KINDS, choice=CHOICES, form=[form for form in FORMS if form != "tied"])
 def test_the_divergence_is_that_of_the_textbook(
     kind: str, choice: str, form: str, batch: Batch
 ) -> None:
@@ -161,9 +160,7 @@ def test_tied_costs_nothing_and_a_guide_starts_at_the_prior(
         assert all((started.kl[site].abs() < 1e-12).all() for site in sites)
 
 
-@every_kind
-@every_form
-@pytest.mark.parametrize("choice", ["ngram", "mixed"])
+@pairwise(kind=KINDS, form=FORMS, choice=["ngram", "mixed"])
 def test_padding_carries_no_latent(
     kind: str, form: str, choice: str, batch: Batch, tape: Any
 ) -> None:
@@ -178,9 +175,7 @@ def test_padding_carries_no_latent(
     assert torch.allclose(found[0].log_weight, found[1].log_weight, atol=1e-10)
 
 
-@every_kind
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
-@pytest.mark.parametrize("choice", ["ngram", "mixed"])
+@pairwise(kind=KINDS, form=[form for form in FORMS if form != "tied"], choice=["ngram", "mixed"])
 def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
     kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -209,10 +204,10 @@ def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
     model = noisy("language-model", mixers="ngram", layers=1, windows="2", ngram_noise=0.8)
     guide = attach(form, model)
     with torch.no_grad():
-        weighed = importance(model, guide, batch, samples=24 * 8).log_weights.unflatten(0, (24, 8))
+        weighed = importance(model, guide, batch, samples=12 * 8).log_weights.unflatten(0, (12, 8))
     bounds = [(weighed[:, :k].logsumexp(1) - math.log(k)).sum(-1).mean().item() for k in (1, 2, 8)]
     assert bounds[0] < bounds[1] < bounds[2]
-    elbo = torch.stack([terms(model, guide, batch).elbo.sum() for _ in range(24)]).mean()
+    elbo = torch.stack([terms(model, guide, batch).elbo.sum() for _ in range(12)]).mean()
     assert elbo < bounds[2]
 
 
@@ -247,9 +242,7 @@ def test_locations_of_a_strict_product_depend_on_no_draw(batch: Batch) -> None:
         assert torch.allclose(locations[0][module.site], expected, atol=1e-12)
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("form", ["tied", "mean-field", "cascaded"])
+@pairwise(kind=KINDS, choice=CHOICES, form=["tied", "mean-field", "cascaded"])
 def test_every_parameter_of_the_outputs_learns(
     kind: str, choice: str, form: str, batch: Batch
 ) -> None:
@@ -286,9 +279,7 @@ def test_a_network_of_ngrams_without_noise_is_run_once(batch: Batch) -> None:
     assert report.elbo == report.iwae == report.plug_in
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("plugged", [True, False])
+@pairwise(kind=KINDS, choice=CHOICES, plugged=[True, False])
 def test_token_by_token_is_the_whole(
     kind: str, choice: str, plugged: bool, batch: Batch, tape: Any
 ) -> None:
@@ -421,9 +412,7 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     assert 0 < float(value[-1]) < 1
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("noise", [0.0, NOISE])
+@pairwise(kind=KINDS, choice=CHOICES, noise=[0.0, NOISE])
 def test_closed_gates_are_removed_with_equal_outputs(
     kind: str, choice: str, noise: float, batch: Batch
 ) -> None:
@@ -459,9 +448,7 @@ def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
 # Chosen.
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("law", LAWS)
+@pairwise(kind=KINDS, choice=CHOICES, law=LAWS)
 def test_candidates_fill_the_places_of_every_task(
     kind: str, choice: str, law: Law, batch: Batch
 ) -> None:
@@ -555,10 +542,9 @@ def silenced(model: Any) -> Any:
     return model
 
 
-@every_kind
-@every_choice
-@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
-@pytest.mark.parametrize("context", [True, False])
+@pairwise(
+    kind=KINDS, choice=CHOICES, prior=["delta", "residual", "cascaded"], context=[True, False]
+)
 def test_removal_equals_silence(
     kind: str, choice: str, prior: str, context: bool, batch: Batch
 ) -> None:

@@ -48,16 +48,16 @@ def test_a_pair_with_another_source_is_another_pair() -> None:
 
 
 def test_a_corpus_knows_its_overlap_and_says_it_where_there_is_any() -> None:
-    assert draw_pairs(sentences=300, held_out=20).overlap == (0, 0)
-    text, told = draw_text(sentences=3000, held_out=200), []
+    assert draw_pairs(sentences=100, held_out=20).overlap == (0, 0)
+    text, told = draw_text(sentences=600, held_out=300), []
     seen = {tuple(row) for row in text.train.targets}
     expected = [sum(tuple(row) in seen for row in p.targets) for p in (text.valid, text.test)]
     assert text.overlap == tuple(expected)
     assert min(expected) > 0
-    make_corpus(Data(task="language-model", sentences=3000, held_out=200), tell=told.append)
+    make_corpus(Data(task="language-model", sentences=600, held_out=300), tell=told.append)
     valid, test = expected
     assert told == [
-        f"{valid} of 200 sentences of valid and {test} of 200 of test stand in training too"
+        f"{valid} of 300 sentences of valid and {test} of 300 of test stand in training too"
     ]
-    make_corpus(Data(sentences=300, held_out=20), tell=told.append)
+    make_corpus(Data(sentences=100, held_out=20), tell=told.append)
     assert len(told) == 1

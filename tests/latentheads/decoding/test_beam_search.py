@@ -19,6 +19,7 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
+from tests.crossing import pairwise
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -124,9 +125,7 @@ def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
 # The plug-in network.
 
 
-@every_kind
-@every_prior
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+@pairwise(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
     found = beam_search(model, batch, WIDE, penalty, limit=4)
@@ -136,9 +135,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
         agree(found[place], expected)
 
 
-@every_kind
-@every_prior
-@pytest.mark.parametrize("beam", [1, 2, 3, 4])
+@pairwise(kind=KINDS, prior=sorted(PRIORS), beam=[1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
@@ -199,9 +196,7 @@ def leaning(model: Any, towards_the_end: float) -> Any:
     return model
 
 
-@every_kind
-@pytest.mark.parametrize("least", [1, 2, 4])
-@pytest.mark.parametrize("no_repeat", [0, 1, 2])
+@pairwise(kind=KINDS, least=[1, 2, 4], no_repeat=[0, 1, 2])
 def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
     kind: str, least: int, no_repeat: int
 ) -> None:
@@ -211,15 +206,11 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
         agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
 
 
-@every_kind
-@pytest.mark.parametrize("beam", [1, 2, 3])
-@pytest.mark.parametrize(("least", "no_repeat"), [(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
-def test_it_keeps_length_and_repeats_nothing(
-    kind: str, beam: int, least: int, no_repeat: int
-) -> None:
-    model, batch = small(kind), small_batch()
-    rules = {"limit": 9, "least": least, "no_repeat": no_repeat}
-    for place, found in enumerate(beam_search(model, batch, beam, 0.6, **rules)):
+@pairwise(kind=KINDS, beam=[1, 2, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
+def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
+    (least, no_repeat), model, batch = rules, small(kind), small_batch()
+    kept = {"limit": 9, "least": least, "no_repeat": no_repeat}
+    for place, found in enumerate(beam_search(model, batch, beam, 0.6, **kept)):
         agree(found, naive(plugged(model, batch, place), beam, 0.6, 9, least, no_repeat))
         assert not any(repeats(each.tokens, no_repeat) for each in found)
 
@@ -371,9 +362,7 @@ def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
     return log_prob
 
 
-@every_kind
-@pytest.mark.parametrize("prior", NOISY)
-@pytest.mark.parametrize("samples", [1, 3])
+@pairwise(kind=KINDS, prior=NOISY, samples=[1, 3])
 def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples: int) -> None:
     model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (1, 6), (3, 6)):

@@ -21,6 +21,7 @@ from latentheads.guides import Tied
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
 from latentheads.selection.hard_gates import Gating
+from tests.crossing import pairwise
 from tests.tiny import HEADS, build, jiggle, sizes, small_batch
 
 TYPES = 11
@@ -102,9 +103,7 @@ def likeliest(model: Any, prompt: Sequence[int], length: int, stop: bool) -> lis
     return found
 
 
-@every_prior
-@pytest.mark.parametrize("stop", [True, False])
-@pytest.mark.parametrize("cutoffs", CUTOFFS)
+@pairwise(prior=sorted(PRIORS), stop=[True, False], cutoffs=CUTOFFS)
 def test_at_temperature_zero_it_takes_the_likeliest_token(
     prior: str, stop: bool, cutoffs: tuple[int, ...]
 ) -> None:
@@ -205,9 +204,7 @@ def agree(found: Sequence[Any], law: dict[Any, float]) -> float:
     return float(chisquare([counts[event] for event in likely], expected).pvalue)
 
 
-@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
-@pytest.mark.parametrize("top_k", [0, 3, TYPES, 99])
-@pytest.mark.parametrize("cutoffs", CUTOFFS)
+@pairwise(temperature=[0.4, 1.0, 2.5], top_k=[0, 3, TYPES, 99], cutoffs=CUTOFFS)
 def test_tokens_come_as_often_as_they_are_likely(
     temperature: float, top_k: int, cutoffs: tuple[int, ...]
 ) -> None:
@@ -323,13 +320,11 @@ def behind(model: Any, window: Sequence[int]) -> Tensor:
         return model.step(torch.tensor([window]), model.begin(small_batch()))[0, -1]
 
 
-@every_prior
-@pytest.mark.parametrize(("block", "context"), BLOCKS)
-@pytest.mark.parametrize("given", [0, 4, 13])
+@pairwise(prior=sorted(PRIORS), place=BLOCKS, given=[0, 4, 13])
 def test_a_full_block_is_begun_anew_from_its_context(
-    prior: str, block: int, context: int, given: int
+    prior: str, place: tuple[int, int], given: int
 ) -> None:
-    watched = Watched(small(prior))
+    (block, context), watched = place, Watched(small(prior))
     prompt = [4 + place % 5 for place in range(given)]
     (found,) = sample_text(watched, [prompt], 12, block=block, context=context, stop=False)
     text = [BOS, *prompt, *found]

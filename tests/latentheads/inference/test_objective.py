@@ -23,6 +23,7 @@ from latentheads.families import (
 )
 from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.names import Block
+from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,
     KINDS,
@@ -37,7 +38,6 @@ from tests.tiny import (
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
-both_validations = pytest.mark.parametrize("validation", [True, False])
 
 
 def loss_and_gradients(elbo: Any, model: Any, guide: Any, batch: Batch) -> tuple[Tensor, list[Any]]:
@@ -49,9 +49,7 @@ def loss_and_gradients(elbo: Any, model: Any, guide: Any, batch: Batch) -> tuple
     return loss.detach(), [p.grad for p in module.parameters()]
 
 
-@every_form
-@every_kind
-@both_validations
+@pairwise(form=FORMS, kind=KINDS, validation=[True, False])
 def test_gradients_are_those_of_trace_elbo_bit_for_bit(
     form: str, kind: str, validation: bool, batch: Batch
 ) -> None:
@@ -195,9 +193,9 @@ def test_plate_scales_the_loss_by_corpus_over_batch(
     assert torch.allclose(scaled, 10 * plain, rtol=1e-12)
 
 
-@every_form
-@both_validations
-@pytest.mark.parametrize("options", [{}, {"kl_weight": 0.5}, {"free_bits": 9.0}])
+@pairwise(
+    form=FORMS, validation=[True, False], options=[{}, {"kl_weight": 0.5}, {"free_bits": 9.0}]
+)
 def test_vectorised_particles_are_the_mean_of_looped_ones(
     form: str, validation: bool, options: dict[str, Any], batch: Batch, tape: NoiseTape
 ) -> None:
@@ -230,9 +228,11 @@ class Tilted(Guide):
         return Correlated(Plain(), CholeskyFactor(block.heads, 0.6))
 
 
-@pytest.mark.parametrize("guide", [*FORMS, Narrower, Tilted])
-@pytest.mark.parametrize("prior", ["independent", "cascaded"])
-@pytest.mark.parametrize("objective", [TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)])
+@pairwise(
+    guide=[*FORMS, Narrower, Tilted],
+    prior=["independent", "cascaded"],
+    objective=[TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)],
+)
 def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
     guide: Any, prior: str, objective: Any, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -247,9 +247,7 @@ def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
     assert torch.allclose(together(model, chosen)(batch), torch.stack(losses).mean(), rtol=1e-9)
 
 
-@every_form
-@both_validations
-@pytest.mark.parametrize("particles", [1, 3])
+@pairwise(form=FORMS, validation=[True, False], particles=[1, 3])
 def test_vectorised_bound_costs_no_more_passes(
     form: str, validation: bool, particles: int, batch: Batch
 ) -> None:
