@@ -57,7 +57,8 @@ RUN_GROUPS: Groups = {
     "latents": (
         *("latent", "ngram_noise", "noise_warmup_steps"),
         *("alignments", "alignment_heads", "alignment_prior"),
-        *("alignment_width", "alignment_reach", "alignment_window", "objective"),
+        *("alignment_width", "alignment_reach", "alignment_window"),
+        *("objective", "objective_draws"),
         *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
     ),
     "selection: which heads speak for each task": (

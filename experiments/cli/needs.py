@@ -18,7 +18,7 @@ from latentheads.models.mixing import STACKS, mixings
 from latentheads.names import chains_of
 from latentheads.runs.recipes import join_pair
 
-__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "group_of", "refusals"]
+__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "find_idle_reads", "group_of", "refusals"]
 
 T = TypeVar("T")
 
@@ -118,15 +118,26 @@ class Plan:
         return self.alignment.drawn
 
     @property
+    def weighs_alignments(self) -> bool:
+        """Whether alignments are trained by a bound that has a KL, which may be weighed."""
+        return self.draws_alignments and self.options.objective in ("bound", "sampled")
+
+    @property
     def pays_for_heads(self) -> bool:
         """Whether drawn heads have a KL that is not 0 by construction."""
-        drawn = self.draws_heads or self.draws_alignments
+        drawn = self.draws_heads or self.weighs_alignments
         return drawn and self.guide is not GUIDES["tied"]
 
     @property
     def pays(self) -> bool:
         """Whether anything has a KL that is not 0 by construction."""
         return self.pays_for_heads or self.draws_choice or self.gates
+
+    @property
+    def draws_paid_logits(self) -> bool:
+        """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
+        drawn = self.draws_heads and self.guide is not GUIDES["tied"]
+        return drawn or self.draws_choice or self.gates
 
 
 @dataclass(frozen=True)
@@ -158,9 +169,16 @@ RUNNING = (
 )
 LAW = "--select selection, subset or group"
 NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
-OWN = "a guide other than tied and heads that are drawn, of alignments too"
+OWN = (
+    "a guide other than tied and heads that are drawn, of alignments too under --objective bound "
+    "or sampled"
+)
 ALIGNMENTS = "--alignments"
 KL = f"a KL that is not 0 by construction ({OWN}; {LAW}; or --gates)"
+SAMPLED = (
+    "a KL that is not 0 by construction and no sum over alignments (a guide other than tied and "
+    f"{NOISE}; {LAW}; or --gates)"
+)
 NGRAM = "--mixers with ngram layers"
 
 NEEDS = (
@@ -257,11 +275,8 @@ NEEDS = (
         "--decay cosine with --period",
         lambda p: p.options.decay == "cosine" and p.options.period > 0,
     ),
-    Need(
-        ("kl", "kl_warmup_steps", "max_kl_weight"),
-        KL,
-        lambda p: p.pays,
-    ),
+    Need(("kl",), SAMPLED, lambda p: p.draws_paid_logits),
+    Need(("kl_warmup_steps", "max_kl_weight"), KL, lambda p: p.pays),
     Need(
         ("min_kl_weight",),
         f"--kl_warmup_steps, and {KL}",
@@ -321,6 +336,11 @@ NEEDS = (
         ("objective",),
         f"{ALIGNMENTS}, with a prior other than soft",
         lambda p: p.draws_alignments,
+    ),
+    Need(
+        ("objective_draws",),
+        f"{ALIGNMENTS}, with --objective iwae or rws",
+        lambda p: p.draws_alignments and p.options.objective in ("iwae", "rws"),
     ),
     # What speaks
     Need(("candidates",), LAW, lambda p: p.draws_choice),
@@ -384,6 +404,21 @@ def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:
     plan = Plan.read(options)
     idle = [need for need in NEEDS if not need.met(plan)]
     return {name: need for need in idle for name in need.options if options[name] != plain[name]}
+
+
+READS = Need(
+    ("guide.reads",),
+    f"{ALIGNMENTS}, with a prior other than soft",
+    lambda plan: plan.draws_alignments,
+)
+"""What a guide reads is of alignments alone; the option is the guide's own."""
+
+
+def find_idle_reads(options: Namespace) -> dict[str, Need]:
+    """The guide's own option of what it reads, where it was set and acts on nothing."""
+    reads = spec_of("guide", options).options.get("reads", ModelGuide.reads)
+    idle = reads != ModelGuide.reads and not READS.met(Plan.read(options))
+    return dict.fromkeys(READS.options, READS) if idle else {}
 
 
 def refusals(idle: Mapping[str, Need]) -> list[str]:

@@ -26,7 +26,13 @@ from latentheads.experiments.cli.names import (
     presets,
     spec_of,
 )
-from latentheads.experiments.cli.needs import Need, find_idle, group_of, refusals
+from latentheads.experiments.cli.needs import (
+    Need,
+    find_idle,
+    find_idle_reads,
+    group_of,
+    refusals,
+)
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.runs.loading import load_finished, load_run
@@ -139,7 +145,7 @@ def read_settings(
     with _reading(arguments, prog, description, extend) as (parser, configuration):
         plain = parser.get_defaults()
         idle = find_idle(configuration, plain)
-        refuse_idle(idle, arguments, prog)
+        refuse_idle(idle | find_idle_reads(configuration), arguments, prog)
         kept = configuration.clone()
         for name in idle:
             kept[name] = plain[name]

@@ -203,6 +203,8 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
             "--objective acts on nothing here: it needs --alignments",
         ),
         ("--train=guide", "start RUN"),
+        ("--objective=all", "choose from 'bound', 'marginal', 'sampled', 'iwae', 'rws'; got all"),
+        ("--objective=iwae --objective_draws=1", "objective_draws must be at least 2, got 1"),
         ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
     ],
 )

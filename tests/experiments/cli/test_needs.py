@@ -26,6 +26,7 @@ TEXT = {"data": "corpus", "task": "language-model"}
 GATES = {"gates": "all"}
 NGRAM = {"mixers": "ngram"}
 ALIGNED = {"alignments": 1}
+ALONE = {**ALIGNED, "prior": "delta"}
 
 EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     # the options, what they do not act beside, what they act beside
@@ -93,10 +94,24 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"objective": "marginal"}, LOGITS, ALIGNED),
     ({"label_smoothing": 0.1}, {}, LOGITS),
     ({"alignment_window": 3}, ALIGNED, {**ALIGNED, **LANGUAGE_MODEL}),
+    ({"objective_draws": 7}, {**ALIGNED, "objective": "sampled"}, {**ALIGNED, "objective": "rws"}),
+    ({"objective_draws": 7}, {**LOGITS, "objective": "iwae"}, {**ALIGNED, "objective": "iwae"}),
+    ({"kl": "sampled"}, ALONE, {**ALIGNED, "prior": "independent"}),
+    (
+        {"kl_warmup_steps": 5, "max_kl_weight": 0.5, "free_bits": 0.1},
+        {**ALONE, "objective": "marginal"},
+        ALONE,
+    ),
+    (
+        {"kl_warmup_steps": 5, "max_kl_weight": 0.5, "free_bits": 0.1},
+        {**ALONE, "objective": "iwae"},
+        {**ALONE, "objective": "sampled"},
+    ),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
     ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),
-    ({"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5}, TIED, {"guide": "cascaded"}),
+    ({"kl": "sampled"}, NOISY, LOGITS),
+    ({"kl_warmup_steps": 5, "max_kl_weight": 0.5}, TIED, {"guide": "cascaded"}),
     (
         {"kl": "sampled", "kl_warmup_steps": 5, "max_kl_weight": 0.5},
         {**LOGITS, "latent": "none"},
@@ -316,6 +331,25 @@ def test_sizes_on_the_command_line_take_the_place_of_those_of_a_preset(
 ) -> None:
     data = settings("--preset", "grammar-languages", *words.split()).data
     assert (tuple(data.task_sizes), data.sentences) == (sizes, trained)
+
+
+def test_what_a_guide_reads_is_of_alignments_alone(
+    settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--guide=cascaded", "--guide.reads=prefix")
+    aligned = settings(*words, "--alignments=1")
+    assert aligned.guide.options["reads"] == "prefix"
+    with pytest.raises(SystemExit):
+        settings(*words, "--prior=independent", "--alignments=0")
+    assert capsys.readouterr().err == (
+        "run.py: error: --guide.reads acts on nothing here: it needs --alignments, with "
+        "a prior other than soft\n"
+    )
+    file = tmp_path / "some.yaml"
+    file.write_text("guide:\n  class_path: cascaded\n  init_args:\n    reads: prefix\n")
+    read = settings("--config", str(file), "--prior=independent", "--alignments=0")
+    assert read.guide.options["reads"] == "prefix"
+    assert "note: --guide.reads acts on nothing here" in capsys.readouterr().err
 
 
 def test_no_command_of_the_readme_is_refused(settings: Any) -> None:

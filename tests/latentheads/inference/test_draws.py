@@ -17,7 +17,7 @@ from latentheads.inference import draws
 from latentheads.inference.bound import traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from tests.guides.test_alignments import LEARNED, attach
-from tests.latentheads.alignment.models import SHAPES, telling
+from tests.latentheads.alignment.models import SHAPES, aligned, telling
 from tests.tiny import jiggle
 
 SOURCE, TARGET = (4, 5, 2), (6, 7)
@@ -152,11 +152,13 @@ def test_wake_fits_the_model_to_that_bound_and_the_guide_to_weighted_draws(
 
 
 @pytest.mark.parametrize("objective", ["sampled", "iwae", "rws"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, "language model"])
 def test_what_is_trained_by_draws_has_a_bound_as_its_value(
     shape: str, objective: Any, batch: Batch
 ) -> None:
-    model = telling(shape).requires_grad_(True)
+    told = shape in SHAPES
+    model = telling(shape) if told else aligned(SHAPES["two heads"], 0.1, "language-model")
+    model.requires_grad_(True)
     guide = attach("cascaded", model, size=0.05)
     found = []
     for analytic in (True, False):
