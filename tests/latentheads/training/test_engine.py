@@ -16,7 +16,7 @@ from latentheads.families import Family
 from latentheads.guides import Guide
 from latentheads.names import Block
 from latentheads.training import checkpoints
-from latentheads.training.engine import Engine, Progress
+from latentheads.training.engine import Engine, Progress, make_elbo
 from latentheads.training.options import Training
 from tests.tiny import FORMS, HEADS, attach, build
 
@@ -54,6 +54,16 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("objective", ["marginal", "sampled", "iwae", "rws"])
+def test_an_objective_of_alignments_needs_some_that_are_drawn(objective: Any) -> None:
+    with pytest.raises(ValueError, match=f"objective {objective} needs alignments that are drawn"):
+        make(objective=objective)
+    for select_gradient in ("straight-through", "score"):
+        how: Any = {"objective": objective, "select_gradient": select_gradient}
+        made = make_elbo(Training(**how, objective_draws=3))
+        assert (made.objective, made.objective_draws) == (objective, 3)
 
 
 def test_reports_come_in_stretches_and_at_the_end() -> None:
