@@ -31,7 +31,7 @@ DESCRIPTION = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(words, "run.py", DESCRIPTION, lambda parser: None)
+    settings, options = read_settings(words, "run.py", DESCRIPTION)
     again = "without --overwrite the same command" if options.overwrite else "the same command"
     out = Path(options.out or settings.out)
     with ending("run.py", mistakes=(ValueError,)):

@@ -9,6 +9,20 @@ from latentheads.models.network import Network
 __all__ = ["make_aligner"]
 
 
+def check_alignments(
+    options: AlignmentOptions, sizes: Network, label_smoothing: float, past: bool
+) -> None:
+    """Refuses alignments above a network that cannot have them; see :func:`make_aligner`."""
+    if not options.blocks:
+        return
+    if label_smoothing:
+        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
+    if sizes.cutoffs:
+        raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
+    if options.alignment_window and not past:
+        raise ValueError("alignment_window is for a language model: drop it")
+
+
 def make_aligner(
     options: AlignmentOptions | None, sizes: Network, label_smoothing: float, past: bool = False
 ) -> Aligner | None:
@@ -22,10 +36,5 @@ def make_aligner(
     """
     if options is None or not options.blocks:
         return None
-    if label_smoothing:
-        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
-    if sizes.cutoffs:
-        raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
-    if options.alignment_window and not past:
-        raise ValueError("alignment_window is for a language model: drop it")
+    check_alignments(options, sizes, label_smoothing, past)
     return Aligner(options.settle(past), sizes.width, sizes.dropout, past)

@@ -105,7 +105,7 @@ def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:
     for title, names in groups.items():
         group = parser.add_argument_group(title)
         group._group_actions.extend(actions[name] for name in names if name in actions)
-    parser._action_groups += others
+    parser._action_groups += [group for group in others if group._group_actions]
 
 
 class Paragraphs(argparse.HelpFormatter):

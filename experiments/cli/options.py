@@ -9,7 +9,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
@@ -46,6 +46,7 @@ __all__ = [
     "Parser",
     "add_run_options",
     "idle_options",
+    "make_parser",
     "open_run",
     "read_options",
     "read_settings",
@@ -79,6 +80,10 @@ class Parser(ArgumentParser):
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
         leave(self.prog, f"error: {name_options(_plain(heart))}")
+
+
+Extend = Callable[[Parser], None]
+"""Adds a program's own options."""
 
 
 def _plain(message: str) -> str:
@@ -129,7 +134,7 @@ def add_run_options(parser: Parser, seed: str) -> None:
 
 
 def read_settings(
-    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
+    arguments: Sequence[str], prog: str, description: str, extend: Extend | None = None
 ) -> tuple[Settings, Namespace]:
     """Reads a command line; a mistake ends the program with one line and status 2.
 
@@ -142,8 +147,7 @@ def read_settings(
         description: What ``--help`` says it does.
         extend: Adds a program's own options.
     """
-    with _reading(arguments, prog, description, extend) as (parser, configuration):
-        plain = parser.get_defaults()
+    with _reading(arguments, prog, description, extend) as (plain, configuration):
         idle = find_idle(configuration, plain)
         refuse_idle(idle | find_idle_reads(configuration), arguments, prog)
         kept = configuration.clone()
@@ -183,7 +187,7 @@ def open_run(folder: str, options: Namespace, finished: bool = False) -> Run:
 
 
 def read_options(
-    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
+    arguments: Sequence[str], prog: str, description: str, extend: Extend | None = None
 ) -> Namespace:
     """Reads the options of a program that trains several recipes, as `read_settings` does.
 
@@ -194,11 +198,10 @@ def read_options(
 
 
 def idle_options(
-    arguments: Sequence[str], prog: str, extend: Callable[[Parser], None]
+    arguments: Sequence[str], prog: str, extend: Extend | None = None
 ) -> tuple[dict[str, Need], Namespace]:
     """The options of a command line that act on nothing, and the defaults of all."""
-    with _reading(arguments, prog, "", extend) as (parser, configuration):
-        plain = parser.get_defaults()
+    with _reading(arguments, prog, "", extend) as (plain, configuration):
         return find_idle(configuration, plain), plain
 
 
@@ -220,22 +223,32 @@ def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -
 
 @contextmanager
 def _reading(
-    arguments: Sequence[str], prog: str, description: str, extend: Callable[[Parser], None]
-) -> Iterator[tuple[Parser, Namespace]]:
-    """Parses a command line; a mistake in it, or within, is one line and status 2."""
-    parser = _parser(prog, description)
-    extend(parser)
+    arguments: Sequence[str], prog: str, description: str, extend: Extend | None
+) -> Iterator[tuple[Namespace, Namespace]]:
+    """Parses a command line; a mistake in it, or within, is one line and status 2.
+
+    Gives the defaults of all options, and what they are.
+    """
+    parser, plain = make_parser(prog, description, extend)
     try:
         trusted = named_classes(arguments)
         if trusted:
             find_own_classes()
         set_loader("names", partial(load_yaml, trusted=trusted))
-        yield parser, parser.parse_args(expand_words(arguments))
+        yield plain, parser.parse_args(expand_words(arguments))
     except (ValueError, TypeError) as mistake:
         parser.error(str(mistake))
 
 
-def _parser(prog: str, description: str) -> Parser:
+@lru_cache(maxsize=8)
+def make_parser(prog: str, description: str, extend: Extend | None) -> tuple[Parser, Namespace]:
+    """Makes the parser of a program, with its defaults; once, for it takes a while.
+
+    Args:
+        prog: The program's name.
+        description: What ``--help`` says it does.
+        extend: Adds a program's own options.
+    """
     set_loader("names", load_yaml)
     usage = f"{prog} [options]"
     parser = Parser(prog=prog, usage=usage, description=description, parser_mode="names")
@@ -263,7 +276,9 @@ def _parser(prog: str, description: str) -> Parser:
         help="module:Class, comma between: classes of your own that --config and --start may name; "
         "those that --guide and --prior name are trusted",
     )
-    return parser
+    if extend is not None:
+        extend(parser)
+    return parser, parser.get_defaults()
 
 
 def _add_recipe(parser: Parser) -> None:

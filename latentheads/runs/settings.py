@@ -19,6 +19,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
+from latentheads.models.alignments import check_alignments
 from latentheads.names import chains_of
 from latentheads.runs.recipes import DEFAULTS, Pair, Spec, join_pair, read_names, split_path
 from latentheads.runs.values import fit, plain, refuse_unknown, take_group
@@ -118,6 +119,7 @@ class Settings:
                 )
         past = self.data.running or self.data.task != "translation"
         object.__setattr__(self, "alignment", self.alignment.settle(past))
+        check_alignments(self.alignment, self.network, self.label_smoothing, past)
         _ = self.pair, self.chains, self.disagreement_term
 
     @cached_property
@@ -217,6 +219,8 @@ class Settings:
         own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
         own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
         own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
+        if own["alignment"].blocks and own.get("label_smoothing"):
+            own["unused"] = {"label_smoothing": own.pop("label_smoothing")}
         return cls(**own)
 
     def to_options(self) -> dict[str, Any]:

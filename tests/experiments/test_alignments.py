@@ -113,7 +113,7 @@ def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_checkpoint", stop)
         assert inside("run.py", *words).returncode == 130
-    trainer_of(*read_settings(words, "run.py", "", lambda parser: None)).train(quiet=True)
+    trainer_of(*read_settings(words, "run.py", "")).train(quiet=True)
     one, two = (load_file(path / "checkpoints" / "last.safetensors") for path in (text, tmp_path))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -73,7 +73,7 @@ def taken_up(out: Path, *words: str) -> Any:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     given = [*TINY, *SHORT, *words, "--out", str(out)]
-    settings, options = read_settings(given, "run.py", "", lambda parser: None)
+    settings, options = read_settings(given, "run.py", "")
     return trainer_of(settings, options, corpus(settings.data))
 
 
@@ -343,7 +343,7 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
     from latentheads.experiments.cli.options import read_settings
 
     words = ["--preset=wikitext103", "--recipe=coda"]
-    settings, _ = read_settings(words, "run.py", "", lambda parser: None)
+    settings, _ = read_settings(words, "run.py", "")
     assert "*" not in settings.to_yaml()
     assert yaml.safe_load(settings.to_yaml())["cutoffs"]
 

@@ -160,7 +160,7 @@ def test_what_cannot_be_mixed_is_refused_in_one_line(
     from latentheads.experiments.cli.options import read_settings
 
     with pytest.raises(SystemExit):
-        read_settings([*SMALL, *BRIEF, *words], "run.py", "", lambda parser: None)
+        read_settings([*SMALL, *BRIEF, *words], "run.py", "")
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1

@@ -19,7 +19,7 @@ def settings() -> Any:
     read = import_module("latentheads.experiments.cli.options").read_settings
 
     def made(*words: str) -> Any:
-        return read(list(words), "run.py", "", lambda parser: None)[0]
+        return read(list(words), "run.py", "")[0]
 
     return made
 
@@ -106,7 +106,7 @@ def test_presets_of_several_languages_say_which(
 
 
 def test_published_settings_of_the_language_model(settings: Any) -> None:
-    plan = settings("--preset", "wikitext103")
+    plan = settings("--preset", "wikitext103", "--recipe", "coda")
     data, network, training = plan.data, plan.network, plan.training
     assert (data.block, data.context, data.block - data.context) == (512, 480, 32)
     assert (data.unit, data.minimum, data.lowercase) == ("word", 1, False)
@@ -134,7 +134,9 @@ def test_texts_are_cut_into_blocks_and_reported_by_windows(
 
 
 def test_published_settings(settings: Any) -> None:
-    iwslt, wmt = settings("--preset", "iwslt14"), settings("--preset", "wmt14")
+    iwslt, wmt = (
+        settings("--preset", preset, "--recipe", "coda") for preset in ("iwslt14", "wmt14")
+    )
     assert (iwslt.training.learning_rate, wmt.training.learning_rate) == (5e-4, 7e-4)
     assert {iwslt.training.warmup_steps, wmt.training.warmup_steps} == {4000}
     assert (iwslt.network.dropout, wmt.network.dropout) == (0.3, 0.1)

@@ -357,7 +357,7 @@ def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     from latentheads.experiments.cli.options import read_settings
 
     assert expand_words([]) == []
-    settings, _ = read_settings([], "run.py", "", lambda parser: None)
+    settings, _ = read_settings([], "run.py", "")
     assert (settings.guide_name, settings.prior_name) == ("cascaded", "delta")
     assert settings.alignment.alignments == 2
     assert str(settings.out) == "runs/cascaded+alignments-seed0"

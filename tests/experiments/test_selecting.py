@@ -21,9 +21,9 @@ def results(out: Path) -> dict:
 @pytest.mark.parametrize(
     ("words", "recipe", "latent"),
     [
-        (["--guide", "group"], "transformer+group", "tied"),
+        (["--guide", "group"], "transformer+group", "fixed"),
         (
-            ["--guide=cascaded+subset", "--candidates=5", "--select_gradient=score"],
+            ["--recipe=cascaded+subset", "--candidates=5", "--select_gradient=score"],
             "cascaded+subset",
             "analytic",
         ),

@@ -70,7 +70,7 @@ def test_rouge_stands_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
     from latentheads.experiments.cli.options import read_settings
 
-    plan = read_settings(["--preset", preset], "run.py", "", lambda parser: None)[0]
+    plan = read_settings(["--preset", preset], "run.py", "")[0]
     assert plan.decoding.rouge
     assert plan.data.max_source
     assert plan.data.several == (preset == "scitldr")
@@ -81,7 +81,8 @@ def test_the_table_counts_tails_that_are_not_known_apart() -> None:
 
     names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size", "truth")
     part: dict[str, Any] = {**dict.fromkeys(names, 0.0), "truth": None, "tokens": 7, "iwae_k": 30}
-    results = {"kl_by_site": {}, "head_divergence": None, "parameters": 5, "tokens_per_second": 3.0}
+    sites: dict[str, Any] = {"kl_by_site": {}, "kl_how": {}}
+    results = {**sites, "head_divergence": None, "parameters": 5, "tokens_per_second": 3.0}
     known, other = part | {"pareto_k": 0.25, "pareto_unknown": 0.0}, part | {"pareto_k": 0.5}
     lines = result_table({**results, "valid": known, "test": other | {"pareto_unknown": 0.1}})
     assert re.search(r"\n  with no k to be had: weights tie +0 % +10 %\n", lines)

@@ -20,11 +20,10 @@ def own_groups(name: str) -> dict[str, list[str]]:
     """The groups of a program's own, with what of its options is in each."""
     program = import_module(f"latentheads.experiments.{name}")
     if name in TRAINING:
-        from latentheads.experiments.cli.options import _parser
+        from latentheads.experiments.cli.options import make_parser
 
-        parser = _parser(f"{name}.py", program.DESCRIPTION)
-        if name != "run":
-            program.extend(parser)
+        extend = None if name == "run" else program.extend
+        parser, _ = make_parser(f"{name}.py", program.DESCRIPTION, extend)
     else:
         parser = program.make_parser()
     parser.format_help()

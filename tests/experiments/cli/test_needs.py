@@ -184,7 +184,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 @pytest.fixture(scope="module")
 def plain() -> Any:
     """The defaults of a run."""
-    return import_module("latentheads.experiments.cli.options")._parser("run.py", "").get_defaults()
+    return import_module("latentheads.experiments.cli.options").make_parser("run.py", "", None)[1]
 
 
 def idle(plain: Any, **options: Any) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def test_every_option_stands_in_the_table_or_acts_always() -> None:
     from latentheads.experiments.cli.needs import ALWAYS, NEEDS
     from latentheads.experiments.sweep import extend
 
-    parser = import_module("latentheads.experiments.cli.options")._parser("sweep.py", "")
-    extend(parser)
+    make_parser = import_module("latentheads.experiments.cli.options").make_parser
+    parser, _ = make_parser("sweep.py", "", extend)
     known = {action.dest for action in parser._actions} - {"help", "print_config"}
     options = {name for name in known if not name.endswith(".help")}
     needy = [name for need in NEEDS for name in need.options]
@@ -240,7 +240,7 @@ def settings() -> Any:
     read = import_module("latentheads.experiments.cli.options").read_settings
 
     def made(*words: str) -> Any:
-        return read(list(words), "run.py", "", lambda parser: None)[0]
+        return read(list(words), "run.py", "")[0]
 
     return made
 
@@ -270,7 +270,7 @@ def test_what_acts_on_nothing_in_a_file_is_told_and_left_at_its_default(
     assert said[1] == "run.py: note: --momentum acts on nothing here: it needs --optimiser nag"
     assert "momentum: 0.5" in read.to_yaml(), "the same file is the same run, as before it was told"
     import_module("latentheads.experiments.cli.options").read_settings(
-        ["--config", str(file)], "", "", lambda parser: None
+        ["--config", str(file)], "", ""
     )
     assert capsys.readouterr().err == "", "who only loads a run is told nothing"
     taken = settings("--config", str(file), "--decay=cosine", "--optimiser=nag", "--select=static")

@@ -135,7 +135,7 @@ def test_a_run_of_compressed_files_goes_on_with_its_cache(
     assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["target", "source"]
     assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
     assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
-    again = trainer_of(*read_settings(words, "run.py", "", lambda parser: None))
+    again = trainer_of(*read_settings(words, "run.py", ""))
     assert "training pairs kept" not in capsys.readouterr().out
     assert again.engine.step == 3
     assert again.folder.results is not None
@@ -294,15 +294,15 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     ),
     (
         write_text,
-        f"{TEXT} --unit subword --types 300 --cutoffs [9,19]",
+        f"{TEXT} --recipe coda --unit subword --types 300 --cutoffs [9,19]",
         "cutoffs need types in the order of their frequency: use unit word",
     ),
     (
         write_text,
-        f"{TEXT} --cutoffs [5,9] --label_smoothing 0.1",
+        f"{TEXT} --recipe coda --cutoffs [5,9] --label_smoothing 0.1",
         "label_smoothing needs a full softmax: drop it, or the cutoffs",
     ),
-    (write_text, f"{TEXT} --cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+    (write_text, f"{TEXT} --recipe coda --cutoffs [9,999]", "cutoffs must rise between 0 and the"),
 ]
 
 
@@ -337,7 +337,7 @@ def test_a_joint_vocabulary_may_share_every_table(folder: Path, tmp_path: Path) 
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     words = ["--data", str(folder), *LANGUAGES, *SMALL, "--share=all", "--out", str(tmp_path / "r")]
-    model = trainer_of(*read_settings(words, "run.py", "", lambda parser: None)).model
+    model = trainer_of(*read_settings(words, "run.py", "")).model
     assert model.source_embedding.table is model.target_embedding.table
 
 
@@ -349,7 +349,7 @@ def test_separate_vocabularies_of_one_size_share_no_table(folder: Path) -> None:
     assert found.source is not None
     assert len(found.source) == len(found.target)
     words = ["--data", str(folder), *LANGUAGES, *SMALL, "--share=all"]
-    settings, _ = read_settings(words, "run.py", "", lambda parser: None)
+    settings, _ = read_settings(words, "run.py", "")
     with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
         make_model(settings, found.target, found.source)
 

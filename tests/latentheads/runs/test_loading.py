@@ -38,7 +38,7 @@ def train(out: Path, *words: str) -> Any:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     given = [*SMALL, *BRIEF, *words, "--out", str(out)]
-    found = trainer_of(*read_settings(given, "run.py", "", lambda parser: None))
+    found = trainer_of(*read_settings(given, "run.py", ""))
     found.train(quiet=True)
     return found
 

@@ -53,7 +53,7 @@ def test_a_preset_is_read_as_the_command_line_reads_it(path: Path) -> None:
     from latentheads.experiments.cli.options import read_settings
 
     mine = Settings.read(path)
-    theirs, _ = read_settings(["--config", str(path)], "", "", lambda parser: None)
+    theirs, _ = read_settings(["--config", str(path)], "", "")
     assert theirs.to_yaml() == mine.to_yaml()
 
 
@@ -63,7 +63,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
     settings = Settings(guide=Spec("mean-field"), seed=3, training=Training(steps=9))
     (tmp_path / "c.yaml").write_text(settings.to_yaml())
     words = ["--config", str(tmp_path / "c.yaml")]
-    again, _ = read_settings(words, "", "", lambda parser: None)
+    again, _ = read_settings(words, "", "")
     assert again.to_yaml() == settings.to_yaml()
 
 

@@ -35,7 +35,7 @@ def corpus() -> Corpus:
 
 def trainer(corpus: Corpus, out: Path, **options: Any) -> lh.Trainer:
     torch.manual_seed(0)
-    model = Translation.of(corpus, **SIZES)
+    model = Translation.of(corpus, "delta", alignments=AlignmentOptions(), **SIZES)
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
 
 
