@@ -38,17 +38,9 @@ KILLS = 133
 """Kills have no end of their own."""
 QUICK = {
     "kills": ("finished killed, 1",),
-    "damage": (
-        "finished/metrics.jsonl cut, then run",
-        "half/checkpoints/last.safetensors cut, then run",
-        "half/vocabulary.json removed, then run",
-    ),
-    "hostile": (
-        "os:system for a guide, translate",
-        "config.yaml with a call in a tag",
-        "weights with a pickle, translate",
-    ),
-    "options": ("run --width -1", "run --heads a list", "run --dropout NaN", "run --out a file"),
+    "damage": ("half/checkpoints/last.safetensors cut, then run",),
+    "hostile": ("os:system for a guide, translate",),
+    "options": ("run --width -1",),
 }
 """What the suite does: a trial of every sort, and no more, since the whole is slow."""
 SOURCES = ("latentheads", "models", "guides", "experiments", "tests/attack")
