@@ -12,11 +12,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from latentheads.files import written_whole
-from latentheads.names import CHAINS, chain_of, layer_of
+from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 
 __all__ = ["COLOURS", "Picture", "by_chain", "largest", "number_of", "save", "write_title"]
 
-COLOURS = {"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"}
+COLOURS = {
+    **{"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"},
+    ALIGNMENT: "#8a4fa3",
+}
 
 
 class Picture(Figure):
@@ -52,7 +55,7 @@ def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
     chains: dict[str, list[str]] = defaultdict(list)
     for site in sites:
         chains[chain_of(site)].append(site)
-    order = [chain for chain in CHAINS if chain in chains]
+    order = [chain for chain in (*CHAINS, ALIGNMENT) if chain in chains]
     return {chain: sorted(chains[chain], key=layer_of) for chain in order}
 
 

@@ -94,7 +94,8 @@ def kl(run: Finished) -> Figure:
     Args:
         run: A finished run.
     """
-    return draw_kl(_read_results(run)["kl_by_site"])
+    results = _read_results(run)
+    return draw_kl(results["kl_by_site"], results.get("kl_how"))
 
 
 def selection(run: Finished) -> Figure:

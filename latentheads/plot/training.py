@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from latentheads.names import CHOICE
 from latentheads.plot.canvas import COLOURS, Picture, by_chain
 
 __all__ = ["draw_bound", "draw_kl", "truth_label"]
@@ -22,12 +23,14 @@ def draw_bound(records: Sequence[Mapping[str, Any]]) -> Figure:
         records: Those of ``metrics.jsonl``, as many as are left.
     """
     steps = [record["step"] for record in records]
+    exact = any(record["valid"].get("exact") is not None for record in records)
+    beside = ("exact", "exact log p") if exact else ("plug_in", "plug-in network (no bound)")
     figure = Picture(7, 4.8)
     axis = figure.subplots()
     for name, label, style in (
         ("elbo", "bound (ELBO)", "-"),
         ("log_likelihood", "expected log-likelihood", "--"),
-        ("plug_in", "plug-in network (no bound)", ":"),
+        (*beside, ":"),
     ):
         values = _negate(record["valid"].get(name) for record in records)
         axis.plot(steps, values, style, marker=".", label=label)
@@ -66,23 +69,27 @@ def truth_label(figures: Mapping[str, Any]) -> str:
     return f"true log p(y | x){some}"
 
 
-def draw_kl(kl_by_site: Mapping[str, float | None]) -> Figure:
-    """Draws the KL of every block.
+def draw_kl(kl_by_site: Mapping[str, float | None], how: Mapping[str, str] | None = None) -> Figure:
+    """Draws the KL of every block that has noise.
 
     Args:
         kl_by_site: In nats a target token, by site; None where it is not known.
+        how: How it was computed, by site; ``fixed`` where there is no noise.
     """
+    fixed = {site for site, said in (how or {}).items() if said == "fixed"}
+    kl_by_site = {site: kl for site, kl in kl_by_site.items() if site not in fixed}
     chains = by_chain(kl_by_site)
-    figure = Picture(max(7, 0.35 * len(kl_by_site)), 3.5)
+    figure = Picture(max(7, 0.35 * len(kl_by_site)), 4)
     axis = figure.subplots()
     labels: list[str] = []
     for chain, sites in chains.items():
         places = range(len(labels), len(labels) + len(sites))
         known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
         axis.bar(places, known, color=COLOURS[chain], label=chain)
-        labels += [site.removesuffix(".logits") for site in sites]
+        labels += [site.removesuffix(".logits").removesuffix(f".{CHOICE}") for site in sites]
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axis.set_ylabel("KL, nats per target token (test)")
+    axis.set_xlim(-0.6, max(len(labels), 6) - 0.4)  # a few bars are no wider than many
+    axis.set_ylabel("KL, nats a target token")
     axis.set_title("What each block's posterior pays to differ from its prior", fontsize=10)
     if not any(kl_by_site.values()):
         axis.set_ylim(0, 1)

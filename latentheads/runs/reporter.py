@@ -244,7 +244,7 @@ class Reporter:
 
         records, path, chosen = self.folder.metrics(), self.folder.path, results["selection"]
         plot.save(plot.draw_bound(records), path / "bound.png")
-        plot.save(plot.draw_kl(results["kl_by_site"]), path / "kl.png")
+        plot.save(plot.draw_kl(results["kl_by_site"], results["kl_how"]), path / "kl.png")
         if chosen:
             plot.save(plot.draw_selection(chosen), path / "selection.png")
         if chosen and any("selection" in record for record in records):

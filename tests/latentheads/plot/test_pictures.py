@@ -28,6 +28,21 @@ def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str) -> None:
     assert label in labels(plot.draw_recipes([{"recipe": "coda", **valid}]))
 
 
+def test_what_is_known_exactly_stands_in_the_place_of_the_plug_in_network() -> None:
+    plain = {"step": 1, "objective": -2.0, "valid": FIGURES}
+    exact = {**plain, "valid": FIGURES | {"exact": -1.0}}
+    assert "plug-in network (no bound)" in labels(plot.draw_bound([plain]))
+    assert "exact log p" in labels(plot.draw_bound([exact]))
+    assert "plug-in network (no bound)" not in labels(plot.draw_bound([exact]))
+
+
+def test_a_block_without_noise_has_no_bar() -> None:
+    sites = {"decoder.0.self.logits": 0.0, "decoder.0.alignment.choice": 0.5}
+    how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
+    (axis,) = plot.draw_kl(sites, how).axes
+    assert [bar.get_height() for bar in axis.patches] == [0.5]
+
+
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
