@@ -16,9 +16,14 @@ def check_alignments(
     if not options.blocks:
         return
     if label_smoothing:
-        raise ValueError("label_smoothing is for a network without alignments: drop one of both")
+        raise ValueError(
+            "label_smoothing is for a network without alignments: drop it, or name a recipe or a "
+            "prior of logits"
+        )
     if sizes.cutoffs:
-        raise ValueError("alignments need a full softmax: drop them, or the cutoffs")
+        raise ValueError(
+            "alignments need a full softmax: drop the cutoffs, or name a recipe or prior of logits"
+        )
     if options.alignment_window and not past:
         raise ValueError("alignment_window is for a language model: drop it")
 

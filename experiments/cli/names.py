@@ -113,7 +113,9 @@ def _expanded(word: str, value: str) -> list[str]:
     if word == "--recipe":
         prior, guide = (find_recipe(value)[kind] for kind in ("prior", "guide"))
         pair = ["--prior", class_path("prior", prior), "--guide", class_path("guide", guide)]
-        return [*pair, *select]
+        # it says of alignments what it says, whatever files say
+        blocks = "null" if value.endswith(ALIGNED) else OF_LOGITS["alignments"]
+        return [*pair, f"--alignments={blocks}", *select]
     if ":" in value or "." in value:
         find_own_classes()
     return [word, class_path(word[2:7], value), *select]
@@ -132,17 +134,17 @@ def _selecting(word: str, value: str) -> tuple[str, list[str]]:
 def _defaults(words: list[str]) -> list[str]:
     """What is said where nobody says it: files and all other words come behind it.
 
-    A recipe or a prior is of logits. So is a guide of the reader's own that knows nothing of
-    alignments. Where options of a guide or a prior stand and nothing names one, it is the default.
+    A prior is of logits. So is a guide of the reader's own that knows nothing of alignments. Where
+    options of a guide stand and nothing names one, it is the default; options of a prior are those
+    of the prior of logits.
     """
     found = []
-    for kind, name in DEFAULTS.items():
+    for kind, name in {**DEFAULTS, "prior": LOGITS}.items():
         own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
         if own and not {f"--{kind}", "--recipe"} & set(words):
             found += [f"--{kind}", class_path(kind, name)]
     prior = _prior_beside(words)
-    named = [split_law(name)[0] for name in _said(words, "--recipe")]
-    if prior or "--prior" in words or any(not name.endswith(ALIGNED) for name in named):
+    if prior or "--prior" in [*words, *found]:
         found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
     return found + (["--prior", class_path("prior", prior)] if prior else [])
 

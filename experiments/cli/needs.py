@@ -16,9 +16,9 @@ from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
 from latentheads.models.mixing import STACKS, mixings
 from latentheads.names import chains_of
-from latentheads.runs.recipes import join_pair
+from latentheads.runs.recipes import join_pair, own_options
 
-__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "find_idle_reads", "group_of", "refusals"]
+__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "find_idle_of_guide", "group_of", "refusals"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,8 @@ class Plan:
     def read(cls, options: Namespace) -> Plan:
         """Makes the plan of a command line that was parsed."""
         data, alignment = group_of(Data, options), group_of(AlignmentOptions, options)
-        alignment = alignment.settle(past=data.running or data.task != "translation")
+        of_logits = not spec_of("prior", options).find("prior").deterministic
+        alignment = alignment.settle(data.running or data.task != "translation", of_logits)
         pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
         return cls(options, data, alignment, pair.prior_class, pair.guide_class)
 
@@ -324,7 +325,7 @@ NEEDS = (
     ),
     Need(
         ("label_smoothing",),
-        "a network without alignments (--alignments 0)",
+        "a network without alignments (--recipe, or --prior)",
         lambda p: not p.aligns,
     ),
     Need(
@@ -413,12 +414,23 @@ READS = Need(
 )
 """What a guide reads is of alignments alone; the option is the guide's own."""
 
+SHAPES = Need(
+    ("guide.hidden", "guide.link", "guide.scale", "guide.learned_scale", "guide.form"),
+    "a prior with noise (as --prior independent) and --latent",
+    lambda plan: plan.draws_logits,
+)
+"""All other options of a guide are of logits."""
 
-def find_idle_reads(options: Namespace) -> dict[str, Need]:
-    """The guide's own option of what it reads, where it was set and acts on nothing."""
-    reads = spec_of("guide", options).options.get("reads", ModelGuide.reads)
-    idle = reads != ModelGuide.reads and not READS.met(Plan.read(options))
-    return dict.fromkeys(READS.options, READS) if idle else {}
+
+def find_idle_of_guide(options: Namespace) -> dict[str, Need]:
+    """The own options of a guide of the library that were set and act on nothing."""
+    plan, said = Plan.read(options), spec_of("guide", options)
+    if said.name not in GUIDES:
+        return {}
+    given = {each.name: each.default for each in own_options(GUIDES[said.name])}
+    changed = [name for name, plain in given.items() if said.options.get(name, plain) != plain]
+    needs = {f"guide.{name}": READS if name == "reads" else SHAPES for name in changed}
+    return {name: need for name, need in needs.items() if not need.met(plan)}
 
 
 def refusals(idle: Mapping[str, Need]) -> list[str]:

@@ -29,7 +29,7 @@ from latentheads.experiments.cli.names import (
 from latentheads.experiments.cli.needs import (
     Need,
     find_idle,
-    find_idle_reads,
+    find_idle_of_guide,
     group_of,
     refusals,
 )
@@ -149,7 +149,7 @@ def read_settings(
     """
     with _reading(arguments, prog, description, extend) as (plain, configuration):
         idle = find_idle(configuration, plain)
-        refuse_idle(idle | find_idle_reads(configuration), arguments, prog)
+        refuse_idle(idle | find_idle_of_guide(configuration), arguments, prog)
         kept = configuration.clone()
         for name in idle:
             kept[name] = plain[name]

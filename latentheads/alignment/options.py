@@ -67,11 +67,13 @@ class AlignmentOptions:
             return self.alignments
         return 1 if self.alignment_prior == "chain" else max(1, LARGEST // self.alignment_heads)
 
-    def settle(self, past: bool) -> AlignmentOptions:
+    def settle(self, past: bool, of_logits: bool = False) -> AlignmentOptions:
         """The same with a number of blocks.
 
         Args:
             past: Whether heads point at the past of a language model, where a second one is dear.
+            of_logits: Whether a prior of logits is named: then there are none if nothing is said.
         """
-        one = past and self.alignments is None
-        return replace(self, alignments=1 if one else self.blocks)
+        if self.alignments is not None:
+            return self
+        return replace(self, alignments=0 if of_logits else 1 if past else self.blocks)

@@ -167,7 +167,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         _check(name, q, p, value, None if common else log_likelihood)
         ratio = _log_ratio(q, p, value)
         if name in of_blocks and q is not p:
-            found, how[name] = of_blocks[name].double(), "enumerated"
+            found, how[name] = of_blocks[name].double().clamp_min(0), "enumerated"
         else:
             found, how[name] = _kl(q, p, ratio)
         if common:

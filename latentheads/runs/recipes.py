@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
-from latentheads.guides import GUIDES, RECIPES, ModelGuide
+from latentheads.guides import GUIDES, RECIPES, Guide, ModelGuide
 from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
 from latentheads.options import WithOptions
@@ -218,8 +218,12 @@ def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}
     if prior_class.deterministic and guide_class is not GUIDES["tied"] and not aligned:
-        name = name_of(prior_class, PRIORS)
-        raise ValueError(f"prior {name!r} has no noise: use guide tied, or draw alignments")
+        raise ValueError(
+            f"prior {name_of(prior_class, PRIORS)!r} has no noise: use guide tied, or prior "
+            f"{LOGITS}, or draw alignments"
+        )
+    if guide_class is GUIDES["exact"] and not aligned:
+        raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
     return Pair(prior_class, prior_options, guide_class, guide_options)
 
 
@@ -395,6 +399,8 @@ def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[
         known = {**find_recipe(named), **known}
     elif "prior" in known:
         known = {**OF_LOGITS, **known}
+        if isinstance(known["prior"], dict) and "class_path" not in known["prior"]:
+            known["prior"] = {"class_path": LOGITS, **known["prior"]}
     for kind in ("guide", "prior"):
         known = _read_name(known, kind, trusted)
     if "prior" not in known and is_of_logits(known.get("guide", {}).get("class_path")):
@@ -410,7 +416,8 @@ def is_of_logits(path: str | None) -> bool:
     """
     if path is None or path in map(path_of, GUIDES.values()):
         return False
-    return resolve(path).alignment_form is None
+    found = resolve(path)
+    return issubclass(found, Guide) and found.alignment_form is None
 
 
 def _refuse_keys(value: Mapping[str, Any]) -> None:

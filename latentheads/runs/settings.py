@@ -118,7 +118,8 @@ class Settings:
                     "gates are learned by the closed form of their KL: use kl analytic"
                 )
         past = self.data.running or self.data.task != "translation"
-        object.__setattr__(self, "alignment", self.alignment.settle(past))
+        of_logits = not self.prior.find("prior").deterministic
+        object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
         check_alignments(self.alignment, self.network, self.label_smoothing, past)
         _ = self.pair, self.chains, self.disagreement_term
 
@@ -143,7 +144,7 @@ class Settings:
         select = self.selecting.select
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
         if self.alignment.drawn:
-            return "+".join([self.pair.full_name, *more, "alignments"])
+            return "+".join([self.pair.full_name, "alignments", *more])
         if self.alignment.blocks:
             more.append("soft")
         return "+".join([self.pair.name, *more])

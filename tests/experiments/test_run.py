@@ -313,7 +313,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--prior realformer", "'realformer' is no prior but a recipe: use --recipe realformer"),
         ("--recipe tied", "'tied' is no recipe but a guide: use --guide tied"),
         ("--recipe multi30k", "'multi30k' is no recipe but a preset: use --preset multi30k"),
-        ("--guide.hidden 0", "hidden must be at least 1, got 0"),
+        ("--prior independent --guide.hidden 0", "hidden must be at least 1, got 0"),
         ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
         ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
         ("--recipe coda --guide tied", "recipe sets both prior and guide"),

@@ -359,3 +359,57 @@ def test_no_command_of_the_readme_is_refused(settings: Any) -> None:
     assert len(commands) > 9
     for line in commands:
         settings(*shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe", "blocks"),
+    [
+        ("", "cascaded+alignments", 2),
+        ("--guide tied", "tied+alignments", 2),
+        ("--alignment_heads 2", "cascaded+alignments", 1),
+        ("--alignment_prior chain", "cascaded+alignments", 1),
+        ("--task language-model", "cascaded+alignments", 1),
+        ("--recipe exact+alignments", "exact+alignments", 2),
+        ("--recipe cascaded+alignments+group", "cascaded+alignments+group", 2),
+        ("--guide cascaded+group", "cascaded+alignments+group", 2),
+        ("--recipe cascaded", "cascaded", 0),
+        ("--prior independent", "cascaded", 0),
+        ("--prior.scale 0.3", "cascaded", 0),
+        ("--guide group", "transformer+group", 0),
+        ("--recipe coda --alignments 1", "cascaded+tied+alignments", 1),
+        ("--guide tied --alignment_prior soft", "transformer+soft", 2),
+        ("--preset wikitext2-small", "cascaded", 0),
+    ],
+)
+def test_what_is_said_decides_what_is_drawn(
+    settings: Any, words: str, recipe: str, blocks: int
+) -> None:
+    found = settings(*words.split())
+    assert (found.recipe, found.alignment.alignments) == (recipe, blocks)
+
+
+def test_a_recipe_on_the_command_line_has_the_last_word_over_a_file(
+    settings: Any, tmp_path: Path
+) -> None:
+    aligned, plain = tmp_path / "aligned.yaml", tmp_path / "plain.yaml"
+    aligned.write_text(settings().to_yaml())
+    plain.write_text(settings("--recipe", "coda").to_yaml())
+    assert settings("--config", str(aligned), "--recipe", "transformer").recipe == "transformer"
+    words = ["--config", str(plain), "--recipe", "tied+alignments"]
+    assert settings(*words).recipe == "tied+alignments"
+    assert settings(*words, "--alignments", "1").alignment.alignments == 1
+
+
+def test_options_of_a_guide_that_act_on_nothing_are_refused(tmp_path: Path) -> None:
+    done = inside("run.py", "--guide=autoregressive", "--guide.form=masked", "--out", str(tmp_path))
+    assert_one_line(done, "run.py")
+    assert "--guide.form acts on nothing here: it needs a prior with noise" in done.stderr
+    prior = inside("run.py", "--recipe=coda", "--guide.reads=prefix", "--out", str(tmp_path))
+    assert prior.returncode == 2
+
+
+def test_guide_exact_is_refused_where_nothing_points(tmp_path: Path) -> None:
+    words = ["--prior=independent", "--guide=exact", "--out", str(tmp_path / "run")]
+    done = inside("run.py", *words)
+    assert_one_line(done, "run.py")
+    assert "guide exact needs alignments that are drawn" in done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.options import Data
 from latentheads.runs.recipes import Spec
 from latentheads.runs.settings import Settings, complete_options
@@ -154,3 +155,20 @@ def test_what_acts_on_nothing_is_written_down_with_the_rest() -> None:
     settings = replace(Settings(), unused={"momentum": 0.5})
     assert settings.training.momentum == 0.99
     assert yaml.safe_load(settings.to_yaml())["momentum"] == 0.5
+
+
+def test_a_prior_of_logits_has_no_alignments_beside_it() -> None:
+    assert Settings().recipe == "cascaded+alignments"
+    assert Settings(prior=Spec("independent")).recipe == "cascaded"
+    both = Settings(prior=Spec("independent"), alignment=AlignmentOptions(1))
+    assert both.recipe == "independent+cascaded+alignments"
+    assert Settings.from_options({"recipe": "tied+alignments"}).alignment.alignments == 2
+
+
+def test_label_smoothing_of_a_file_beside_alignments_is_written_down_and_unused() -> None:
+    found = Settings.from_options({"label_smoothing": 0.1})
+    assert (found.label_smoothing, found.to_options()["label_smoothing"]) == (0, 0.1)
+    again = Settings.from_options(found.to_options())
+    assert again.to_options() == found.to_options()
+    with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
+        Settings(label_smoothing=0.1)
