@@ -111,17 +111,24 @@ def enumerate_alignments(model_trace: Trace, guide_trace: Trace) -> Enumeration 
 
     Args:
         model_trace: The model's.
-        guide_trace: The guide's, with a posterior for every block.
+        guide_trace: The guide's; a block that it leaves out keeps its prior.
+
+    Raises:
+        ValueError: A posterior is no law of alignments.
     """
     target = model_trace.nodes[TARGET]
     law = target["fn"]
     if not isinstance(law, AlignedTokens):
         return None
-    own = {
-        name: site["fn"]
-        for name, site in guide_trace.nodes.items()
-        if site["type"] == "sample" and isinstance(site["fn"], Alignments)
-    }
+    own: dict[str, Alignments] = {}
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and isinstance(site["fn"], Alignments):
+            found = guide_trace.nodes.get(name, site)["fn"]
+            if not isinstance(found, Alignments):
+                raise ValueError(
+                    f"site {name!r}: the posterior must be Alignments, got {type(found).__name__}"
+                )
+            own[name] = found
     tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
     posterior = [q.pointing for q in own.values()]
     return Enumeration(law.summed(target["value"]), posterior, list(own), tied)

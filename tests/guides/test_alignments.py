@@ -205,3 +205,36 @@ def test_a_report_says_what_is_exact(batch: Batch) -> None:
     assert report.perplexities()["exact"] == pytest.approx(math.exp(-report.exact), rel=1e-12)
     plain = aligned(None)
     assert "gap" not in evaluate(plain, GUIDES["tied"](plain), [batch]).figures()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_alignments_are_drawn_anew_without_a_pass(shape: str, batch: Batch) -> None:
+    """Weights of the guide's own draws: their mean is the bound, that of their powers log p."""
+    model = aligned(SHAPES[shape])
+    found = terms(model, attach("cascaded", model, size=0.05), batch)  # near the prior: light tails
+    assert found.summed is not None
+    weights = found.summed.log_weights(3000)
+    error = weights.std(0) / math.sqrt(len(weights))
+    assert ((weights.mean(0) - found.elbo).abs() < 5 * error + 1e-9).all()
+    ratios = (weights - found.summed.log_evidence).exp()
+    assert ((ratios.mean(0) - 1).abs() < 5 * ratios.std(0) / math.sqrt(len(ratios)) + 1e-9).all()
+
+
+def test_a_guide_that_leaves_alignments_out_keeps_their_prior(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    found = terms(model, lambda batch: None, batch)
+    tied = terms(model, attach("tied", model), batch)
+    assert torch.allclose(found.elbo, tied.elbo, rtol=1e-12, atol=0)
+
+
+def test_a_posterior_of_another_kind_is_refused_by_its_site(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    shape = model.hidden(batch).states.shape[:-1]
+
+    def guide(batch: Batch) -> None:
+        with pyro.plate("sentences", len(batch)):
+            law = pyro.distributions.Categorical(torch.ones(*shape, 1, 2)).to_event(2)
+            pyro.sample("decoder.0.alignment.choice", law)
+
+    with pytest.raises(ValueError, match=r"decoder.0.alignment.choice.*got Independent"):
+        terms(model, guide, batch)
