@@ -395,6 +395,8 @@ def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[
         if {"prior", "guide"} & set(known):
             raise ValueError("recipe sets both prior and guide: drop prior and guide")
         named, law = split_law(str(named))
+        if not named:
+            raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")
         known |= {} if law is None else {"select": law}
         known = {**find_recipe(named), **known}
     elif "prior" in known:

@@ -61,6 +61,18 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert "[" not in (tmp_path / "table.md").read_text()
 
 
+def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
+    words = ["--recipes=transformer,exact+alignments", "--seeds=3", *TINY, *SHORT]
+    done = inside("compare.py", *words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "table.csv").open() as file:
+        plain, aligned = csv.DictReader(file)
+    assert float(aligned["gap"]) == pytest.approx(0, abs=1e-5)
+    assert float(aligned["exact"]) == pytest.approx(float(aligned["elbo"]), abs=1e-5)
+    assert (plain["exact"], aligned["plug_in"], aligned["iwae"]) == ("", "", "")
+    assert "| exact log p | gap of the guide |" in (tmp_path / "table.md").read_text()
+
+
 def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
     words = ["--recipes=transformer", "--seeds=0,1", *TINY, *SHORT, "--layers=1", "--heads=1"]
     done = inside("compare.py", *words, "--out", str(tmp_path))

@@ -87,6 +87,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"train": "adapters"}, "train adapters needs adapters WIDTH and start RUN"),
         ({"latent": "encoder"}, "unknown chain 'encoder': choose from all, none, encoder-self"),
         ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
+        ({"recipe": "group"}, "recipe 'group' is a law of selection alone: use guide group"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"prior": "delta", "guide": "cascaded"}, "prior 'delta' has no noise: use guide tied"),
         ({"gates": "all", "select": "group"}, "heads are either selected or gated"),
