@@ -22,7 +22,14 @@ from torch import Tensor
 
 from latentheads.alignment.law import Alignments, Pointing
 
-__all__ = ["ChainAlignments", "ChainPointing", "SummedChain", "law_of"]
+__all__ = [
+    "ChainAlignments",
+    "ChainPointing",
+    "SummedChain",
+    "draw_blocks",
+    "law_of",
+    "word_log_probs",
+]
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,37 @@ def law_of(
     """The law that parameters are of: a chain's, or one whose words stand apart."""
     kind = ChainAlignments if isinstance(pointing, ChainPointing) else Alignments
     return kind(pointing, valid, below, context)
+
+
+def draw_blocks(
+    pointings: Sequence[Pointing], valid: Bool[Tensor, "*batch target"], draws: int
+) -> Int[Tensor, "draw *batch target head"]:
+    """Draws block after block, each given the draws below it.
+
+    Args:
+        pointings: The parameters of every block, from the lowest.
+        valid: True at the words that are counted.
+        draws: How many.
+    """
+    first, *above = pointings
+    drawn = law_of(first, valid).sample(torch.Size((draws,)))
+    for pointing in above:
+        drawn = torch.cat([drawn, law_of(pointing, valid, drawn).sample()], -1)
+    return drawn
+
+
+def word_log_probs(
+    pointings: Sequence[Pointing],
+    valid: Bool[Tensor, "*batch target"],
+    drawn: Int[Tensor, "draw *batch target head"],
+) -> Float[Tensor, "draw *batch target"]:
+    """Log-probability of every word's alignments, those of some blocks together; 0 at padding."""
+    found = []
+    for pointing in pointings:
+        law = law_of(pointing, valid, drawn[..., : pointing.first])
+        own = drawn[..., pointing.first : pointing.first + len(pointing.heads)]
+        found.append(law.word_log_prob(own) * valid)
+    return torch.stack(found).sum(0)
 
 
 class ChainAlignments(Alignments):

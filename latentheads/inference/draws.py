@@ -6,15 +6,19 @@ pass of the network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
-from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain, law_of
+from latentheads.alignment.chain import (
+    ChainAlignments,
+    ChainPointing,
+    SummedChain,
+    draw_blocks,
+    word_log_probs,
+)
 from latentheads.alignment.drawn import Drawn
 from latentheads.alignment.law import Alignments
 from latentheads.alignment.summed import Summed
@@ -37,18 +41,19 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
     sites = _find_sites(guide_trace)
     laws = [guide_trace.nodes[name]["fn"] for name in sites]
     priors = [model_trace.nodes[name]["fn"] for name in sites]
+    valid = laws[0].valid
     if number == 1:
         drawn = torch.cat([guide_trace.nodes[name]["value"] for name in sites], -1).unsqueeze(0)
     else:
-        drawn = _draw_again(laws, number)
+        drawn = draw_blocks([law.pointing for law in laws], valid, number)
     words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
     tied = [law for law, prior in zip(laws, priors, strict=True) if law is prior]
     return Drawn(
         words,
-        _log_prob(priors, drawn),
-        _log_prob(laws, drawn),
+        word_log_probs([law.pointing for law in priors], valid, drawn),
+        word_log_probs([law.pointing for law in laws], valid, drawn),
         any(isinstance(law, ChainAlignments) for law in (*laws, *priors)),
-        _log_prob(tied, drawn) if tied else 0.0,
+        word_log_probs([law.pointing for law in tied], valid, drawn) if tied else 0.0,
     )
 
 
@@ -56,28 +61,6 @@ def _find_sites(guide_trace: Trace) -> list[str]:
     """The sites of all blocks, from the lowest."""
     nodes = guide_trace.nodes.items()
     return [n for n, s in nodes if s["type"] == "sample" and isinstance(s["fn"], Alignments)]
-
-
-def _draw_again(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *batch target head"]:
-    """Draws block after block, each given the draws below it."""
-    first, *above = laws
-    drawn = first.sample(torch.Size([number]))
-    for law in above:
-        again = law_of(law.pointing, law.valid, drawn, law.context)
-        drawn = torch.cat([drawn, again.sample()], -1)
-    return drawn
-
-
-def _log_prob(
-    laws: Sequence[Alignments], drawn: Int[Tensor, "draw *batch target head"]
-) -> Float[Tensor, "draw *batch target"]:
-    """Log-probability of every word's alignments, those of all blocks together."""
-    found = []
-    for law in laws:
-        first, heads = law.pointing.first, law.event_shape[1]
-        again = law_of(law.pointing, law.valid, drawn[..., :first], law.context)
-        found.append(again.word_log_prob(drawn[..., first : first + heads]) * law.valid)
-    return torch.stack(found).sum(0)
 
 
 @torch.no_grad()

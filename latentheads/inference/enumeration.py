@@ -16,7 +16,7 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
+from latentheads.alignment.chain import ChainPointing, SummedChain, draw_blocks, word_log_probs
 from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
@@ -66,17 +66,12 @@ class Enumeration:
         Args:
             draws: How many.
         """
-        summed, shape = self.summed, torch.Size((draws,))
-        drawn: Tensor | None = None
-        found = torch.zeros((), dtype=torch.float64, device=summed.valid.device)
-        for posterior, prior in zip(self.posterior, summed.priors, strict=True):
-            q, p = (law_of(each, summed.valid, drawn) for each in (posterior, prior))
-            value = q.sample(shape if drawn is None else torch.Size())
-            if posterior is not prior:
-                found = found + p.log_prob(value).double() - q.log_prob(value).double()
-            drawn = value if drawn is None else torch.cat([drawn, value], -1)
-        assert drawn is not None
-        return found + self._log_likelihood_of(drawn)
+        valid, priors = self.summed.valid, self.summed.priors
+        drawn = draw_blocks(self.posterior, valid, draws)
+        under_model, under_guide = (
+            word_log_probs(laws, valid, drawn).double() for laws in (priors, self.posterior)
+        )
+        return (under_model - under_guide).sum(-1) + self._log_likelihood_of(drawn)
 
     def _log_likelihood_of(
         self, drawn: Int[Tensor, "draw *batch target head"]

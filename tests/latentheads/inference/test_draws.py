@@ -102,7 +102,7 @@ def two_of_each(here: Everything, monkeypatch: pytest.MonkeyPatch) -> tuple[Draw
             here.places.view(number, number, *here.places.shape[1:]).transpose(0, 1).flatten(0, 1),
         ]
     )
-    monkeypatch.setattr(draws, "_draw_again", lambda laws, count: both)
+    monkeypatch.setattr(draws, "draw_blocks", lambda laws, valid, count: both)
     drawn = draw_alignments(*here.go_through(), 2)
     chance = single.log_guide.sum(-1)[0].exp().detach()
     return drawn, chance[first] * chance[second], single
