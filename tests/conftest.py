@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pyro
@@ -12,6 +13,13 @@ from latentheads import Batch
 from tests.tiny import NoiseTape, small_batch
 
 torch.set_num_threads(1)
+gc.set_threshold(100_000, 50, 100)  # the libraries leave little to collect, and much to look at
+
+
+def pytest_collection_finish() -> None:
+    """What the libraries and the tests have made by now stays: no need to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -45,12 +45,11 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     assert len(selected) == 4
     assert all(found["kl_by_site"][site] > 0 for site in selected)
     assert "encoder.0.self.selection" in done.stdout
-    again = inside("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
-    assert again.returncode == 0, again.stderr
-    assert "is finished" in again.stdout
-    words = ["a b", "", "c"]
-    text = "".join(f"{line}\n" for line in words)
-    lines = inside("translate.py", str(tmp_path), text=text)
+    if latent == "fixed":
+        again = inside("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
+        assert again.returncode == 0, again.stderr
+        assert "is finished" in again.stdout
+    lines = inside("translate.py", str(tmp_path), text="a b\n\nc\n")
     assert lines.returncode == 0, lines.stderr
     assert lines.stdout.count("\n") == 3
 

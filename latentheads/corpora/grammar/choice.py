@@ -8,12 +8,13 @@ option, one replays given options so that all runs can be enumerated.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 __all__ = ["DOMAINS", "Choice", "Chooser", "Draw", "Likeliest", "Replay", "log"]
 
@@ -52,15 +53,17 @@ class Choice(Generic[T]):
         return cls(tuple(options), rows, sums, logs)
 
 
-@runtime_checkable
-class Chooser(Protocol):
-    """Anything that answers a choice with one of its options."""
+class Chooser(ABC):
+    """What answers a choice with one of its options."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def __call__(self, choice: Choice[T], /) -> T:
         """The option chosen."""
 
 
-class Draw:
+class Draw(Chooser):
     """Draws every option in one domain and sums its log-probability in every domain.
 
     Attributes:
@@ -85,7 +88,7 @@ class Draw:
         return options[index]
 
 
-class Likeliest:
+class Likeliest(Chooser):
     """Takes the most probable option in one domain, the first of equals."""
 
     __slots__ = ("domain",)
@@ -99,7 +102,7 @@ class Likeliest:
         return choice.options[row.index(max(row))]
 
 
-class Replay:
+class Replay(Chooser):
     """Repeats given option numbers, then takes first options, and writes all of them down.
 
     Attributes:

@@ -107,11 +107,9 @@ def likeliest(model: Any, prompt: Sequence[int], length: int, stop: bool) -> lis
 def test_at_temperature_zero_it_takes_the_likeliest_token(
     prior: str, stop: bool, cutoffs: tuple[int, ...]
 ) -> None:
-    for seed in range(2):
-        torch.manual_seed(seed)
-        model = small(prior, cutoffs=cutoffs)
-        found = sample_text(model, PROMPTS, 7, temperature=0, stop=stop)
-        assert found == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
+    model = small(prior, cutoffs=cutoffs)
+    found = sample_text(model, PROMPTS, 7, temperature=0, stop=stop)
+    assert found == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
 
 
 @every_prior
