@@ -1,6 +1,7 @@
 # make run    sets up and trains the default recipe on the embedded corpus
 # make test   sets up and passes lint, types and tests
 # make lint   formats nothing, reports everything
+# make docs   builds the site of docs/ in docs/_build/html
 # make bench  times this library against the same network written by hand
 # make attack kills, damages and misleads the programs for hours, and prints a table
 # make lowest passes the core of the tests with the lowest versions that are declared
@@ -12,12 +13,13 @@ VENV := .venv
 export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := $(VENV)/.docs
 
 LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-.PHONY: run test lint types bench attack lowest
+.PHONY: run test lint types docs bench attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
@@ -31,6 +33,13 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+docs: $(DOCS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs docs/_build/html
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(ARGS)

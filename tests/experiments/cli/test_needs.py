@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.experiments.programs import ROOT, assert_one_line, inside
+from tests.experiments.programs import assert_one_line, inside
 
 TIED = {"guide": "tied"}
 LOGITS = {"prior": "independent", "alignments": 0}
@@ -350,15 +348,6 @@ def test_what_a_guide_reads_is_of_alignments_alone(
     read = settings("--config", str(file), "--prior=independent", "--alignments=0")
     assert read.guide.options["reads"] == "prefix"
     assert "note: --guide.reads acts on nothing here" in capsys.readouterr().err
-
-
-def test_no_command_of_the_readme_is_refused(settings: Any) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"experiments/run\.py (--[^\n`#]*)", text)
-    commands = [line for line in found if "..." not in line and "--config" not in line]
-    assert len(commands) > 9
-    for line in commands:
-        settings(*shlex.split(line))
 
 
 @pytest.mark.parametrize(

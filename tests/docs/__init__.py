@@ -1,0 +1,1 @@
+"""The first page and the site: what stands there is true."""

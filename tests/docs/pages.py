@@ -1,0 +1,79 @@
+"""The pages a reader sees, taken apart: code, links, headings, tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+
+FENCE = re.compile(r"^ *```(\S*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page in Markdown."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def prose(self) -> str:
+        """The text without what is fenced off."""
+        return FENCE.sub("", self.text)
+
+    def blocks(self, language: str) -> list[str]:
+        """What is fenced off as code of a language, without its margin."""
+        found = [text for said, text in FENCE.findall(self.text) if said == language]
+        return [re.sub(rf"^{re.match(' *', text)[0]}", "", text, flags=re.M) for text in found]
+
+    @property
+    def inline(self) -> list[str]:
+        """Code within the prose; a bar of a table stands escaped there."""
+        return [code.replace(r"\|", "|") for code in INLINE.findall(self.prose)]
+
+    @property
+    def links(self) -> list[str]:
+        """Addresses of links and pictures."""
+        return LINK.findall(self.prose)
+
+    @property
+    def anchors(self) -> set[str]:
+        """What a link to a heading says behind the #, as GitHub and the site make it."""
+        return {_slug(heading) for heading in HEADING.findall(self.prose)}
+
+    @property
+    def sections(self) -> list[str]:
+        """The prose between two headings of the second level."""
+        return re.split(r"^(?=## )", self.prose, flags=re.MULTILINE)
+
+
+def _slug(heading: str) -> str:
+    words = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return words.replace(" ", "-")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of every row of the tables in a text, heads left out."""
+    lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
+    rules = [place for place, row in enumerate(rows) if all(set(cell) <= {*"-:"} for cell in row)]
+    heads = {*rules, *(place - 1 for place in rules)}
+    return [row for place, row in enumerate(rows) if place not in heads]
+
+
+README = Page(ROOT / "README.md")
+PAGES = [README, *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
+STUDIES = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]

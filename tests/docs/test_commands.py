@@ -1,0 +1,108 @@
+"""Every command and every option that a page names is one that its program knows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from latentheads.experiments.cli.main import PROGRAMS
+from latentheads.experiments.cli.options import make_parser, read_options, read_settings
+from latentheads.guides import GUIDES
+from latentheads.models import PRIORS
+from latentheads.runs.recipes import own_options
+from latentheads.runs.settings import Settings
+from tests.docs.pages import PAGES, ROOT, Page
+
+TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
+"""Programs that train, and what adds the options of their own."""
+OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
+"""Words of a line whose options are not ours."""
+OUTSIDE = {"--help", "--nproc-per-node"}
+
+
+def commands(page: Page) -> list[list[str]]:
+    """The command lines of a page: a program's name and its words."""
+    blocks = "".join(page.blocks("bash")).replace("\\\n", " ").splitlines()
+    codes = [code for code in page.inline if code.startswith("python experiments/")]
+    found = []
+    for line in [*blocks, *codes]:
+        program = re.search(r"experiments/(\w+)\.py(?= |$)(.*)", line)
+        if program and not program[1].isupper():
+            words = shlex.split(program[2], comments=True)
+            end = next((i for i, word in enumerate(words) if word in ("<", ">")), len(words))
+            found.append([program[1], *words[:end]])
+    return found
+
+
+COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
+
+
+def accept(program: str, words: list[str]) -> None:
+    """Reads a command line as its program does, without running it."""
+    module = import_module(f"latentheads.experiments.{program}")
+    if program == "run":
+        read_settings(words, "run.py", module.DESCRIPTION)
+    elif program in TRAINING:
+        read_options(words, f"{program}.py", module.DESCRIPTION, module.extend)
+    else:
+        module.make_parser().parse_args(words)
+
+
+@cache
+def options_of(program: str) -> frozenset[str]:
+    """The options that a program knows."""
+    module = import_module(f"latentheads.experiments.{program}")
+    if program not in TRAINING:
+        parser = module.make_parser()
+    else:
+        extend = TRAINING[program] and getattr(module, TRAINING[program])
+        parser, _ = make_parser(f"{program}.py", module.DESCRIPTION, extend)
+    own = [
+        f"--{kind}.{option.name}"
+        for kind, known in (("guide", GUIDES), ("prior", PRIORS))
+        for each in known.values()
+        for option in own_options(each)
+        if program in TRAINING
+    ]
+    return frozenset([*parser._option_string_actions, *own])
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with what the commands of the pages read: a guide and a pruned run."""
+    (guide, *_) = Page(ROOT / "docs" / "guides.md").blocks("python")
+    (tmp_path / "my_guides.py").write_text(guide, encoding="utf-8")
+    pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
+    pruned.mkdir(parents=True)
+    (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_is_one_that_its_program_accepts(command: tuple[str, ...]) -> None:
+    program, *words = command
+    accept(program, words)
+
+
+def test_enough_commands_are_found() -> None:
+    assert len(COMMANDS) > 50
+    assert {program for program, *_ in COMMANDS} == {*PROGRAMS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_option_within_a_sentence_is_known(page: Page) -> None:
+    """With a program's name before it to this program, else to any."""
+    any_program = frozenset().union(*map(options_of, PROGRAMS)) | OUTSIDE
+    for code in page.inline:
+        program = re.match(r"(?:python experiments/)?(\w+)\.py ", code)
+        known = any_program if program is None else options_of(program[1]) | OUTSIDE
+        if not code.startswith(OTHERS) and "-m pip" not in code:
+            for option in re.findall(r"(?<![\w-])--[a-z][\w.-]*", code):
+                assert option in known, code

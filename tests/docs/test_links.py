@@ -1,0 +1,76 @@
+"""Every link and every file that a page names is there, and every page stands on the site."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import latentheads as lh
+from latentheads import guides, models, plot
+from latentheads.experiments.cli.main import PROGRAMS
+from tests.docs.pages import PAGES, README, ROOT, STUDIES, Page
+
+TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
+ELSEWHERE = ("http://", "https://")
+
+
+def page(name: str) -> Page:
+    return Page(ROOT / "docs" / f"{name}.md")
+
+
+@pytest.mark.parametrize("said", [*PAGES, *STUDIES], ids=str)
+def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
+    for link in said.links:
+        if link.startswith(ELSEWHERE):
+            continue
+        name, _, anchor = link.partition("#")
+        found = (said.path.parent / name).resolve() if name else said.path
+        assert found.is_file(), link
+        assert not anchor or anchor in Page(found).anchors, link
+
+
+@pytest.mark.parametrize("said", PAGES, ids=str)
+def test_every_file_that_is_named_is_there(said: Page) -> None:
+    for code in said.inline:
+        path = re.fullmatch(rf"(?:{'|'.join(TOP)})/[\w./-]*", code)
+        if path and not re.search(r"\b[A-Z]{2,}\b", code):
+            assert (ROOT / code).exists(), code
+
+
+def test_every_page_stands_in_the_contents_and_nothing_else_does() -> None:
+    contents = "".join(page("index").blocks("{toctree}"))
+    named = set(re.findall(r"^(?:.*<)?([a-z-]+)>?(?:\*\*)?$", contents, re.MULTILINE))
+    assert named - {"self"} == {each.path.stem for each in PAGES[1:]} - {"index"}
+
+
+def test_every_program_shows_its_help() -> None:
+    found = re.findall(r"^```{program-help} (\w+)$", page("programs").text, re.MULTILINE)
+    assert found == list(PROGRAMS)
+    assert {*PROGRAMS} <= page("programs").anchors
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
+        ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
+        ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
+        ("latentheads.plot", {*plot.__all__}),
+    ],
+)
+def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[str]) -> None:
+    listed: dict[str, set[str]] = {}
+    where = ""
+    for line in "".join(page("api").blocks("{eval-rst}")).splitlines():
+        if line.startswith(".. currentmodule::"):
+            where = line.split()[-1]
+        elif re.fullmatch(r"   \w+", line):
+            listed.setdefault(where, set()).add(line.strip())
+    assert listed[place] == names
+
+
+def test_the_first_page_is_short() -> None:
+    lines = README.text.splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 120

@@ -1,0 +1,115 @@
+"""The figures of a table are those of the results that its section links to."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from itertools import chain
+
+import pytest
+
+from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
+
+NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
+STUDY = re.compile(r"experiments/results/([\w-]+)/README\.md")
+TABLED = [README, Page(ROOT / "docs" / "results.md")]
+
+
+def numbers(cell: str) -> list[str]:
+    """The numbers of a cell that are no whole ones and no bound such as < 1e-6."""
+    return NUMBER.findall(re.sub(r"< \S+", "", cell.replace("\N{MINUS SIGN}", "-")))
+
+
+def label(cell: str) -> str:
+    """What a row is of: its first cell, up to a comma."""
+    return re.sub(r"[`*]", "", cell).split(",")[0].strip()
+
+
+@cache
+def known(study: str) -> tuple[list[list[float]], dict[str, list[float]]]:
+    """The figures of every row of a study's tables, and those of all rows of a label together."""
+    rows = rows_of((RESULTS / study / "README.md").read_text(encoding="utf-8"))
+    for path in sorted((RESULTS / study).glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows += list(csv.reader(file))
+    found, labelled = [], defaultdict(list)
+    for row in rows:
+        figures = [float(text) for cell in row for text in numbers(cell)]
+        found.append(figures)
+        labelled[label(row[0])] += figures
+    return found, labelled
+
+
+def among(text: str, figures: list[float]) -> bool:
+    """Whether a figure, rounded as a text says it, is one of some."""
+    places = len(text.partition("e")[0].partition(".")[2])
+    unit = 10.0 ** (int(text.partition("e")[2] or 0) - places)
+    return any(abs(float(text) - figure) <= 0.500001 * unit for figure in figures)
+
+
+def alternatives(row: list[str]) -> list[list[str]]:
+    """The rows that a row of the form "seed 0 / seed 1" is made of."""
+    cells = [cell.split(" / ") for cell in row[1:]]
+    return [[cell[min(i, len(cell) - 1)] for cell in cells] for i in range(max(map(len, cells)))]
+
+
+def is_made_of(row: list[str], study: str) -> bool:
+    """Whether a study has the figures of a row side by side, or under the row's label."""
+    rows, labelled = known(study)
+    return all(
+        any(
+            all(among(text, figures) for cell in part for text in numbers(cell))
+            for figures in [labelled[label(row[0])], *rows]
+        )
+        for part in alternatives(row)
+    )
+
+
+@cache
+def sections() -> dict[str, tuple[list[list[str]], list[str]]]:
+    """Sections with tables of figures: the rows of each, and the studies that it links to."""
+    found = {}
+    for section in chain.from_iterable(page.sections for page in TABLED):
+        rows = [row for row in rows_of(section) if any(map(numbers, row[1:]))]
+        if rows:
+            found[section.splitlines()[0]] = (rows, STUDY.findall(section))
+    return found
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_every_row_of_a_table_is_one_of_the_results_it_cites(heading: str) -> None:
+    rows, studies = sections()[heading]
+    assert studies
+    for row in rows:
+        assert any(is_made_of(row, study) for study in studies), row
+
+
+def test_a_wrong_figure_would_be_found() -> None:
+    row = ["`coda`", "-.0709 [-.0757, -.0660]", "0", "-.0676", "95.1"]
+    assert is_made_of(row, "grammar-velu")
+    for place, wrong in ((1, "-.0708 [-.0757, -.0660]"), (3, "-.0675"), (4, "95.2")):
+        assert not is_made_of([*row[:place], wrong, *row[place + 1 :]], "grammar-velu")
+
+
+def test_the_table_of_a_step_is_that_of_its_rows() -> None:
+    rows = json.loads((RESULTS / "bench" / "cpu.json").read_text(encoding="utf-8"))["rows"]
+    measured = {(row["recipe"], row["precision"], row["row"]): row for row in rows}
+    columns = [(name, precision) for name in ("coda", "cascaded") for precision in ("fp32", "bf16")]
+    names = {
+        "no latents": "no latents",
+        "guide, then the model replayed": "guide, replay",
+        "latentheads": "ours",
+        "latentheads, stock `Trace_ELBO`": "ours, stock",
+    }
+    cost = Page(ROOT / "docs" / "cost.md")
+    (step,) = [section for section in cost.sections if section.startswith("## A step")]
+    said = {row[0].strip("*"): row[1:] for row in rows_of(step)}
+    for name, ours in names.items():
+        for cell, column in zip(said[name], columns, strict=True):
+            row = measured[*column, ours]
+            figures = [row["ratio"], row["ratio_low"], row["ratio_high"]]
+            pairs = zip(numbers(cell), figures, strict=True)
+            assert all(among(text, [figure]) for text, figure in pairs), (name, column)

@@ -1,0 +1,118 @@
+"""The Python of the pages runs as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.corpora import batches
+from latentheads.distributions import NormalHeads
+from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.guides import RECIPES, Exact, Guide
+from latentheads.models import Network, Translation, make_prior
+from tests.docs.pages import PAGES, README, ROOT, Page
+from tests.experiments.programs import unpainted
+from tests.tiny import small_batch
+
+SHOWN = {
+    "README.md": 1,
+    "docs/alignments.md": 1,
+    "docs/architecture.md": 1,
+    "docs/guides.md": 2,
+    "docs/reading.md": 1,
+}
+"""Blocks of Python on every page; each is run below."""
+
+
+def snippets(name: str) -> list[str]:
+    return Page(ROOT / name).blocks("python")
+
+
+def run(snippet: str, names: dict[str, Any]) -> None:
+    exec(compile(snippet, "a page", "exec"), names)
+
+
+def test_no_block_is_forgotten() -> None:
+    counts = {str(page): len(page.blocks("python")) for page in PAGES}
+    assert {name: number for name, number in counts.items() if number} == SHOWN
+
+
+def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guide, notebook = snippets("docs/guides.md")
+    (reading,) = snippets("docs/reading.md")
+    names: dict[str, Any] = {}
+    run(guide, names)
+    run(notebook, names)
+    assert len(names["losses"]) == 3
+    assert set(names["bound"].how.values()) == {"analytic"}
+    assert "analytic" in capsys.readouterr().out
+    run(reading, names)
+    assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
+
+
+def test_a_notebook_trains_opens_and_reads_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (script,) = README.blocks("python")
+    for said, here in (
+        ("sentences=5000", "sentences=60, held_out=5"),
+        ("steps=500", "steps=2"),
+        ("width=64", "width=8"),
+    ):
+        assert said in script
+        script = script.replace(said, here)
+    with unpainted():
+        run(script, {})
+    assert "Report(elbo=" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "mine" / "results.json").is_file()
+
+
+def test_the_amortised_guide_reads_the_states_of_queries() -> None:
+    (script,) = snippets("docs/architecture.md")
+    names = {"Guide": Guide, "Gaussian": Gaussian, "Plain": Plain, "HeadScale": HeadScale}
+    names |= {"NormalHeads": NormalHeads, "nn": torch.nn}
+    run(script, names)
+    network = Network(width=4, feed_forward=3, heads=2, layers=1)
+    model = Translation(13, 11, make_prior("independent"), network)
+    guide = names["Amortised"](model)
+    bound = lh.terms(model, guide, small_batch())
+    assert set(bound.how.values()) == {"analytic"}
+    assert all((nats > 0).all() for nats in bound.kl.values())
+    losses = lh.Head_ELBO().differentiable_loss(model, guide, small_batch())
+    losses.backward()
+    assert guide.reader.weight.grad.abs().sum() > 0
+
+
+def test_links_of_a_run_are_scored() -> None:
+    (script,) = snippets("docs/alignments.md")
+    corpus = lh.grammar(language="velu", sentences=60, held_out=5)
+    options = AlignmentOptions(alignments=1, alignment_prior="independent", alignment_width=4)
+    sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
+    model = Translation.of(corpus, latent=(), alignments=options, **sizes)
+
+    opened = SimpleNamespace(model=model, guide=Exact(model), corpus=corpus)
+    names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64))}
+    with torch.no_grad():
+        run(script, names)
+    assert {"prior", "guide", "posterior"} <= {score.law for score in names["scores"]}
+    assert names["heads"]
+
+
+def test_the_guides_own_lines_are_about_twenty() -> None:
+    guide, _ = snippets("docs/guides.md")
+    code = [line for line in guide.splitlines() if line.strip()]
+    assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
+
+
+@pytest.mark.parametrize("page", [README, Page(ROOT / "docs" / "recipes.md")], ids=str)
+def test_every_recipe_stands_in_the_tables(page: Page) -> None:
+    assert all(f"| `{name}` |" in page.text for name in RECIPES)
