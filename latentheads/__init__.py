@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
+    from latentheads.page.report import ReportPage as ReportPage
+    from latentheads.page.report import report as report
     from latentheads.runs.loading import load_run as load_run
     from latentheads.runs.results import Results as Results
     from latentheads.runs.run import Run as Run
@@ -64,6 +66,7 @@ PLACES = {
     "ModelGuide": "guide",
     "PlugIn": "effects",
     "Report": "inference.evaluation",
+    "ReportPage": "page.report",
     "Results": "runs.results",
     "Run": "runs.run",
     "Settings": "runs.settings",
@@ -84,6 +87,7 @@ PLACES = {
     "load_run": "runs.loading",
     "make_corpus": "corpora.options",
     "python_docs": "corpora.makers",
+    "report": "page.report",
     "terms": "inference.bound",
 }
 """The module of every public name."""

@@ -27,9 +27,10 @@ from latentheads.reading import (
     grammar_arcs,
     read_conllu,
 )
+from latentheads.runs.folder import unlike_names
 from latentheads.runs.run import Run, check_vocabulary
 
-__all__ = ["Pair", "Parses", "Text", "parsed_part", "texts", "unlike_names"]
+__all__ = ["Pair", "Parses", "Text", "parsed_part", "texts"]
 
 
 @dataclass(frozen=True)
@@ -145,18 +146,6 @@ def texts(options: Namespace) -> list[Text]:
             parses = None
         found.append(Text(name, run, corpus, part, parses))
     return found
-
-
-def unlike_names(paths: Sequence[Path]) -> list[str]:
-    """The last folders of the paths, as many as tell them apart."""
-    parts = [path.resolve().parts for path in paths]
-    if len(set(parts)) < len(parts):
-        raise ValueError("every run must be given once")
-    for count in range(1, max(map(len, parts))):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path.resolve()) for path in paths]
 
 
 def _of_grammar(part: Part, corpus: Corpus) -> Parses | None:

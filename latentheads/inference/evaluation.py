@@ -26,7 +26,16 @@ from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.model import HeadModel
 from latentheads.names import CHOICE, latent_of
 
-__all__ = ["TOKENS", "Report", "evaluate", "evaluating", "fixed_noise", "plug_in_log_likelihood"]
+__all__ = [
+    "TOKENS",
+    "Report",
+    "aligns_alone",
+    "draw_terms",
+    "evaluate",
+    "evaluating",
+    "fixed_noise",
+    "plug_in_log_likelihood",
+]
 
 OF_ALIGNMENTS = ("exact", "gap", "prior_entropy", "posterior_entropy", "information")
 """Figures of a model with alignments alone."""
@@ -184,18 +193,11 @@ def evaluate(
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in batches:
             here = batch.to(device)
-            once = _drawn(model, guide, here, held[0])
-            further = held[1:] if _noisy(once) - {CHOICE} else []
-            draws = [once, *(_drawn(model, guide, here, keep) for keep in further)]
-            log_weights = torch.stack([draw.log_weight for draw in draws])
-            if once.summed is not None and _noisy(once) == {CHOICE}:
-                again = once.summed.log_weights(samples - 1)
-                log_weights = torch.cat([log_weights, again])
-            weights = Importance(log_weights.expand(samples, -1))
+            draws, weights = draw_terms(model, guide, here, held)
             how.update(draws[0].how)
             tasks.note(batch)
             tails.append(weights.pareto_k.cpu())
-            joint += log_weights.sum(-1).cpu()
+            joint += weights.log_weights.sum(-1).cpu()
             for name, value in _summed(draws):
                 sums[name] = sums[name] + value.cpu()
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
@@ -207,6 +209,30 @@ def evaluate(
         tails = [_share(draws, tasks, joint, sums)]
     shared = draws[0].shared_kl if draws else ()
     return _report(sums, how, torch.cat(tails), samples, shared)
+
+
+def draw_terms(
+    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedDraws]
+) -> tuple[list[Terms], Importance]:
+    """Draws the latents of a batch: the terms of its bound, and the weights of all draws.
+
+    A network without noise is run once; where alignments alone are drawn, they are drawn anew
+    without a pass.
+
+    Args:
+        model: The model, in evaluation mode.
+        guide: Its guide.
+        batch: The sentences.
+        held: Of each draw, what all sentences share.
+    """
+    once = _drawn(model, guide, batch, held[0])
+    further = held[1:] if _noisy(once) - {CHOICE} else []
+    draws = [once, *(_drawn(model, guide, batch, keep) for keep in further)]
+    log_weights = torch.stack([draw.log_weight for draw in draws])
+    if once.summed is not None and _noisy(once) == {CHOICE}:
+        again = once.summed.log_weights(len(held) - 1)
+        log_weights = torch.cat([log_weights, again])
+    return draws, Importance(log_weights.expand(len(held), -1))
 
 
 def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
@@ -286,14 +312,14 @@ def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
     a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
     gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
     return {
-        "exact": a_token["summed evidence"] if _aligns_alone(how) else None,
+        "exact": a_token["summed evidence"] if aligns_alone(how) else None,
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
         **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
     }
 
 
-def _aligns_alone(how: Mapping[str, str]) -> bool:
+def aligns_alone(how: Mapping[str, str]) -> bool:
     """Whether nothing that has noise is drawn but alignments."""
     return all(latent_of(site) == CHOICE or each == "fixed" for site, each in how.items())
 
@@ -307,7 +333,7 @@ def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "known truth", truth[known].sum()
     yield "known bound", bounds.cpu()[known].sum()
     above = {"bound": bounds}
-    if draws[0].summed is not None and _aligns_alone(draws[0].how):
+    if draws[0].summed is not None and aligns_alone(draws[0].how):
         above["exact log p"] = draws[0].summed.log_evidence.double()
     for name, nats in above.items():
         excess = (nats.cpu() - truth)[known]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from latentheads.batch import EOS, SPECIALS, Batch
+from latentheads.batch import EOS, Batch
 from latentheads.corpora.batches import batches, collate
 from latentheads.corpora.corpus import Part
 from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.translate import translate_part
 from latentheads.files import parse_json, read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
@@ -30,7 +30,7 @@ from latentheads.plot.training import draw_bound, draw_kl
 from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
-from latentheads.reading.sides import sides
+from latentheads.reading.labels import name_sides, name_tokens
 
 __all__ = [
     "Finished",
@@ -166,14 +166,11 @@ def heads(
     batch = _read_sentence(run, sentence, target, direction)
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block(list(found), block)
-    sides_of = sides(batch, chain_of(name))
-    source = run.source or run.target
-    of_queries = source if name.startswith("encoder") else run.target
-    of_keys = run.target if chain_of(name) == "decoder-self" else source
+    queries, keys = name_sides(batch, chain_of(name), run.source, run.target)
     return draw_weights(
         found[name],
-        [_name_token(of_queries, token) for token in sides_of.queries[0].tolist()],
-        [_name_token(of_keys, token) for token in sides_of.keys[0].tolist()],
+        _escape_ticks(queries),
+        _escape_ticks(keys),
         row,
         heads,
         f"{run.path.name}: attention in {name}, {draws} draws from the guide",
@@ -202,8 +199,8 @@ def alignments(
     assert batch.source is not None
     return draw_alignments(
         alignment_laws(run.model, run.guide, batch),
-        [_name_token(run.source, token) for token in batch.source[0].tolist()],
-        [_name_token(run.target, token) for token in batch.target[0].tolist()],
+        _escape_ticks(name_tokens(run.source, batch.source[0].tolist())),
+        _escape_ticks(name_tokens(run.target, batch.target[0].tolist())),
         links,
         _name_guide(run),
         f"{run.path.name}: where the words of a translation point",
@@ -249,13 +246,9 @@ def _read_sentence(
     return collate(whole, [0])
 
 
-def _name_token(vocabulary: Vocabulary, token: int) -> str:
-    """A token as a tick says it."""
-    if token < len(SPECIALS):
-        return SPECIALS[token]
-    if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
-        return vocabulary.tags[token - len(vocabulary.plain)]
-    return vocabulary.decode([token]).replace("$", r"\$")
+def _escape_ticks(names: Iterable[str]) -> list[str]:
+    """Names as ticks say them: between two dollars would stand a formula."""
+    return [name.replace("$", r"\$") for name in names]
 
 
 def _read_results(run: Finished) -> Mapping[str, Any]:

@@ -10,9 +10,10 @@ from latentheads.reading.alignments import (
     score_attention,
 )
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
-from latentheads.reading.draws import DrawnWeights, drawn_weights
+from latentheads.reading.draws import DrawnWeights, drawn_weights, prior_readings
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.labelled import labelled
+from latentheads.reading.labels import name_sides, name_tokens
 from latentheads.reading.measures import (
     Measures,
     head_confidence,
@@ -65,6 +66,9 @@ __all__ = [
     "labelled",
     "likeliest_links",
     "measure",
+    "name_sides",
+    "name_tokens",
+    "prior_readings",
     "propagate",
     "read_conllu",
     "readings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.guide import ModelGuide
+from latentheads.effects import hidden_from_tracers
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import HeadModel
-from latentheads.reading.record import readings
+from latentheads.reading.record import Recording, readings
 
-__all__ = ["BAND", "DrawnWeights", "drawn_weights"]
+__all__ = ["BAND", "DrawnWeights", "drawn_weights", "prior_readings", "summarise_draws"]
 
 BAND = (0.1, 0.9)
 """The ends of the band that holds most draws, as shares of them."""
@@ -31,10 +34,10 @@ class DrawnWeights:
         high: A tenth of the draws lies above.
     """
 
-    mean: Float[Tensor, "batch head query key"]
-    deviation: Float[Tensor, "batch head query key"]
-    low: Float[Tensor, "batch head query key"]
-    high: Float[Tensor, "batch head query key"]
+    mean: Float[Tensor, "*batch head query key"]
+    deviation: Float[Tensor, "*batch head query key"]
+    low: Float[Tensor, "*batch head query key"]
+    high: Float[Tensor, "*batch head query key"]
 
 
 def drawn_weights(
@@ -60,10 +63,35 @@ def drawn_weights(
     for _, heads in readings(model, [batch] * draws, guide, seed):
         for block in heads.attending:
             every.setdefault(block.name, []).append(heads[block.name].weights)
-    return {name: _summarise(torch.stack(found)) for name, found in every.items()}
+    return {name: summarise_draws(torch.stack(found)) for name, found in every.items()}
 
 
-def _summarise(weights: Float[Tensor, "draw batch head query key"]) -> DrawnWeights:
+def prior_readings(
+    model: HeadModel, guide: ModelGuide, batch: Batch, draws: int, seed: int = 0
+) -> Iterator[Recording]:
+    """Reads the heads of every block under draws from the prior, which knows nothing of the target.
+
+    The noise is that of :func:`readings` with the same seed: where the guide is the prior, both
+    draw the same heads.
+
+    Args:
+        model: The model.
+        guide: Selects the heads, where they are selected.
+        batch: The sentences.
+        draws: Number of draws.
+        seed: Of the noise.
+    """
+    device = next(model.parameters()).device
+    here = batch.to(device)
+    for place in range(draws):
+        heads = Recording(model)
+        around = evaluating(model, guide), fixed_noise(seed + place, device)
+        with around[0], around[1], WithSelection(guide), hidden_from_tracers(), heads:
+            model.states(here)
+        yield heads
+
+
+def summarise_draws(weights: Float[Tensor, "draw *batch head query key"]) -> DrawnWeights:
     """The usual estimators; in double precision heads without noise deviate by 0."""
     deviation, mean = torch.std_mean(weights.double(), 0)
     ends = np.quantile(weights.cpu().numpy(), BAND, axis=0)  # torch's has a limit of size

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from latentheads.files import (
 from latentheads.runs.results import Results
 from latentheads.runs.settings import complete_options
 
-__all__ = ["HEADS", "Folder", "read_metrics", "read_results"]
+__all__ = ["HEADS", "Folder", "read_metrics", "read_results", "unlike_names"]
 
 HEADS = "heads.json"
 """What the folder of a pruned network says of the heads that stayed."""
@@ -276,6 +277,18 @@ def read_results(folder: Path) -> Results | None:
         return Results.read(read_json(folder / "results.json"))
     except (OSError, ValueError):
         return None
+
+
+def unlike_names(paths: Sequence[Path]) -> list[str]:
+    """The last folders of the paths, as many as tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise ValueError("every run must be given once")
+    for count in range(1, max(map(len, parts))):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path.resolve()) for path in paths]
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -294,7 +294,7 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from latentheads.experiments.analysis.texts import unlike_names
+    from latentheads.runs.folder import unlike_names
 
     assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
     assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]

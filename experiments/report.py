@@ -1,0 +1,77 @@
+"""Makes one page of finished runs: bounds, training, and what every head does.
+
+python experiments/report.py runs/cascaded-seed0 --out report.html
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.page import report
+
+DESCRIPTION = (
+    "Makes one page of finished runs, which a browser opens without a network.\n\n"
+    "    python experiments/report.py runs/coda-seed0 runs/cascaded-seed0 --out report.html\n\n"
+    "The page is one file of HTML, at most 2.5 MB, to be opened by a double click, mailed or "
+    "printed: a table of bounds, curves, every head of every layer, where a head looks under many "
+    "draws, alignments, how far heads differ, which of them speak, and translations with the bound "
+    "of each sentence."
+)
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    usage = "report.py [options] RUN [RUN ...]"
+    parser = Parser(prog="report.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to show": ("part", "sentences", "draws", "measured"),
+        "output": ("out",),
+        "the runs": (*OF_RUNS, "help"),
+    }
+    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    parser.add_argument("--out", type=str, default="report.html", help="the file of the page")
+    parser.add_argument(
+        "--part", type=Literal["valid", "test"], default="test", help="valid or test"
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=6, help="so many, whose heads are shown one by one"
+    )
+    parser.add_argument(
+        "--draws",
+        type=int,
+        default=32,
+        help="so many draws of the heads of each, at least 2; from 25 on k-hat is known",
+    )
+    parser.add_argument(
+        "--measured",
+        type=int,
+        default=100,
+        help="so many first sentences, or blocks of running text, that all heads are measured on",
+    )
+    add_run_options(parser, "of the draws")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    with ending("report.py", stopped="nothing was written"):
+        if not Path(options.out).parent.is_dir():
+            raise ValueError(f"out: cannot write {options.out}: its folder is not there")
+        runs = [open_run(run, options, finished=True) for run in options.runs]
+        chosen = {name: options[name] for name in ("part", "sentences", "draws", "measured")}
+        page = report(runs, options.out, **chosen, seed=options.seed)
+    print(f"written to {options.out}: {len(page.html.encode()):,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The bound of single sentences, beside what its draws are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.effects import SharedDraws
+from latentheads.guide import ModelGuide
+from latentheads.inference.evaluation import (
+    aligns_alone,
+    draw_terms,
+    evaluating,
+    fixed_noise,
+    plug_in_log_likelihood,
+)
+from latentheads.model import HeadModel
+
+__all__ = ["SentenceBounds", "sentence_bounds"]
+
+
+@dataclass(frozen=True)
+class SentenceBounds:
+    """The bound of every sentence of a batch and its company, in nats a sentence.
+
+    Attributes:
+        tokens: Target tokens.
+        elbo: The bound, a mean over the draws, given what all sentences share.
+        kl: Its second term.
+        plug_in: Log-likelihood of the plug-in network, no bound.
+        iwae: The tighter bound; None where all sentences share a latent: they are then weighed
+            together.
+        pareto_k: Shape of the tail of the weights; NaN where it is not known; None as above.
+        exact: Log p(y | x) itself; None where something besides alignments is drawn.
+        how: How the KL of each site was computed.
+    """
+
+    tokens: Float[Tensor, " batch"]
+    elbo: Float[Tensor, " batch"]
+    kl: Float[Tensor, " batch"]
+    plug_in: Float[Tensor, " batch"]
+    iwae: Float[Tensor, " batch"] | None
+    pareto_k: Float[Tensor, " batch"] | None
+    exact: Float[Tensor, " batch"] | None
+    how: dict[str, str]
+
+    @property
+    def varies(self) -> bool:
+        """Whether something besides alignments has noise: two draws of the heads may differ."""
+        return not aligns_alone(self.how)
+
+
+def sentence_bounds(
+    model: HeadModel, guide: ModelGuide, batch: Batch, samples: int, seed: int = 0
+) -> SentenceBounds:
+    """Computes the bound of each sentence, as :func:`evaluate` does of a part.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        batch: The sentences.
+        samples: Draws K of the latents.
+        seed: Of the noise.
+    """
+    here = batch.to(model.device)
+    held = [SharedDraws() for _ in range(samples)]
+    with evaluating(model, guide), fixed_noise(seed, model.device):
+        draws, weights = draw_terms(model, guide, here, held)
+        plug_in = plug_in_log_likelihood(model, here, guide)
+    shared, known = bool(draws[0].shared_kl), draws[0].summed
+    exact = known is not None and aligns_alone(draws[0].how)
+    return SentenceBounds(
+        tokens=draws[0].tokens,
+        elbo=torch.stack([draw.elbo for draw in draws]).mean(0),
+        kl=torch.stack([draw.total_kl for draw in draws]).mean(0),
+        plug_in=plug_in,
+        iwae=None if shared else weights.bound,
+        pareto_k=None if shared else weights.pareto_k,
+        exact=known.log_evidence.double() if exact and known is not None else None,
+        how=draws[0].how,
+    )

@@ -1,0 +1,82 @@
+"""What a run is and what it reported: the head of the page, and a row of its table."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import latentheads
+from latentheads.runs.results import Figures
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+
+__all__ = ["find_revision", "gather_facts"]
+
+
+def gather_facts(run: Run, name: str) -> dict[str, Any]:
+    """Everything that says what a run is, and its figures.
+
+    Args:
+        run: The run.
+        name: What it is called on the page.
+    """
+    settings, results = run.settings, run.results
+    options, plain = settings.to_options(), Settings().to_options()
+    return {
+        "name": name,
+        "path": str(run.path),
+        "recipe": settings.recipe,
+        "prior": settings.prior_name,
+        "guide": settings.guide_name,
+        "corpus": results.corpus if results else settings.data.data,
+        "seed": settings.seed,
+        "step": run.step,
+        "parameters": results.parameters if results else None,
+        "versions": dict(results.versions) if results else {},
+        "finished": _read_time(run.path / "results.json"),
+        "gates": dict(results.gates) if results and results.gates else None,
+        "missing": dict(results.missing) if results else {},
+        "options": options,
+        "changed": [name for name, value in options.items() if plain.get(name) != value],
+        "figures": _gather_figures(run),
+        "perplexity": [vars(each) for each in results.perplexity] if results else [],
+    }
+
+
+def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
+    """The numbers of each part; those that are not known are left out."""
+    if run.results is None:
+        return {}
+    parts = {"test": run.results.test, "validation": run.results.valid}
+    found = {part: _known_numbers(figures) for part, figures in parts.items()}
+    return {part: figures for part, figures in found.items() if figures}
+
+
+def _known_numbers(figures: Figures) -> dict[str, Any]:
+    said = figures.to_json().items()
+    return {name: value for name, value in said if isinstance(value, int | float)}
+
+
+def _read_time(path: Path) -> str | None:
+    """When a file was written, in UTC."""
+    try:
+        stamp = path.stat().st_mtime
+    except OSError:
+        return None
+    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def find_revision() -> str:
+    """The version of this library, and the commit of its checkout where it is one."""
+    found, root = version("latentheads"), Path(latentheads.__file__).parents[1]
+    if not (root / ".git").exists():
+        return found
+    words = ["git", "-C", str(root), "rev-parse", "--short=10", "HEAD"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return found
+    return f"{found} ({done.stdout.strip()})"

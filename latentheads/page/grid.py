@@ -1,0 +1,122 @@
+"""One figure for every head, and one for every two heads of a block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentheads.corpora import Part, batches
+from latentheads.guide import WithSelection
+from latentheads.names import CHAINS, Block, chain_of, layer_of
+from latentheads.reading.divergence import Divergence, divergence
+from latentheads.reading.head_report import others
+from latentheads.reading.importance import gradient_importance
+from latentheads.reading.measures import measure
+from latentheads.reading.record import Recording
+from latentheads.runs.run import Run
+from latentheads.selection.sharing import selection_probabilities
+
+__all__ = ["gather_grid", "gather_pairs", "list_blocks"]
+
+TOKENS = 512
+"""Of a batch; memory grows with the square of the heads."""
+
+Values = Mapping[str, Tensor]
+
+
+def list_blocks(run: Run) -> list[Block]:
+    """The blocks of a run, chain by chain and bottom to top, those of alignments last."""
+    blocks = sorted(Recording(run.model).blocks, key=lambda b: (CHAINS.index(b.chain), b.layer))
+    aligner = run.model.alignments
+    return [*blocks, *([] if aligner is None else aligner.addresses)]
+
+
+def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
+    """Every quantity of which each head, or each block, has one figure.
+
+    Heads stand at their prior's location, and are those that the guide selects.
+
+    Args:
+        run: The run.
+        part: The sentences that heads are read on.
+        apart: How far apart they are on them.
+    """
+    blocks, model = list_blocks(run), run.model
+    with WithSelection(run.guide):
+        measures = measure(model, batches(part, TOKENS))
+        importance = gradient_importance(model, batches(part, TOKENS))
+    distances = {_name_block(site): others(each) for site, each in apart.normalised.items()}
+    of_heads = {
+        "entropy": measures.entropy,
+        "confidence": measures.confidence,
+        "disagreement": distances,
+        "importance": importance,
+        "speaks": _fit_blocks(selection_probabilities(run.guide), blocks),
+    }
+    found = {name: _to_lists(values) for name, values in of_heads.items()}
+    found = {"kl": _read_sites(run, "kl"), "gap": _read_sites(run, "gap"), **found}
+    return {
+        "blocks": [_describe_block(block) for block in blocks],
+        "values": {name: values for name, values in found.items() if _has_number(values)},
+    }
+
+
+def gather_pairs(apart: Divergence) -> dict[str, Any]:
+    """How far apart the heads of each block are, in nats a query; null of a silent head."""
+    wide = {site: each for site, each in apart.normalised.items() if len(each) > 1}
+    return {_name_block(site): [_to_list(row) for row in each] for site, each in wide.items()}
+
+
+def measure_distances(run: Run, part: Part) -> Divergence:
+    """How far apart the heads of each block that attends are, on some sentences."""
+    with WithSelection(run.guide):
+        return divergence(run.model, batches(part, TOKENS), latent=False)
+
+
+def _describe_block(block: Block) -> dict[str, Any]:
+    return {"name": block.name, "chain": block.chain, "layer": block.layer, "heads": block.heads}
+
+
+def _name_block(site: str) -> str:
+    """``encoder.2.self.logits`` is a site of ``encoder.2.self``."""
+    stack, _, kind = chain_of(site).partition("-")
+    return f"{stack}.{layer_of(site)}.{kind}"
+
+
+def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
+    """The KL or the gap of every block that draws, one figure for all its heads."""
+    results = run.results
+    if results is None:
+        return {}
+    by_site = results.kl_by_site if name == "kl" else results.gap_by_site
+    fixed = {site for site, how in results.kl_how.items() if how == "fixed"}
+    own = {site: v for site, v in by_site.items() if site not in fixed and _is_of_heads(site)}
+    return {_name_block(site): [value] for site, value in own.items()}
+
+
+def _is_of_heads(site: str) -> bool:
+    """Whether a site is of heads themselves, and not of which of them speak."""
+    return not site.endswith((".selection", ".gate"))
+
+
+def _fit_blocks(chances: Values, blocks: list[Block]) -> dict[str, Tensor]:
+    """The probability that a head speaks, where all sentences share it and no head is a choice."""
+    sizes = {block.name: block.heads for block in blocks}
+    return {name: p[0] for name, p in chances.items() if p.shape == (1, sizes.get(name))}
+
+
+def _to_lists(values: Values) -> dict[str, list[float | None]]:
+    return {name: _to_list(each) for name, each in values.items()}
+
+
+def _to_list(row: Tensor) -> list[float | None]:
+    """Numbers for JSON, which knows no NaN."""
+    return [None if math.isnan(v) else v for v in row.to(torch.float64).tolist()]
+
+
+def _has_number(values: Mapping[str, list[float | None]]) -> bool:
+    return any(value is not None for row in values.values() for value in row)

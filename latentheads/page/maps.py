@@ -1,0 +1,231 @@
+"""Where the heads of a sentence look: maps under the guide, beside the prior's, and alignments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.guide import WithSelection
+from latentheads.metrics.alignment import Links
+from latentheads.names import ALIGNMENT, CHAINS
+from latentheads.page.packing import code_weights, find_stride, pool_weights
+from latentheads.reading.alignments import LAWS, AlignmentLaws, alignment_laws, draws_alignments
+from latentheads.reading.draws import prior_readings, summarise_draws
+from latentheads.reading.labels import name_sides, name_tokens
+from latentheads.reading.record import Recording, readings
+from latentheads.runs.run import Run
+
+__all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
+
+STILL = 1e-6
+"""A standard deviation below it is none."""
+
+Weights = Float[Tensor, "draw head row column"]
+NULL = "null"
+"""What a word of a language model points at where it points at no word."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What stands at the rows and columns of the maps of a chain, in one sentence.
+
+    Attributes:
+        rows: A token each.
+        columns: The same.
+        predicts: The token that each row predicts; none where it predicts nothing.
+        links: Gold links, as rows and columns.
+    """
+
+    rows: list[str]
+    columns: list[str]
+    predicts: list[str] = field(default_factory=list)
+    links: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """How many tokens share a row of a map, and a column."""
+        return find_stride(len(self.rows), len(self.columns))
+
+    def cut(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
+        """A sentence's part of the weights of a batch, neighbours pooled in long ones."""
+        return pool_weights(weights[:, : len(self.rows), : len(self.columns)], self.stride)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as the page reads it."""
+        rows, columns = self.stride
+        return {
+            "rows": _pool_names(self.rows, rows),
+            "columns": _pool_names(self.columns, columns),
+            "predicts": _pool_names(self.predicts, rows),
+            "links": sorted({(row // rows, column // columns) for row, column in self.links}),
+            "stride": [rows, columns],
+        }
+
+
+def _pool_names(names: Sequence[str], stride: int) -> list[str]:
+    """What tokens that share a cell are called: the first and the last."""
+    if stride == 1:
+        return list(names)
+    cells = (names[start : start + stride] for start in range(0, len(names), stride))
+    return [cell[0] if len(cell) == 1 else f"{cell[0]} … {cell[-1]}" for cell in cells]
+
+
+def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset()) -> dict[str, Side]:
+    """What stands at the rows and columns of each chain.
+
+    Args:
+        run: The run.
+        batch: Its sentences.
+        place: Which of them.
+        links: Gold links between source and target tokens.
+    """
+    real = batch.target[place][batch.target_valid[place]].tolist()
+    target = name_tokens(run.target, real)
+    gold = [(word, key) for key, word in links]
+    found = {}
+    for chain in dict.fromkeys(block.chain for block in Recording(run.model).attending):
+        rows, columns = name_sides(batch, chain, run.source, run.target, place)
+        decodes, crosses = chain.startswith("decoder"), chain == CHAINS[2]
+        found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
+    if draws_alignments(run.model):
+        found[ALIGNMENT] = Side(target, _name_keys(run, batch, place), [], gold)
+    return found
+
+
+def _name_keys(run: Run, batch: Batch, place: int) -> list[str]:
+    """What the words of a sentence may point at: the source, or null and the words read before."""
+    if run.source is None or batch.source is None:
+        read = batch.fed[place][batch.target_valid[place]].tolist()
+        return [NULL, *name_tokens(run.target, read[:-1])]
+    real = batch.source[place][batch.source_valid[place]].tolist()
+    return name_tokens(run.source, real)
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The maps of some heads in one sentence, coded in bytes.
+
+    Attributes:
+        name: Of the block.
+        heads: What the heads are called.
+        silent: The heads that say nothing in this sentence.
+        parts: ``mean`` under the guide; where heads vary also ``deviation``, ``low`` and ``high``;
+            where the prior differs also ``prior`` and ``prior_deviation``. Of alignments the laws.
+        draws: Some draws of the guide; none where heads do not vary.
+    """
+
+    name: str
+    heads: list[str]
+    silent: list[bool]
+    parts: dict[str, NDArray[np.uint8]]
+    draws: NDArray[np.uint8]
+
+    def to_json(self, draws: int) -> dict[str, Any]:
+        """What the page has to know to find the maps in the bytes."""
+        return {
+            "name": self.name,
+            "heads": self.heads,
+            "silent": self.silent,
+            "parts": list(self.parts),
+            "draws": len(self.draws[:draws]),
+        }
+
+    def arrays(self, draws: int) -> list[NDArray[np.uint8]]:
+        """The maps in their order."""
+        return [*self.parts.values(), self.draws[:draws]]
+
+
+def gather_maps(
+    run: Run, batch: Batch, sides: Sequence[dict[str, Side]], draws: int, kept: int, seed: int
+) -> list[list[Maps]]:
+    """Reads the heads of every block under draws of the guide, and of the prior.
+
+    Selections of heads stand at their likeliest.
+
+    Args:
+        run: The run.
+        batch: Its sentences.
+        sides: What stands at rows and columns in each.
+        draws: Number of draws.
+        kept: So many of them are kept one by one.
+        seed: Of the noise.
+
+    Returns:
+        For each sentence, those of each block that attends.
+    """
+    model, guide = run.model, run.guide
+    with WithSelection(guide):
+        guided = (heads for _, heads in readings(model, [batch] * draws, guide, seed))
+        posterior = _collect_draws(guided, sides)
+    prior = _collect_draws(prior_readings(model, guide, batch, draws, seed), sides)
+    return [
+        [
+            _summarise_block(
+                block.name, posterior[place, block.name], prior[place, block.name], kept
+            )
+            for block in Recording(model).attending
+        ]
+        for place in range(len(batch))
+    ]
+
+
+def _collect_draws(
+    passes: Iterable[Recording], sides: Sequence[dict[str, Side]]
+) -> dict[tuple[int, str], Weights]:
+    """The weights of all draws, by sentence and block; only what a map shows is kept of each."""
+    found: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
+    for heads in passes:
+        for block in heads.attending:
+            weights = heads[block.name].weights
+            for place, side in enumerate(sides):
+                found[place, block.name].append(side[block.chain].cut(weights[place]))
+    return {key: torch.stack(each) for key, each in found.items()}
+
+
+def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> Maps:
+    drawn, before = summarise_draws(posterior), summarise_draws(prior)
+    parts = {"mean": drawn.mean}
+    varies = bool((drawn.deviation > STILL).any())
+    if varies:
+        parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
+    if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
+        parts |= {"prior": before.mean, "prior_deviation": before.deviation}
+    return Maps(
+        name,
+        [str(head) for head in range(posterior.shape[1])],
+        posterior[0].isnan().all(-1).all(-1).tolist(),
+        {part: code_weights(values) for part, values in parts.items()},
+        code_weights(posterior[: kept if varies else 0]),
+    )
+
+
+def gather_alignments(run: Run, batch: Batch, sides: Sequence[dict[str, Side]]) -> list[list[Maps]]:
+    """Where the words of each sentence point under prior, guide and exact posterior.
+
+    Args:
+        run: The run.
+        batch: Its sentences.
+        sides: What stands at rows and columns in each.
+
+    Returns:
+        One for each sentence; none of a run that draws no alignments.
+    """
+    if not draws_alignments(run.model):
+        return [[] for _ in sides]
+    laws = alignment_laws(run.model, run.guide, batch)
+    return [[_read_laws(laws, place, side[ALIGNMENT])] for place, side in enumerate(sides)]
+
+
+def _read_laws(laws: AlignmentLaws, place: int, side: Side) -> Maps:
+    parts = {law: code_weights(side.cut(getattr(laws, law)[place])) for law in LAWS}
+    none = np.zeros((0, *parts[LAWS[0]].shape), np.uint8)
+    return Maps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)

@@ -1,0 +1,57 @@
+"""Maps of weights as text: coded in a byte each, deflated, in base64."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["CELLS", "SIDE", "code_weights", "find_stride", "pack_maps", "pool_weights"]
+
+CELLS, SIDE = 256 * 64, 256
+"""Cells of a map, and cells along one of its sides, at most."""
+
+Bytes = NDArray[np.uint8]
+
+
+def find_stride(queries: int, keys: int) -> tuple[int, int]:
+    """How many queries, and how many keys, share a cell, so that a map is not too large."""
+    stride = [max(1, math.ceil(queries / SIDE)), max(1, math.ceil(keys / SIDE))]
+    while math.ceil(queries / stride[0]) * math.ceil(keys / stride[1]) > CELLS:
+        longer = queries / stride[0] < keys / stride[1]
+        stride[longer] += 1
+    return stride[0], stride[1]
+
+
+def pool_weights(
+    weights: Float[Tensor, "*batch query key"], stride: tuple[int, int]
+) -> Float[Tensor, "*batch row column"]:
+    """Means over neighbouring queries, sums over neighbouring keys: rows still sum to 1."""
+    queries, keys = stride
+    if queries > 1:
+        weights = torch.stack([part.mean(-2) for part in weights.split(queries, -2)], -2)
+    if keys > 1:
+        weights = torch.stack([part.sum(-1) for part in weights.split(keys, -1)], -1)
+    return weights
+
+
+def code_weights(weights: Tensor) -> Bytes:
+    """Numbers in 0 ... 1 as bytes: 255 times the square root, which tells small ones apart.
+
+    NaN, as of a silent head, becomes 0.
+    """
+    values = weights.double().nan_to_num().clamp(0, 1).sqrt() * 255
+    return np.asarray(values.round().to(torch.uint8).cpu().numpy())
+
+
+def pack_maps(maps: Iterable[Bytes]) -> str:
+    """Maps behind each other, deflated as a browser inflates, in base64."""
+    raw = b"".join(each.tobytes() for each in maps)
+    return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")

@@ -1,0 +1,214 @@
+"""The page of some runs: gathered, kept within its size, and shown or written."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from latentheads.checks import check_least, check_seed
+from latentheads.corpora import Corpus, Part
+from latentheads.corpora.batches import batches
+from latentheads.corpora.data import Data
+from latentheads.errors import in_a_line
+from latentheads.files import write_text
+from latentheads.inference.sentences import sentence_bounds
+from latentheads.page.curves import gather_curves
+from latentheads.page.facts import find_revision, gather_facts
+from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
+from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, gather_sides
+from latentheads.page.packing import pack_maps
+from latentheads.page.sentences import choose_sentences, gather_texts
+from latentheads.page.template import fill_page
+from latentheads.runs.folder import unlike_names
+from latentheads.runs.loading import load_run
+from latentheads.runs.run import Run, check_vocabulary
+
+__all__ = ["ReportPage", "report"]
+
+LARGEST = 2_500_000
+"""Bytes of a page: a message can carry it."""
+
+KEPT = 8
+"""Draws that are kept one by one, where the page has room for them."""
+
+TOKENS = 512
+"""Of the sentences that are read together: their draws are all in memory."""
+
+HEIGHT = 820
+"""Of the frame in a notebook, in pixels."""
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """A sentence of a run: its text, and the maps of its heads."""
+
+    text: dict[str, Any]
+    sides: dict[str, Side]
+    maps: list[Maps]
+    alignments: list[Maps]
+
+    def to_json(self, draws: int) -> dict[str, Any]:
+        every = [*self.maps, *self.alignments]
+        return {
+            **self.text,
+            "sides": {chain: side.to_json() for chain, side in self.sides.items()},
+            "maps": [each.to_json(draws) for each in self.maps],
+            "alignments": [each.to_json(draws) for each in self.alignments],
+            "bytes": pack_maps(array for each in every for array in each.arrays(draws)),
+        }
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """All that a page says of a run."""
+
+    facts: dict[str, Any]
+    sentences: list[_Sentence]
+
+    def to_json(self, sentences: int, draws: int) -> dict[str, Any]:
+        shown = self.sentences[:sentences]
+        return {**self.facts, "sentences": [each.to_json(draws) for each in shown]}
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A page of HTML that needs nothing but a browser; a notebook shows it in a frame.
+
+    Attributes:
+        html: The whole page.
+    """
+
+    html: str
+
+    def save(self, path: str | Path) -> None:
+        """Writes the page whole or not at all.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        write_text(Path(path), self.html)
+
+    def __repr__(self) -> str:
+        return f"ReportPage({len(self.html.encode()):,} bytes)"
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {HEIGHT}px; border: 0"
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
+
+
+Named = Run | str | Path
+
+
+def report(
+    runs: Named | Sequence[Named],
+    path: str | Path | None = None,
+    *,
+    part: Literal["train", "valid", "test"] = "test",
+    sentences: int = 6,
+    draws: int = 32,
+    measured: int = 100,
+    seed: int = 0,
+) -> ReportPage:
+    """Makes one page of what runs are, what they reported, and what their heads do.
+
+    A page of six sentences has at most 2.5 million bytes: where it would be larger, fewer draws,
+    and then fewer sentences, stand in it, and it says so.
+
+    Args:
+        runs: A finished run or several, or their folders.
+        path: Where to write the page too.
+        part: Of the corpus: where the sentences are from.
+        sentences: Sentences whose heads are shown.
+        draws: Draws of the heads of each; from 25 on it is known how heavy the tail of their
+            weights is.
+        measured: Sentences, or blocks of running text, that every head is measured on.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: An option is out of range, or a folder holds no run.
+        OSError: The page cannot be written.
+    """
+    check_least({"sentences": sentences}, sentences=1)
+    check_least({"draws": draws}, draws=2)
+    check_least({"measured": measured}, measured=1)
+    check_seed(seed)
+    opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
+    found = []
+    for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):
+        found.append(_gather_run(run, name, part, sentences, draws, measured, seed))
+    page = ReportPage(_fit_page(found, sentences, draws))
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def _open_runs(runs: Sequence[Named]) -> list[Run]:
+    """The runs, each corpus made once."""
+    opened = [run if isinstance(run, Run) else load_run(run) for run in runs]
+    if not opened:
+        raise ValueError("runs must be at least one")
+    makers: dict[Data, Run] = {}
+    for run in opened:
+        first = makers.setdefault(run.settings.data, run)
+        if first is not run and run.given is None and not run.settings.by_hand:
+            run.given = _share_corpus(first, run)
+    return opened
+
+
+def _share_corpus(first: Run, run: Run) -> Corpus | None:
+    """The corpus of another run of the same options; None where it cannot be made."""
+    try:
+        check_vocabulary(run, first.corpus)
+    except (OSError, ValueError):
+        return None
+    return first.corpus
+
+
+def _gather_run(
+    run: Run, name: str, part: str, sentences: int, draws: int, measured: int, seed: int
+) -> _Gathered:
+    """All that is known of a run; without its text, what its folder says."""
+    facts = gather_facts(run, name) | {"curves": gather_curves(run.metrics)}
+    facts["selection"] = dict(run.results.selection) if run.results else {}
+    try:
+        text: Part = getattr(run.corpus, part)
+    except (OSError, ValueError) as reason:
+        return _Gathered({**facts, "unread": in_a_line(reason)}, [])
+    some = text.first(measured)
+    facts["read"] = {"part": part, "unit": text.unit, "measured": len(some), "draws": draws}
+    if list_blocks(run):
+        apart = measure_distances(run, some)
+        facts["grid"], facts["pairs"] = gather_grid(run, some, apart), gather_pairs(apart)
+    chosen = choose_sentences(text, sentences)
+    return _Gathered(facts, _gather_sentences(run, chosen, draws, seed))
+
+
+def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
+    """The sentences of a part with their bounds and maps, in its order."""
+    found: dict[int, _Sentence] = {}
+    for batch in batches(part, TOKENS):
+        places = batch.sentences.tolist()
+        bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
+        texts = gather_texts(run, part.take(places), bounds)
+        links = [part.links[place] if part.links else frozenset() for place in places]
+        sides = [gather_sides(run, batch, row, each) for row, each in enumerate(links)]
+        number = draws if bounds.varies else 2
+        maps = gather_maps(run, batch, sides, number, KEPT, seed)
+        laws = gather_alignments(run, batch, sides)
+        for row, place in enumerate(places):
+            found[place] = _Sentence(texts[row], sides[row], maps[row], laws[row])
+    return [found[place] for place in sorted(found)]
+
+
+def _fit_page(found: Sequence[_Gathered], sentences: int, draws: int) -> str:
+    """The page with as many draws, and then as many sentences, as it has room for."""
+    kept, shown = min(KEPT, draws), sentences
+    while True:
+        runs = [each.to_json(shown, kept) for each in found]
+        page = fill_page({"made": find_revision(), "kept": kept, "asked": sentences, "runs": runs})
+        if len(page.encode()) <= LARGEST or (kept, shown) == (0, 1):
+            return page
+        kept, shown = (kept // 2, shown) if kept else (kept, shown - 1)

@@ -1,0 +1,50 @@
+"""Style, script and data in one file: what is data stays data, whatever a token says."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from latentheads.runs.report import finite
+
+__all__ = ["SCRIPTS", "fill_page"]
+
+SCRIPTS = ("data.js", "draw.js", "views.js", "page.js")
+"""What the page runs, in this order."""
+
+DIGITS = 6
+"""Of a figure, as it stands in the page."""
+
+
+def fill_page(data: Mapping[str, Any]) -> str:
+    """Makes a page that reads nothing but itself.
+
+    Args:
+        data: What it shows; null stands for what is no number.
+    """
+    names = ", ".join(run["name"] for run in data["runs"])
+    said = json.dumps(_shorten(finite(dict(data))), ensure_ascii=False, separators=(",", ":"))
+    parts = {
+        "title": html.escape(f"latentheads: {names}"),
+        "style": _read_file("page.css"),
+        "script": "\n".join(map(_read_file, SCRIPTS)),
+        "data": said.replace("<", "\\u003c"),  # so that no text can end the element it stands in
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_file("page.html"))
+
+
+def _read_file(name: str) -> str:
+    return (files("latentheads.page") / "browser" / name).read_text(encoding="utf-8")
+
+
+def _shorten(value: Any) -> Any:
+    """The same with fewer digits."""
+    if isinstance(value, dict):
+        return {str(name): _shorten(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_shorten(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

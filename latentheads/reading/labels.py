@@ -1,0 +1,44 @@
+"""What stands at the queries and keys of a block, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from latentheads.batch import SPECIALS, Batch
+from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.reading.sides import sides
+
+__all__ = ["name_sides", "name_tokens"]
+
+
+def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
+    """Tokens one by one, also those that no text is made of."""
+    return [_name_token(vocabulary, token) for token in tokens]
+
+
+def _name_token(vocabulary: Vocabulary, token: int) -> str:
+    if token < len(SPECIALS):
+        return SPECIALS[token]
+    if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
+        return vocabulary.tags[token - len(vocabulary.plain)]
+    return vocabulary.decode([token])
+
+
+def name_sides(
+    batch: Batch, chain: str, source: Vocabulary | None, target: Vocabulary, place: int = 0
+) -> tuple[list[str], list[str]]:
+    """The tokens read at the queries and at the keys of a chain, without padding.
+
+    Args:
+        batch: The sentences.
+        chain: One of ``CHAINS``.
+        source: The vocabulary of the source; None of a language model.
+        target: The vocabulary of the target.
+        place: Which sentence of the batch.
+    """
+    known = sides(batch, chain)
+    of_queries = source or target if chain.startswith("encoder") else target
+    of_keys = target if chain == "decoder-self" else source or target
+    queries = known.queries[place][known.real_queries[place]]
+    keys = known.keys[place][known.real_keys[place]]
+    return name_tokens(of_queries, queries.tolist()), name_tokens(of_keys, keys.tolist())
