@@ -19,6 +19,7 @@ from latentheads.experiments.cli.comparison import (
     cell,
     check_words,
     extend,
+    list_runs,
     run_all,
     run_folder,
     summarise,
@@ -26,6 +27,7 @@ from latentheads.experiments.cli.comparison import (
 )
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import read_options
+from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
@@ -80,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = f"finished runs are in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
         check_words(words, recipes, options.seeds, "compare.py")
-        runs = run_all(words, recipes, whole_numbers("seeds", options.seeds), out, "compare.py")
+        seeds = whole_numbers("seeds", options.seeds)
+        runs = run_all(words, recipes, seeds, out, "compare.py")
     rows = summarise(runs, recipes)
     with ending("compare.py", kept, kept, mistakes=()):
         if "bleu" in runs:
@@ -93,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         save(draw_recipes(rows), out / "elbos.png")
         write_tables(runs, rows, table(rows), out)
+        if options.report:
+            write_page(list_runs(words, recipes, seeds, out, "compare.py"), options, out)
     return 0
 
 

@@ -15,6 +15,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.experiments.cli.errors import ending, leave
 from latentheads.experiments.cli.options import read_settings, trainer_of
+from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
@@ -53,20 +54,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = trainer.fit()
     if results is None:  # the first process alone reports
         return 0
-    return _tell(results.to_json(), out, options.verbose)
+    said = results.to_json()
+    _tell(said, out, options.verbose)
+    if options.report:
+        with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
+            write_page([(out, settings)], options, out)
+    if lacks := lacking(said):
+        leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
+    return 0
 
 
-def _tell(results: dict[str, Any], out: Path, verbose: bool) -> int:
-    """Prints the tables of a run and returns the exit status."""
+def _tell(results: dict[str, Any], out: Path, verbose: bool) -> None:
+    """Prints the tables of a run."""
     print(result_table(results))
     if results.get("tasks"):
         print(task_table(results))
     if verbose:
         print(site_table(results))
     print(f"written to {out}")
-    if lacks := lacking(results):
-        leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
-    return 0
 
 
 if __name__ == "__main__":

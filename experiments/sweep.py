@@ -17,6 +17,7 @@ from latentheads.experiments.cli.comparison import (
     COLUMNS,
     cell,
     check_words,
+    list_runs,
     run_all,
     summarise,
     write_tables,
@@ -25,6 +26,7 @@ from latentheads.experiments.cli.comparison import extend as extend_comparison
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
+from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import markdown
 
 if TYPE_CHECKING:
@@ -59,13 +61,20 @@ def sweep(
 
     runs, rows = [], []
     for number in heads:
-        own = [*words, "--heads", str(number)]
-        found = run_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
+        found = run_all(*_plan_of(words, number, out, recipes, seeds))
         runs.append(found.assign(heads=number))
         rows += [{**row, "heads": number} for row in summarise(found, recipes)]
     order = [(recipe, number) for recipe in recipes for number in heads]
     rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
     return pd.concat(runs), rows
+
+
+def _plan_of(
+    words: list[str], number: int, out: Path, recipes: list[str], seeds: list[int]
+) -> tuple[list[str], list[str], list[int], Path, str]:
+    """The comparison of a number of heads."""
+    own = [*words, "--heads", str(number)]
+    return own, recipes, seeds, out / f"heads-{number}", "sweep.py"
 
 
 FIGURES = ("elbo", "plug_in", "bleu", "perplexity_plug_in", "perplexity_elbo", "head_divergence")
@@ -102,12 +111,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
         check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
         heads = numbers(options.head_numbers, options.width)
-        runs, rows = sweep(plain, recipes, heads, whole_numbers("seeds", options.seeds), out)
+        seeds = whole_numbers("seeds", options.seeds)
+        runs, rows = sweep(plain, recipes, heads, seeds, out)
     with ending("sweep.py", kept, kept, mistakes=()):
         from latentheads.plot import draw_sweep, save  # takes long to load
 
         save(draw_sweep(rows), out / "heads.png")
         write_tables(runs, rows, table(rows), out)
+        if options.report:
+            every = (list_runs(*_plan_of(plain, n, out, recipes, seeds)) for n in heads)
+            write_page([run for runs in every for run in runs], options, out)
     return 0
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "cell",
     "check_words",
     "extend",
+    "list_runs",
     "run_all",
     "run_folder",
     "summarise",
@@ -88,9 +89,7 @@ def run_all(
     """Runs every recipe with every seed, or reads what a finished run wrote."""
     import pandas as pd  # takes long to load
 
-    plans = [
-        (recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
-    ]
+    plans = _plan_all(words, recipes, seeds, out, prog)
     corpus = make_corpus(plans[0][1][0].data, tell=print)
     rows = []
     for label, (settings, options) in plans:
@@ -104,6 +103,21 @@ def run_all(
             raise UnfinishedError(f"the report of {options.out} lacks {lacks}")
         rows.append(_row(label, results.to_json()))
     return pd.DataFrame(rows)
+
+
+def list_runs(
+    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
+) -> list[tuple[Path, Settings]]:
+    """The folders and settings of all runs of a comparison."""
+    plans = _plan_all(words, recipes, seeds, out, prog)
+    return [(Path(options.out), settings) for _, (settings, options) in plans]
+
+
+def _plan_all(
+    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
+) -> list[tuple[str, tuple[Settings, Namespace]]]:
+    """The settings and options of every recipe with every seed."""
+    return [(recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes]
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:

@@ -52,7 +52,7 @@ JOINED = ("--mixers", "--windows", "--ngram_width")
 INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
 """Options that take the place of what a file says by another option."""
 
-FLAGS = ("--overwrite", "--verbose", "--tensorboard")
+FLAGS = ("--overwrite", "--verbose", "--tensorboard", "--report")
 
 
 def presets() -> dict[str, Path]:

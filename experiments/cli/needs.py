@@ -389,7 +389,7 @@ ALWAYS = (
     *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
     *("keep", "average", "disagreement"),
     *("select", "gates", "alignments", "adapters", "start", "train"),
-    *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust"),
+    *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust", "report"),
     *("recipes", "seeds", "head_numbers"),
 )
 """Options that act on every run, or refuse themselves what they cannot be together with."""

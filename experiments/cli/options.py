@@ -269,6 +269,12 @@ def make_parser(prog: str, description: str, extend: Extend | None) -> tuple[Par
     parser.add_argument(
         "--device", type=str, default="auto", help="cpu, cuda, or auto: cuda where there is one"
     )
+    parser.add_argument(
+        "--report",
+        type=bool,
+        default=False,
+        help="write report.html too, a page of what was found, as report.py does",
+    )
     parser.add_argument("--verbose", type=bool, default=False, help="print the KL of every site")
     parser.add_argument(
         "--trust",

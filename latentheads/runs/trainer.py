@@ -51,7 +51,7 @@ from latentheads.training.engine import Engine, Progress
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "name_trusted"]
 
 
 class Trainer:
@@ -164,7 +164,7 @@ class Trainer:
         """Finds out where to run and where to write."""
         path = settings.out if out is None else Path(out)
         self.device = find_device(device)
-        self.folder = Folder(path, settings.to_yaml(), overwrite, _trusted(settings, trusted))
+        self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
         self.accelerator = make_accelerator(path, settings.start, self.device, tensorboard)
         if self.accelerator is not None:
             self.device = self.accelerator.device
@@ -542,7 +542,7 @@ def make_training(options: Mapping[str, Any]) -> Training:
     return make_group(Training, options)
 
 
-def _trusted(settings: Settings, trusted: str | None) -> str:
+def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The classes that the reader has named, those of the run among them."""
     pair = settings.pair
     used = [":".join(path_of(each).rsplit(".", 1)) for each in (pair.prior_class, pair.guide_class)]

@@ -160,7 +160,7 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
     from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.trainer import _trusted
+    from latentheads.runs.trainer import name_trusted
     from latentheads.runs.warm_start import load_start
 
     words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
@@ -168,13 +168,13 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
         settings, options = read_settings([*words, *named], "run.py", "")
         assert planted.exists() == ("--guide" in named)
         if named:
-            begun = load_start(settings, _trusted(settings, options.trust))
+            begun = load_start(settings, name_trusted(settings, options.trust))
             assert begun is not None
             assert type(begun.guide).__name__ == "Sharper"
             planted.unlink()
         else:
             with pytest.raises(ValueError, match="is none of this library's"):
-                load_start(settings, _trusted(settings, options.trust))
+                load_start(settings, name_trusted(settings, options.trust))
         sys.modules.pop("planted", None)
 
 
