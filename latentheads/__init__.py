@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from latentheads import guides as guides
     from latentheads import models as models
     from latentheads import plot as plot
+    from latentheads import pruning as pruning
+    from latentheads import reading as reading
+    from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
+    from latentheads.corpora.batches import batches as batches
     from latentheads.corpora.corpus import Corpus as Corpus
     from latentheads.corpora.data import Data as Data
     from latentheads.corpora.makers import folder_pairs as folder_pairs
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from latentheads.corpora.makers import hub_text as hub_text
     from latentheads.corpora.makers import python_docs as python_docs
     from latentheads.corpora.options import make_corpus as make_corpus
+    from latentheads.decoding.translate import Decoding as Decoding
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
     from latentheads.effects import PlugIn as PlugIn
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from latentheads.inference.evaluation import Report as Report
     from latentheads.inference.evaluation import evaluate as evaluate
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
+    from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
@@ -52,11 +58,13 @@ if TYPE_CHECKING:
     from latentheads.runs.trainer import Trainer as Trainer
 
 PLACES = {
+    "AlignmentOptions": "alignment.options",
     "Batch": "batch",
     "Block": "names",
     "Corpus": "corpora.corpus",
     "Data": "corpora.data",
     "Decoder": "model",
+    "Decoding": "decoding.translate",
     "Guide": "guide",
     "HeadContext": "distributions",
     "HeadVariable": "distributions",
@@ -73,6 +81,7 @@ PLACES = {
     "Trainer": "runs.trainer",
     "WithSelection": "guide",
     "Terms": "inference.bound",
+    "batches": "corpora.batches",
     "evaluate": "inference.evaluation",
     "folder_pairs": "corpora.makers",
     "folder_tasks": "corpora.makers",
@@ -88,11 +97,12 @@ PLACES = {
     "make_corpus": "corpora.options",
     "python_docs": "corpora.makers",
     "report": "page.report",
+    "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
 }
 """The module of every public name."""
-FOLDERS = ("guides", "models", "plot")
-"""Sub-packages that are public as a whole."""
+FOLDERS = ("guides", "models", "plot", "pruning", "reading")
+"""Parts of the library that are public as a whole."""
 
 __all__ = [*PLACES, *FOLDERS]
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
+from latentheads.inference.showing import figures_to_html
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 from latentheads.runs.values import fit
 
@@ -219,6 +220,11 @@ class Results:
             if not found[name]:
                 del found[name]
         return found
+
+    def _repr_html_(self) -> str:
+        parts = {"valid": self.valid.to_json(), "test": self.test.to_json()}
+        title = f"{self.recipe} on {self.corpus}, seed {self.seed}, {self.steps:,} updates"
+        return figures_to_html(parts, title)
 
 
 REQUIRED = (

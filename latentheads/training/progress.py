@@ -1,7 +1,9 @@
-"""Progress of a training: a bar in a notebook, a live line at a terminal, else a line now and then.
+"""Progress of a training: a live line in a notebook and at a terminal, else a line now and then.
 
-Where the output is a file or a pipe nobody sees a line that is drawn again and again. There a line
-is written after ten seconds, after thirty, after a minute, and then each minute.
+A notebook's line is one output that changes: it needs no widgets, and a notebook that is executed
+and kept has its last state alone. Where the output is a file or a pipe nobody sees a line that is
+drawn again and again. There a line is written after ten seconds, after thirty, after a minute, and
+then each minute.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +23,8 @@ FIRST = (10.0, 30.0, 60.0)
 """Seconds to the first lines of a file."""
 EVERY = 60.0
 """Seconds between two lines after these."""
+LIVE = 0.5
+"""Seconds between two states of a notebook's line."""
 
 
 @runtime_checkable
@@ -59,11 +64,15 @@ class ProgressDisplay:
         self.file = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._said, self._shown = FIRST[0], "", done
+        self._live_due = self._start
         self._lines = not quiet
         self._bar: Any = None
-        if not quiet and (kind := _find_bar(self.file)) is not None:
+        self._live: _NotebookLine | None = None
+        if not quiet and (display := _find_display()) is not None:
+            self._live, self._lines = _NotebookLine(display), False
+        elif not quiet and self.file.isatty():
             options = {"total": total, "initial": done, "unit": "step", "dynamic_ncols": True}
-            self._bar, self._lines = kind(**options, file=self.file), False
+            self._bar, self._lines = tqdm(**options, file=self.file), False
 
     def __enter__(self) -> ProgressDisplay:
         return self
@@ -73,6 +82,8 @@ class ProgressDisplay:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+        elif self._live is not None:
+            self._live.show(self._say_state())
         elif self._lines and kind is None and self._shown < self.done:
             self._write_line()
 
@@ -81,6 +92,9 @@ class ProgressDisplay:
         self.done = step
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
+        elif self._live is not None and self._clock() >= self._live_due:
+            self._live_due = self._clock() + LIVE
+            self._live.show(self._say_state())
         elif self._lines and self._clock() - self._start >= self._due:
             self._write_line()
 
@@ -94,28 +108,43 @@ class ProgressDisplay:
         seconds = self._clock() - self._start
         self._due = next((s for s in FIRST if s > seconds), seconds + EVERY)
         self._shown = self.done
-        speed = (self.done - self.begun) / max(seconds, 1e-9)
+        print(self._say_state(), file=self.file, flush=True)
+
+    def _say_state(self) -> str:
+        """How far the training is, how fast, and what was found last."""
+        speed = (self.done - self.begun) / max(self._clock() - self._start, 1e-9)
         parts = [f"update {self.done:,} of {self.total:,}", f"{speed:.3g} updates/s"]
         if speed and self.done < self.total:
             parts.append(f"about {_say_time((self.total - self.done) / speed)} left")
-        print(
-            "; ".join([", ".join(parts), *filter(None, [self._said])]), file=self.file, flush=True
-        )
+        return "; ".join([", ".join(parts), *filter(None, [self._said])])
 
 
-def _find_bar(file: Output) -> Any:
-    """What draws a bar there; None where lines are written."""
-    if _in_notebook():
-        from tqdm.auto import tqdm as drawn
+class _NotebookLine:
+    """One output of a cell, which changes.
 
-        return drawn
-    return tqdm if file.isatty() else None
+    Args:
+        display: What shows an output: ``IPython.display.display``.
+    """
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display, self._handle = display, None
+
+    def show(self, line: str) -> None:
+        """Shows a line in the place of the one before."""
+        shown = {"text/plain": line}
+        if self._handle is None:
+            self._handle = self._display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
 
 
-def _in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+def _find_display() -> Callable[..., Any] | None:
+    """What shows an output where this process is the kernel of a notebook; else None."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return shell is not None and "IPKernelApp" in shell.config
+    if shell is None or "IPKernelApp" not in shell.config:
+        return None
+    found: Callable[..., Any] = import_module("IPython.display").display
+    return found
 
 
 def _say_time(seconds: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,14 +78,35 @@ def test_a_terminal_has_one_live_line_that_goes_on_where_training_does() -> None
     assert file.getvalue().count("\n") == 1
 
 
-def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    from types import SimpleNamespace
+def test_a_notebook_has_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, states = SimpleNamespace(config={"IPKernelApp": {}}), []
 
-    from latentheads.training import progress
+    class Handle:
+        def update(self, shown: dict, raw: bool) -> None:
+            states.append(shown["text/plain"])
 
-    shell = SimpleNamespace(config={"IPKernelApp": {}})
+    def display(shown: dict, raw: bool, display_id: bool) -> Handle:
+        states.append(shown["text/plain"])
+        return Handle()
+
+    kernel = {"IPython": SimpleNamespace(get_ipython=lambda: shell)}
+    kernel["IPython.display"] = SimpleNamespace(display=display)
+    for name, module in kernel.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    clock, file = Clock(), Terminal()
+    with ProgressDisplay(100, file=file, clock=clock) as shown:
+        for step in range(1, 101):
+            clock.now += 0.0625
+            shown.advance(step)
+        shown.tell("bound -1.5")
+    assert [line.partition(",")[0] for line in states[:3]] == [
+        f"update {n} of 100" for n in (1, 9, 17)
+    ]
+    assert (len(states), states[-1]) == (14, "update 100 of 100, 16 updates/s; bound -1.5")
+    assert file.getvalue() == ""
+
+
+def test_a_shell_that_is_no_notebook_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = SimpleNamespace(config={})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert progress._find_bar(io.StringIO()) is not None
-    shell.config.clear()
-    assert progress._find_bar(io.StringIO()) is None
+    assert lines_of(1.0, 7) == ["update 7 of 7, 1 updates/s; bound -1.5"]

@@ -1,0 +1,61 @@
+"""How figures show themselves in a notebook: a table that says of each what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+__all__ = ["figures_to_html"]
+
+ROWS = {
+    "elbo": ("bound (ELBO)", "a true bound: the next row less the one after"),
+    "log_likelihood": ("log-likelihood term", "mean of log p(y | z, x) under the guide"),
+    "kl": ("KL, all sites", "what the guide pays to differ from the prior"),
+    "iwae": ("bound (IWAE_{k})", "tighter; a mean of {k} weighed draws"),
+    "exact": ("exact log p", "all alignments summed"),
+    "gap": ("gap", "what the bound lacks of the exact posterior"),
+    "truth": ("true log p", "of the corpus itself, not of the model"),
+    "plug_in": ("plug-in network", "another model, without noise: no bound"),
+    "bleu": ("BLEU", "of the translations"),
+    "chrf": ("chrF", "of the translations"),
+}
+"""What a figure is called, and what it is."""
+
+SCORES = ("bleu", "chrf")
+"""Those that are no nats."""
+
+
+def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> str:
+    """A table of figures, in nats a target token, a column a part.
+
+    Args:
+        parts: The figures of each part by their names, those of a report; None or nothing where one
+            is not known.
+        title: What they are of.
+    """
+    head = "".join(f"<th>{escape(each)}</th>" for each in ("nats a target token", *parts, ""))
+    lines = [_row(name, parts) for name in ROWS if _is_shown(name, parts)]
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    body = "".join(lines)
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a part knows a figure; where log p is exact, the plug-in network is that law."""
+    if name == "plug_in" and _is_shown("exact", parts):
+        return False
+    return any(figures.get(name) is not None for figures in parts.values())
+
+
+def _row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
+    known = [each["iwae_k"] for each in parts.values() if each.get("iwae_k") is not None]
+    label, what = (said.format(k=known[0] if known else "K") for said in ROWS[name])
+    digits = 2 if name in SCORES else 4
+    cells = "".join(f"<td>{_number(each.get(name), digits)}</td>" for each in parts.values())
+    said = f'<td style="text-align: left">{escape(what)}</td>'
+    return f'<tr><td style="text-align: left">{escape(label)}</td>{cells}{said}</tr>'
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

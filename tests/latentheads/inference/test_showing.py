@@ -1,0 +1,47 @@
+"""Figures in a notebook: a row each, and what it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from latentheads.inference.evaluation import Report
+from latentheads.inference.showing import figures_to_html
+from latentheads.runs.results import Figures, Results
+
+FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
+NO_BOUND = "another model, without noise: no bound"
+
+
+def rows_of(html: str) -> dict[str, list[str]]:
+    """The cells of a table by the first of each row."""
+    lines = re.findall(r"<tr>(.*?)</tr>", html)
+    cells = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line) for line in lines]
+    return {first: rest for first, *rest in cells}
+
+
+def test_a_figure_stands_beside_what_it_is_and_one_that_nobody_knows_is_left_out() -> None:
+    rows = rows_of(figures_to_html({"valid": {**FIGURES, "plug_in": -1.25}, "test": FIGURES}))
+    assert list(rows) == [
+        *("nats a target token", "bound (ELBO)", "KL, all sites", "bound (IWAE_3)"),
+        "plug-in network",
+    ]
+    assert rows["nats a target token"] == ["valid", "test", ""]
+    assert rows["bound (IWAE_3)"] == ["-1.4375", "-1.4375", "tighter; a mean of 3 weighed draws"]
+    assert rows["plug-in network"] == ["-1.2500", "", NO_BOUND]
+
+
+def test_where_log_p_is_exact_there_is_no_plug_in_network() -> None:
+    rows = rows_of(figures_to_html({"": {**FIGURES, "plug_in": -1.25, "exact": -1.25, "gap": 0.5}}))
+    assert "plug-in network" not in rows
+    assert rows["gap"][0] == "0.5000"
+
+
+def test_a_report_and_results_show_themselves() -> None:
+    more = {"log_likelihood": -1.25, "plug_in": -1.0, "tokens": 7, "effective_sample_size": 2.0}
+    report = Report(**FIGURES, **more, pareto_k=None, pareto_unknown=None)
+    assert rows_of(report._repr_html_())["plug-in network"] == ["-1.0000", NO_BOUND]
+    figures = Figures(elbo=-2.0, bleu=12.345)
+    shown = Results(recipe="a<b", corpus="here", steps=1234, test=figures)._repr_html_()
+    assert "<caption>a&lt;b on here, seed 0, 1,234 updates</caption>" in shown
+    assert rows_of(shown)["BLEU"] == ["", "12.35", "of the translations"]
