@@ -55,6 +55,7 @@ def word_table(
     if not 1 <= len(lexicons) <= LARGEST:
         raise ValueError(f"1 to {LARGEST} heads can be summed out, got {len(lexicons)}")
     table, low = _WordTable.apply(states, weight, words, *lexicons)
+    # a training step waits here for a GPU: to mend all entries costs more than the table itself
     return _mend_low(table, low, states, lexicons, weight, words) if low.any() else table
 
 

@@ -154,15 +154,17 @@ class AlignmentPosterior(nn.Module):
         memory = torch.tanh(self.source(aligned.hidden.memory.detach()))
         known = self._read_words(aligned, words, valid)
         size = known.shape[-1]
-        query = self.query(known).unflatten(-1, (-1, size))[..., list(prior.heads), :]
-        key = self.key(memory).unflatten(-1, (-1, size))[..., list(prior.heads), :]
+        # a slice, for an index that is a list is copied to the device and waited for
+        own = slice(prior.heads.start, prior.heads.stop)
+        query = self.query(known).unflatten(-1, (-1, size))[..., own, :]
+        key = self.key(memory).unflatten(-1, (-1, size))[..., own, :]
         scores = prior.scores.detach() + point(query, key, aligned.hidden.readable)
         evidence: list[Tensor] = []
         if self.lexical is not None:
             table = full_precision(aligned.output.table.weight.detach())[words]
             evidence = [table @ full_precision(each.detach()).mT for each in aligned.vectors]
-            own = torch.stack([evidence[head] for head in prior.heads], -2)
-            scores = scores + self.lexical[list(prior.heads), None] * own
+            said = torch.stack([evidence[head] for head in prior.heads], -2)
+            scores = scores + self.lexical[own, None] * said
         read = {
             pair: self._read_pair(pair, prior, known, memory, evidence) for pair in self._of(prior)
         }

@@ -60,5 +60,7 @@ class CholeskyFactor(nn.Module):
     def forward(self) -> Float[Tensor, "head head"]:
         """Assembles the matrix."""
         strict = self.scale.noise_factor * self.below_diagonal.tril(-1)
-        diagonal = torch.as_tensor(self.scale(), device=strict.device, dtype=strict.dtype)
-        return strict + diagonal.reshape(-1).expand(strict.shape[0]).diag()
+        scale = self.scale()
+        # filled on the device: a number that is copied there would be waited for
+        diagonal = scale if isinstance(scale, Tensor) else strict.new_full((1,), scale)
+        return strict + diagonal.to(strict.dtype).reshape(-1).expand(strict.shape[0]).diag()

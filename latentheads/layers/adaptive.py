@@ -83,6 +83,7 @@ class AdaptiveTable(nn.Module):
         flat = tokens.flatten()
         found = self.projection(0).new_zeros(len(flat), self.embedding_dim)
         for place, (low, high) in enumerate(pairwise(self.ends)):
+            # a GPU is waited for: how many tokens a band has is known when they are counted
             (rows,) = ((flat >= low) & (flat < high)).nonzero(as_tuple=True)
             x = self.projections[place](self.bands[place](flat[rows] - low))
             found = found.index_add(0, rows, x.to(found.dtype))
@@ -142,9 +143,9 @@ class AdaptiveOutput(Output):
         for band in range(1, len(self.table.bands)):
             first = torch.where(y >= self.table.ends[band], size + band - 1, first)
         found = linear_log_prob(x, self._head(), first)
-        for band, (low, high) in enumerate(pairwise(self.table.ends)):
+        for band, (low, high) in enumerate(pairwise(self.table.ends[1:]), 1):
             (rows,) = ((y >= low) & (y < high)).nonzero(as_tuple=True)
-            if band and len(rows):
+            if len(rows):
                 narrow = self._narrow(x[rows], band)
                 inner = linear_log_prob(narrow, self.table.rows(band), y[rows] - low)
                 found = found.index_add(0, rows, inner.to(found.dtype))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -11,12 +13,21 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
-__all__ = ["dropout", "full_precision", "weighted_sum"]
+__all__ = ["dropout", "full_precision", "numbers_like", "weighted_sum"]
 
 
 def full_precision(x: Tensor) -> Tensor:
     """Widens a half-precision tensor to float32; densities are never computed in less."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
+    """Numbers that Python knows, as a tensor of the type and on the device of another.
+
+    ``torch.tensor(values, device=...)`` and an index that is a list wait until a GPU has done all
+    that it was asked for; this does not.
+    """
+    return torch.as_tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:

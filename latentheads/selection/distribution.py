@@ -17,6 +17,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from latentheads.layers.numeric import numbers_like
+
 __all__ = ["Countable", "Selection", "draw_uniform"]
 
 
@@ -104,9 +106,9 @@ class Countable(Selection):
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
         """Every choice once."""
-        every = self.logits.new_zeros(self.number, self.logits.shape[-1])
-        for row, chosen in zip(every, self._every(), strict=True):
-            row[list(chosen)] = 1.0
+        candidates = range(self.logits.shape[-1])
+        rows = [[float(each in chosen) for each in candidates] for chosen in self._every()]
+        every = numbers_like(rows, self.logits)
         every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
         return every.expand(-1, *self.batch_shape, -1) if expand else every
 

@@ -23,6 +23,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
+from latentheads.layers.numeric import numbers_like
 from latentheads.selection.distribution import Selection
 
 __all__ = ["HIGH", "LOW", "HardConcrete"]
@@ -91,8 +92,8 @@ class HardConcrete(Selection):
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         r""":math:`E z = \int_0^1 P(z > v) dv`, by quadrature."""
-        nodes = self.logits.new_tensor(0.5 * (NODES + 1))
-        weights = self.logits.new_tensor(0.5 * WEIGHTS)
+        nodes = numbers_like(0.5 * (NODES + 1), self.logits)
+        weights = numbers_like(0.5 * WEIGHTS, self.logits)
         odds = ((nodes - LOW) / (HIGH - nodes)).log()
         return ((self.logits[..., None] - self.temperature * odds).sigmoid() * weights).sum(-1)
 

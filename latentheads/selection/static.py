@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.layers.numeric import numbers_like
 from latentheads.selection.selector import Choice, TaskSelector, in_order
 
 __all__ = ["StaticSelector"]
@@ -61,8 +62,8 @@ class StaticSelector(TaskSelector):
 
     def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Ones at the heads of each task's set, without a site."""
-        own = torch.tensor(self._sets_of(chain), device=like.device)
         owner = torch.arange(self.candidates_of(chain), device=like.device) // self.heads
+        own = numbers_like(self._sets_of(chain), owner)
         return (own[:, None] == owner).to(like.dtype)
 
     def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:

@@ -1,0 +1,151 @@
+"""A second device without a GPU: its numbers are those of the CPU, and it notes who waits for it.
+
+A tensor there says that it is on ``meta``, which no other test computes on, and holds one of the
+CPU that does the work. So every program path runs that looks at a tensor's device; a tensor that
+was made on the wrong one stops the test, and figures are those of the CPU to the last digit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from latentheads import Batch
+
+aten = torch.ops.aten
+
+NAME = "meta"
+"""What the device is called: a kind that torch knows, and of which this machine has one."""
+
+READS = {
+    *(aten._local_scalar_dense, aten.equal, aten.nonzero, aten.masked_select, aten.bincount),
+    *(aten._unique2, aten.unique_dim, aten.unique_consecutive),
+}
+"""What cannot go on before the device has caught up: a number, or a shape, is to be known."""
+
+
+class FarTensor(Tensor):
+    """A tensor of the second device.
+
+    Args:
+        near: The tensor of the CPU that holds its numbers.
+    """
+
+    near: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls: type[FarTensor], near: Tensor) -> FarTensor:
+        place = {"strides": near.stride(), "storage_offset": near.storage_offset()}
+        shape, kind = near.shape, near.dtype
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=kind, device=NAME, **place)
+
+    def __init__(self, near: Tensor) -> None:
+        self.near = near
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        raise AssertionError(f"{func}: the second device is closed")
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError("numpy reads tensors of the CPU alone")
+
+
+class SecondDevice(TorchDispatchMode):
+    """While it is open tensors can be made there and moved there.
+
+    Attributes:
+        waits: What the CPU has waited for, in order: ``copy``, or the name of an operation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        given = [each for each in tree_leaves((args, options)) if isinstance(each, Tensor)]
+        far = any(isinstance(each, FarTensor) for each in given)
+        asked = options.get("device")
+        if asked is not None:
+            far = torch.device(asked).type == NAME
+            options["device"] = "cpu"
+        if func is aten._to_copy.default:
+            self._note_copy(given[0], far, options.get("non_blocking", False))
+        elif func is aten.copy_.default:
+            far = isinstance(given[0], FarTensor)
+            self._note_copy(given[1], far, len(args) > 2 and args[2])
+        else:
+            _check_devices(func, given)
+            if any(isinstance(each, FarTensor) for each in given) and _reads(func, given[1:]):
+                self.waits.append(func.overloadpacket.__name__)
+        near_args, near_options = tree_map_only(FarTensor, lambda t: t.near, (args, options))
+        found = func(*near_args, **near_options)
+        if not far:
+            return found
+        found = tree_map_only(Tensor, FarTensor, found)
+        return return_and_correct_aliasing(func, args, kwargs or {}, found)
+
+    def _note_copy(self, source: Tensor, far: bool, non_blocking: bool) -> None:
+        """A copy between devices is waited for, unless it is told not to be."""
+        if isinstance(source, FarTensor) != far and not non_blocking:
+            self.waits.append("copy")
+
+
+def _check_devices(func: Any, given: list[Tensor]) -> None:
+    """Refuses tensors of both devices, but for single numbers, as a GPU does."""
+    if any(each.device.type == NAME and not isinstance(each, FarTensor) for each in given):
+        raise RuntimeError(f"{func}: numbers of the CPU were written on the device, and waited for")
+    if len({each.device.type for each in given if each.ndim}) > 1:
+        shapes = [(each.device.type, tuple(each.shape)) for each in given]
+        raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
+
+
+def _reads(func: Any, further: list[Tensor]) -> bool:
+    """Whether an operation asks for a number, or for how many there are."""
+    chosen = func is aten.index.Tensor and any(each.dtype == torch.bool for each in further)
+    return chosen or func.overloadpacket in READS
+
+
+@contextmanager
+def second_device() -> Iterator[SecondDevice]:
+    """Opens the device; nothing is cast there by itself, and its optimisers are fused."""
+    cast = torch.autocast
+
+    def autocast(device: str, *given: Any, **options: Any) -> Any:
+        return nullcontext() if device == NAME else cast(device, *given, **options)
+
+    with ExitStack() as around:
+        patch = mock.patch.object
+        around.enter_context(patch(torch, "autocast", autocast))
+        around.enter_context(patch(torch, "is_autocast_enabled", lambda device: False))
+        around.enter_context(patch(torch, "get_autocast_dtype", lambda device: torch.bfloat16))
+
+        fused = [*_foreach_utils._get_fused_kernels_supported_devices(), NAME]
+        kinds = {"_get_fused_kernels_supported_devices": lambda: [*fused]}
+        around.enter_context(mock.patch.dict(sys.modules[Optimizer.__module__].__dict__, kinds))
+        yield around.enter_context(SecondDevice())
+
+
+def near(value: Any) -> Any:
+    """What is there, as the CPU has it."""
+    return value.near if isinstance(value, FarTensor) else value
+
+
+def moved(batch: Batch) -> Batch:
+    return batch.to(NAME)
