@@ -23,7 +23,18 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES
 
-__all__ = ["BASELINE", "PRECISIONS", "RECIPES", "ROWS", "Runner", "Setting", "Size", "make_batch"]
+__all__ = [
+    "BASELINE",
+    "PRECISIONS",
+    "RECIPES",
+    "ROWS",
+    "Made",
+    "Runner",
+    "Setting",
+    "Size",
+    "make_batch",
+    "under",
+]
 
 BASELINE = "by hand"
 RECIPES = {
@@ -33,6 +44,7 @@ RECIPES = {
 }
 PRECISIONS = ("fp32", "bf16")
 Made = tuple[Callable[[], Tensor], list[Tensor]]
+"""A loss to call, and the parameters that it trains."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ PROGRAMS = {
     "report": "makes one page of finished runs, to be opened in a browser",
     "prune": "removes heads of a finished run",
     "bench": "times the library against the same network by hand",
+    "bench_alignments": "times heads of alignments against the plain network",
     "bench_decoding": "times decoding with and without what is kept",
     "bench_length": "times a language model's step against block length",
     "bench_mixers": "times what mixes positions against block length",

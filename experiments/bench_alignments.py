@@ -1,0 +1,135 @@
+"""Cost of heads of alignments: a training step with them against the plain network's.
+
+    python experiments/bench_alignments.py --threads 1 --precision bf16
+
+Every row is the same translation network but for what stands above its decoder, and takes training
+steps on sentences of one length, guide and all. Rows take turns within every round,
+the order rotated; a row's time is its median over rounds, its ratio the median of its ratios to the
+plain network within each round.
+
+    plain        nothing above the decoder
+    soft         one head that adds the mean of what it may point at: no latent
+    one head     summed out exactly; the guide's bound is trained beside log p (marginal)
+    chain        one head that reads where it pointed at the word before
+    two heads    of one block, all pairs of positions summed out
+    two blocks   the head above reads the one below
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+import torch
+
+from latentheads import AlignmentOptions, Batch, Head_ELBO
+from latentheads.experiments.benchmarks.baselines import (
+    Made,
+    Runner,
+    Setting,
+    Size,
+    make_batch,
+    under,
+)
+from latentheads.experiments.benchmarks.command_line import Parser
+from latentheads.experiments.benchmarks.growth import Growth, add_options, begin
+from latentheads.experiments.benchmarks.racing import progress, quartiles, race
+from latentheads.guides import Cascaded, Tied
+from latentheads.models import Translation, make_prior
+
+SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
+FULL = Growth(SIZE, (16, 32), tokens=2048, rounds=10, warmup=2)
+ROWS: dict[str, AlignmentOptions | None] = {
+    "plain": None,
+    "soft": AlignmentOptions(1, alignment_prior="soft"),
+    "one head": AlignmentOptions(1),
+    "chain": AlignmentOptions(1, alignment_prior="chain"),
+    "two heads": AlignmentOptions(1, alignment_heads=2),
+    "two blocks": AlignmentOptions(2),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row at one length; times in milliseconds, memory in bytes."""
+
+    row: str
+    length: int
+    ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    memory: int
+
+
+def make_rows(size: Size, setting: Setting, precision: str) -> list[Runner]:
+    """One network for each row."""
+    batch = make_batch(size, setting)
+    made = ((name, _make_step(name, size, setting, batch)) for name in ROWS)
+    return [Runner(name, *parts, setting, precision) for name, parts in made]
+
+
+def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
+    """A row's loss to call and the parameters it trains."""
+    torch.manual_seed(setting.seed)
+    types, options = size.vocabulary, ROWS[name]
+    network = replace(size.network, norm="pre")
+    model = Translation(types, types, make_prior("delta"), network, alignments=options)
+    drawn = options is not None and options.drawn
+    guide: Any = (Cascaded if drawn else Tied)(model.to(setting.device))
+    objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
+    return under(objective, model, guide.to(setting.device), batch)
+
+
+def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
+    """Times all rows against each other at every length."""
+    points = []
+    for size in growth.sizes:
+        runners = make_rows(size, setting, precision)
+        with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
+            bar.set_description(f"{size.length} tokens a sentence")
+            race(runners, growth.rounds, growth.warmup, setting.seed, bar)
+        points += [_point(runner, runners[0], size) for runner in runners]
+    return points
+
+
+def _point(runner: Runner, plain: Runner, size: Size) -> Point:
+    low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain.seconds)])
+    seconds = statistics.median(runner.seconds)
+    return Point(runner.name, size.length, 1e3 * seconds, ratio, low, high, runner.memory())
+
+
+def show(points: Sequence[Point], memory: str) -> None:
+    """Prints the table."""
+    form = "{:>6}  {:<10} {:>8} {:>6} {:>11} {:>7}"
+    print(f"MB: {memory}\n" + form.format("tokens", "row", "ms/step", "ratio", "quartiles", "MB"))
+    for p in points:
+        spread = f"{p.ratio_low:.2f}-{p.ratio_high:.2f}"
+        cells = (f"{p.ms:.1f}", f"{p.ratio:.2f}", spread, f"{p.memory / 1e6:.0f}")
+        print(form.format(p.length, p.row, *cells))
+
+
+def make_parser() -> Parser:
+    """Builds the command line."""
+    parser = Parser("bench_alignments.py", __doc__)
+    add_options(parser, FULL, figure=False)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the benchmark."""
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL)
+    points = measure(growth, setting, options.precision)
+    show(points, facts["memory"])
+    if options.json:
+        written = {"metadata": facts, "points": [asdict(point) for point in points]}
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
