@@ -19,10 +19,11 @@ from latentheads.experiments.cli.comparison import (
     cell,
     check_words,
     extend,
-    list_runs,
-    run_all,
+    plan_all,
+    read_all,
     run_folder,
     summarise,
+    train_all,
     write_tables,
 )
 from latentheads.experiments.cli.errors import ending
@@ -83,7 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
         check_words(words, recipes, options.seeds, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
-        runs = run_all(words, recipes, seeds, out, "compare.py")
+        plans = plan_all(words, recipes, seeds, out, "compare.py")
+        if not train_all(plans, options):
+            return 0
+        runs = read_all(plans)
     rows = summarise(runs, recipes)
     with ending("compare.py", kept, kept, mistakes=()):
         if "bleu" in runs:
@@ -97,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(draw_recipes(rows), out / "elbos.png")
         write_tables(runs, rows, table(rows), out)
         if options.report:
-            write_page(list_runs(words, recipes, seeds, out, "compare.py"), options, out)
+            write_page([(plan.folder, plan.settings) for plan in plans], options, out)
     return 0
 
 

@@ -29,6 +29,16 @@ DESCRIPTION = (
 )
 
 
+def _tell(results: dict[str, Any], out: Path, verbose: bool) -> None:
+    """Prints the tables of a run."""
+    print(result_table(results))
+    if results.get("tasks"):
+        print(task_table(results))
+    if verbose:
+        print(site_table(results))
+    print(f"written to {out}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -62,16 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if lacks := lacking(said):
         leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
     return 0
-
-
-def _tell(results: dict[str, Any], out: Path, verbose: bool) -> None:
-    """Prints the tables of a run."""
-    print(result_table(results))
-    if results.get("tasks"):
-        print(task_table(results))
-    if verbose:
-        print(site_table(results))
-    print(f"written to {out}")
 
 
 if __name__ == "__main__":

@@ -15,11 +15,13 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,
+    Plan,
     cell,
     check_words,
-    list_runs,
-    run_all,
+    plan_all,
+    read_all,
     summarise,
+    train_all,
     write_tables,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
@@ -53,28 +55,20 @@ def extend(parser: Parser) -> None:
     )
 
 
-def sweep(
-    words: list[str], recipes: list[str], heads: list[int], seeds: list[int], out: Path
+def read_sweep(
+    plans: dict[int, list[Plan]], recipes: list[str]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Trains everything; gives every run, and a summary a recipe and number of heads."""
+    """Every run, and a summary a recipe and number of heads."""
     import pandas as pd  # takes long to load
 
     runs, rows = [], []
-    for number in heads:
-        found = run_all(*_plan_of(words, number, out, recipes, seeds))
+    for number, mine in plans.items():
+        found = read_all(mine)
         runs.append(found.assign(heads=number))
         rows += [{**row, "heads": number} for row in summarise(found, recipes)]
-    order = [(recipe, number) for recipe in recipes for number in heads]
+    order = [(recipe, number) for recipe in recipes for number in plans]
     rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
     return pd.concat(runs), rows
-
-
-def _plan_of(
-    words: list[str], number: int, out: Path, recipes: list[str], seeds: list[int]
-) -> tuple[list[str], list[str], list[int], Path, str]:
-    """The comparison of a number of heads."""
-    own = [*words, "--heads", str(number)]
-    return own, recipes, seeds, out / f"heads-{number}", "sweep.py"
 
 
 FIGURES = ("elbo", "plug_in", "bleu", "perplexity_plug_in", "perplexity_elbo", "head_divergence")
@@ -112,15 +106,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
-        runs, rows = sweep(plain, recipes, heads, seeds, out)
+        plans = {}
+        for number in heads:
+            own = [*plain, "--heads", str(number)]
+            plans[number] = plan_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
+        every = [plan for mine in plans.values() for plan in mine]
+        if not train_all(every, options):
+            return 0
+        runs, rows = read_sweep(plans, recipes)
     with ending("sweep.py", kept, kept, mistakes=()):
         from latentheads.plot import draw_sweep, save  # takes long to load
 
         save(draw_sweep(rows), out / "heads.png")
         write_tables(runs, rows, table(rows), out)
         if options.report:
-            every = (list_runs(*_plan_of(plain, n, out, recipes, seeds)) for n in heads)
-            write_page([run for runs in every for run in runs], options, out)
+            write_page([(plan.folder, plan.settings) for plan in every], options, out)
     return 0
 
 

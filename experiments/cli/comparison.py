@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from jsonargparse import Namespace
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
 from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (
     Parser,
     idle_options,
@@ -24,7 +26,9 @@ from latentheads.files import write_text
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import ALIGNED, split_law
 from latentheads.runs.report import lacking
+from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
+from latentheads.runs.trainer import name_trusted
 from latentheads.selection.laws import LAWS
 
 if TYPE_CHECKING:
@@ -32,13 +36,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
+    "Plan",
     "cell",
     "check_words",
     "extend",
-    "list_runs",
-    "run_all",
+    "plan_all",
+    "read_all",
     "run_folder",
     "summarise",
+    "train_all",
     "write_tables",
 ]
 
@@ -70,6 +76,26 @@ def extend(parser: Parser) -> None:
         "the first is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="runs beside each other, a process each, the processor's threads shared out; each "
+        f"writes what it says to {LOG} in its folder",
+    )
+    parser.add_argument(
+        "--devices",
+        type=str,
+        default="",
+        help="numbers of GPUs, comma between: a run on each at once, or more with --jobs",
+    )
+    parser.add_argument(
+        "--shard",
+        type=str,
+        default="",
+        help="I/N: trains the I-th of N parts of the runs, and writes no table; the same command "
+        "without it writes the table when all are done",
+    )
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -83,41 +109,98 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def run_all(
+@dataclass(frozen=True)
+class Plan:
+    """A run of a comparison.
+
+    Attributes:
+        recipe: Its recipe, as the comparison names it.
+        settings: Its settings.
+        options: The options of its command line.
+    """
+
+    recipe: str
+    settings: Settings
+    options: Namespace
+
+    @property
+    def folder(self) -> Path:
+        """Where it is written."""
+        return Path(self.options.out)
+
+    def find_results(self, overwrite: bool = False) -> Results | None:
+        """What it wrote, if it is finished.
+
+        Raises:
+            ValueError: The folder holds something else, or cannot be written.
+        """
+        return Folder(self.folder, self.settings.to_yaml(), overwrite).results
+
+
+def plan_all(
     words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
-) -> pd.DataFrame:
-    """Runs every recipe with every seed, or reads what a finished run wrote."""
+) -> list[Plan]:
+    """Every recipe with every seed."""
+    return [
+        Plan(recipe, *_plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
+    ]
+
+
+def train_all(plans: Sequence[Plan], options: Namespace) -> bool:
+    """Trains what is not finished, beside each other or one after the other.
+
+    Args:
+        plans: The runs.
+        options: Those of the comparison.
+
+    Returns:
+        Whether all of them were its work: a shard has some alone.
+    """
+    places = find_places(options.jobs, options.devices)
+    if options.devices and options.device == "cpu":
+        raise ValueError("devices are GPUs, and device is cpu: drop one of them")
+    part, parts = take_shard(options.shard or "1/1")
+    mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
+    open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
+    if parts > 1:
+        print(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", flush=True)
+    if len(places) > 1 or options.devices:
+        run_jobs([_job_of(plan) for plan in open_plans], places)
+    elif open_plans:
+        corpus = make_corpus(open_plans[0].settings.data, tell=print)
+        for plan in open_plans:
+            trainer = trainer_of(plan.settings, plan.options, corpus)
+            print(trainer.headline(), f"seed {plan.settings.seed}", flush=True)
+            trainer.fit()
+    return parts == 1
+
+
+def _job_of(plan: Plan) -> Job:
+    """The command line of a run."""
+    options = plan.options
+    words = ["--device", options.device, "--trust", name_trusted(plan.settings, options.trust)]
+    for name in ("overwrite", "tensorboard"):
+        words += [f"--{name}", _word(options[name])]
+    return Job(plan.folder.name, plan.folder, plan.settings.to_yaml(), words)
+
+
+def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
+    """A row a run.
+
+    Raises:
+        UnfinishedError: A run has no results, or its report lacks something.
+    """
     import pandas as pd  # takes long to load
 
-    plans = _plan_all(words, recipes, seeds, out, prog)
-    corpus = make_corpus(plans[0][1][0].data, tell=print)
     rows = []
-    for label, (settings, options) in plans:
-        results = Folder(Path(options.out), settings.to_yaml(), options.overwrite).results
+    for plan in plans:
+        results = plan.find_results()
         if results is None:
-            trainer = trainer_of(settings, options, corpus)
-            print(trainer.headline(), f"seed {settings.seed}", flush=True)
-            results = trainer.fit()
-        assert results is not None, "a comparison runs in one process"
+            raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
-            raise UnfinishedError(f"the report of {options.out} lacks {lacks}")
-        rows.append(_row(label, results.to_json()))
+            raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
+        rows.append(_row(plan.recipe, results.to_json()))
     return pd.DataFrame(rows)
-
-
-def list_runs(
-    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
-) -> list[tuple[Path, Settings]]:
-    """The folders and settings of all runs of a comparison."""
-    plans = _plan_all(words, recipes, seeds, out, prog)
-    return [(Path(options.out), settings) for _, (settings, options) in plans]
-
-
-def _plan_all(
-    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
-) -> list[tuple[str, tuple[Settings, Namespace]]]:
-    """The settings and options of every recipe with every seed."""
-    return [(recipe, _plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes]
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:

@@ -390,7 +390,7 @@ ALWAYS = (
     *("keep", "average", "disagreement"),
     *("select", "gates", "alignments", "adapters", "start", "train"),
     *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust", "report"),
-    *("recipes", "seeds", "head_numbers"),
+    *("recipes", "seeds", "head_numbers", "jobs", "devices", "shard"),
 )
 """Options that act on every run, or refuse themselves what they cannot be together with."""
 

@@ -1,6 +1,7 @@
 """A comparison: one table, one figure, finished runs used again."""
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -111,6 +112,9 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
             "--recipes coda,coda+static --candidates=6",
             "--candidates acts on nothing here: it needs",
         ),
+        ("--jobs 0", "jobs must be at least 1, got 0"),
+        ("--shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
+        ("--devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
         ("--recipes coda+group --families=a,b", "--families acts on nothing here: it needs"),
     ],
 )
@@ -119,3 +123,34 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--layers=1"]
+    first = inside("compare.py", *words, "--shard=1/2", "--out", str(one))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("shard 1/2: 1 of 2 runs\n")
+    assert [path.name for path in one.iterdir()] == ["transformer-seed3"]
+    assert inside("compare.py", *words, "--shard=2/2", "--out", str(one)).returncode == 0
+    table = inside("compare.py", *words, "--out", str(one))
+    assert "parameters; corpus" not in table.stdout
+    done = inside("compare.py", *words, "--out", str(two), "--jobs=2")
+    assert done.returncode == 0, done.stderr
+    assert (two / "table.md").read_text() == (one / "table.md").read_text()
+    for name in ("transformer-seed3", "coda-cs-seed3"):
+        ours, theirs = (json.loads((out / name / "results.json").read_text()) for out in (one, two))
+        for each in (ours, theirs):
+            del each["tokens_per_second"], each["test"]["sentences_per_second"]
+        assert ours == theirs
+        assert "bound (ELBO)" in (two / name / "log.txt").read_text()
+
+
+def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Path) -> None:
+    words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--jobs=2"]
+    (tmp_path / "coda-cs-seed3").mkdir(parents=True)
+    (tmp_path / "coda-cs-seed3" / "checkpoints").touch()
+    done = inside("compare.py", *words, "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "is no run folder, yet holds checkpoints" in done.stderr
+    assert not (tmp_path / "transformer-seed3").exists()

@@ -1,0 +1,238 @@
+"""Many runs at once: a process each, of the command that a person would type.
+
+A run needs no engine: it is `run.py --config FILE --out FOLDER`, its folder is locked while it is
+written, and it goes on from its last checkpoint when it is started again. What it says goes to
+``log.txt`` in its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from latentheads.errors import UnfinishedError
+from latentheads.files import write_text
+
+__all__ = ["LOG", "Job", "find_places", "run_jobs", "take_shard"]
+
+LOG = "log.txt"
+"""What the output of a run is called, in its folder."""
+
+POLL = 0.2
+EVERY = 60.0
+"""Seconds between two tables of what runs, where the output is a file or a pipe."""
+LONGEST = 4096
+"""Bytes of a log that its last line is looked for in."""
+GRACE = 2.0
+"""Seconds that runs have to end by themselves: Ctrl-C at a terminal reaches them too."""
+
+Place = Mapping[str, str]
+"""The environment in which one run after another is started: its threads, or its GPU."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be started.
+
+    Attributes:
+        name: What it is called.
+        folder: Where it is written.
+        configuration: Its options as YAML.
+        words: Further words of its command line.
+    """
+
+    name: str
+    folder: Path
+    configuration: str
+    words: Sequence[str] = ()
+
+
+@dataclass
+class _Running:
+    job: Job
+    place: Place
+    process: subprocess.Popen[bytes]
+    begun: float = field(default_factory=time.monotonic)
+
+    def last_words(self) -> str:
+        """The last line that it has said."""
+        with (self.job.folder / LOG).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LONGEST))
+            lines = log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+
+def take_shard(word: str) -> tuple[int, int]:
+    """Which part of how many ``I/N`` names.
+
+    Raises:
+        ValueError: It names none.
+    """
+    part, _, parts = word.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {word!r}")
+    return int(part), int(parts)
+
+
+def find_places(jobs: int, devices: str) -> list[Place]:
+    """Where runs may be started: so many beside each other, or one on each GPU.
+
+    Args:
+        jobs: Runs beside each other. Threads of the processor are shared out evenly.
+        devices: Numbers of GPUs, comma between, a run each at least. Empty: none is chosen.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    names = devices.split(",") if devices else []
+    if not all(name.isdecimal() for name in names):
+        raise ValueError(f"devices must be numbers of GPUs with commas between, got {devices!r}")
+    count = max(jobs, len(names))
+    own = os.environ.get("OMP_NUM_THREADS")
+    shared = {"OMP_NUM_THREADS": own or str(max(1, _count_cores() // count))}
+    turns = [{"CUDA_VISIBLE_DEVICES": name} for name in names] or [{}]
+    return [{**shared, **turns[place % len(turns)]} for place in range(count)]
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_jobs(
+    jobs: Sequence[Job], places: Sequence[Place], program: Sequence[str] | None = None
+) -> None:
+    """Runs all, as many at once as there are places; one that fails keeps no other from running.
+
+    Args:
+        jobs: The runs.
+        places: Where they may be started.
+        program: The words that start one; those of ``run.py`` if not given.
+
+    Raises:
+        UnfinishedError: Some have failed; it names them, and the last words of each.
+        KeyboardInterrupt: When all have ended.
+    """
+    program = [sys.executable, "-m", "latentheads.experiments.run"] if program is None else program
+    waiting, free, running = list(reversed(jobs)), list(reversed(places)), list[_Running]()
+    failed, table = [], _Table(len(jobs))
+    with tempfile.TemporaryDirectory(prefix="latentheads-") as folder, _all_end(running):
+        while waiting or running:
+            while waiting and free:
+                started = _start(waiting.pop(), free.pop(), program, Path(folder))
+                running.append(started)
+                table.say(f"{started.job.name}: started")
+            time.sleep(POLL)
+            for each in [each for each in running if each.process.poll() is not None]:
+                running.remove(each)
+                free.append(each.place)
+                failure = _name_failure(each)
+                failed += [failure] if failure else []
+                table.end(failure or f"{each.job.name}: done in {each.seconds():,.0f} s")
+            table.show(running)
+    if failed:
+        raise UnfinishedError(f"{len(failed)} of {len(jobs)} runs failed: {'; '.join(failed)}")
+
+
+def _start(job: Job, place: Place, program: Sequence[str], folder: Path) -> _Running:
+    configuration = Path(tempfile.mkstemp(suffix=".yaml", dir=folder)[1])
+    write_text(configuration, job.configuration)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
+    with (job.folder / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **place}
+        )
+    return _Running(job, place, process)
+
+
+def _name_failure(ended: _Running) -> str:
+    status = ended.process.returncode
+    if status == 0:
+        return ""
+    how = f"status {status}" if status > 0 else signal.Signals(-status).name
+    return f"{ended.job.name} ended with {how}: {ended.last_words()}"
+
+
+@contextmanager
+def _all_end(running: Sequence[_Running]) -> Iterator[None]:
+    """However the work ends, no run is left behind."""
+    try:
+        yield
+    finally:
+        with suppress(KeyboardInterrupt):  # who is in a hurry presses it twice
+            _wait_for(running, GRACE)
+        for each in running:
+            if each.process.poll() is None:
+                each.process.send_signal(signal.SIGINT)
+        for each in running:
+            each.process.wait()
+
+
+def _wait_for(running: Sequence[_Running], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(each.process.poll() is None for each in running):
+        time.sleep(0.05)
+
+
+class _Table:
+    """Shows what all runs do: at a terminal always, else a line each now and then."""
+
+    def __init__(
+        self,
+        total: int,
+        file: IO[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.ended = total, 0
+        self.file = sys.stdout if file is None else file
+        self.live, self._clock = self.file.isatty(), clock
+        self._lines, self._due = 0, clock() + EVERY
+
+    def end(self, line: str) -> None:
+        """Says that a run has ended."""
+        self.ended += 1
+        self.say(f"[{self.ended}/{self.total}] {line}")
+
+    def say(self, line: str) -> None:
+        """Writes a line that stays."""
+        self._clear()
+        print(line, file=self.file, flush=True)
+
+    def show(self, running: Sequence[_Running]) -> None:
+        """Shows the last words of all that run."""
+        if not self.live and self._clock() < self._due:
+            return
+        self._due = self._clock() + EVERY
+        self._clear()
+        for each in running:
+            line = f"  {each.job.name}: {each.last_words()}"
+            print(line[: _width()] if self.live else line, file=self.file)
+        self._lines = len(running) if self.live else 0
+        self.file.flush()
+
+    def _clear(self) -> None:
+        """Takes back the lines that change."""
+        if self._lines:
+            self.file.write(f"\x1b[{self._lines}F\x1b[J")
+        self._lines = 0
+
+
+def _width() -> int:
+    try:
+        return os.get_terminal_size().columns - 1
+    except OSError:
+        return 99

@@ -1,0 +1,148 @@
+"""Many runs at once, with stand-ins of milliseconds for the runs."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli import jobs
+from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
+
+STAND_IN = """
+import os, sys, time, pathlib
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+out = pathlib.Path(words["--out"])
+beside = out.parent / "beside"
+beside.mkdir(exist_ok=True)
+mine = beside / out.name
+mine.touch()
+(out / "seen").write_text(str(len(list(beside.iterdir()))))
+(out / "threads").write_text(os.environ["OMP_NUM_THREADS"])
+(out / "device").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+(out / "configuration").write_text(pathlib.Path(words["--config"]).read_text())
+print("first words", flush=True)
+time.sleep(float(words.get("--wait", 0)))
+print("last words\\n", flush=True)
+mine.unlink()
+sys.exit(int(words.get("--status", 0)))
+"""
+PROGRAM = [sys.executable, "-S", "-c", STAND_IN]
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL", 0.01)
+    monkeypatch.setattr(jobs, "GRACE", 0.01)
+
+
+def make(folder: Path, *words: list[str]) -> list[Job]:
+    return [
+        Job(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own) for n, own in enumerate(words)
+    ]
+
+
+def test_no_more_run_at_once_than_there_are_places(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make(tmp_path, *[["--wait", "0.1"]] * 5)
+    run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2, PROGRAM)
+    seen = [int((job.folder / "seen").read_text()) for job in made]
+    assert max(seen) == 2
+    for number, job in enumerate(made):
+        assert (job.folder / "configuration").read_text() == f"seed: {number}\n"
+        assert (job.folder / "threads").read_text() == "3"
+        assert (job.folder / LOG).read_text() == "first words\nlast words\n\n"
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.endswith("started")] == [
+        f"run-{n}: started" for n in range(5)
+    ]
+    assert re.fullmatch(r"\[5/5\] run-\d: done in 0 s", said[-1])
+
+
+def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
+    made = make(tmp_path, [], ["--status", "2"], [])
+    with pytest.raises(
+        UnfinishedError, match="1 of 3 runs failed: run-1 ended with status 2: last words"
+    ):
+        run_jobs(made, [{"OMP_NUM_THREADS": "1"}], PROGRAM)
+    assert all((job.folder / "seen").exists() for job in made)
+
+
+def test_one_that_is_killed_is_named(tmp_path: Path) -> None:
+    killing = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
+    with pytest.raises(UnfinishedError, match=r"run-0 ended with SIGKILL: $"):
+        run_jobs(make(tmp_path, []), [{}], killing)
+
+
+def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed twice, too."""
+    made = make(tmp_path, *[["--wait", "60"]] * 3)
+
+    def stop_when_they_run(_: float) -> None:
+        time.sleep(0.01)
+        if all((job.folder / "configuration").exists() for job in made[:2]):
+            raise KeyboardInterrupt
+
+    clock = type("Clock", (), {"sleep": staticmethod(stop_when_they_run)})
+    clock.monotonic = staticmethod(time.monotonic)
+    monkeypatch.setattr(jobs, "time", clock)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(made, [{"OMP_NUM_THREADS": "1"}] * 2, PROGRAM)
+    assert "KeyboardInterrupt" in (made[0].folder / LOG).read_text()
+    assert "last words" not in (made[1].folder / LOG).read_text()
+    assert not made[2].folder.exists()
+
+
+def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / LOG).write_text("update 1 of 9\n")
+    shown = Terminal()
+    table = jobs._Table(2, shown)
+    running = [jobs._Running(Job("one", tmp_path, ""), {}, None)]  # type: ignore[arg-type]
+    table.show(running)
+    table.end("one: done in 3 s")
+    assert shown.getvalue() == "  one: update 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
+
+
+def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text("update 1 of 9\n")
+    now, shown = [0.0], io.StringIO()
+    table = jobs._Table(1, shown, lambda: now[0])
+    running = [jobs._Running(Job("one", tmp_path, ""), {}, None)]  # type: ignore[arg-type]
+    for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
+        table.show(running)
+    assert shown.getvalue() == "  one: update 1 of 9\n" * 2
+
+
+def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(jobs, "_count_cores", lambda: 7)
+    assert find_places(3, "") == [{"OMP_NUM_THREADS": "2"}] * 3
+    both = find_places(1, "0,2")
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in both] == ["0", "2"]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in find_places(3, "0,2")] == ["0", "2", "0"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert find_places(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
+
+
+@pytest.mark.parametrize("word", ["0/2", "3/2", "2", "a/b", "1/", "-1/2"])
+def test_a_shard_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="shard must be I/N with I from 1 to N, as 1/4"):
+        take_shard(word)
+
+
+@pytest.mark.parametrize(
+    ("number", "devices", "said"), [(0, "", "at least 1, got 0"), (1, "gpu", "numbers of GPUs")]
+)
+def test_places_that_are_none_are_refused(number: int, devices: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        find_places(number, devices)
