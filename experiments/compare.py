@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_words(words, recipes, options.seeds, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
         plans = plan_all(words, recipes, seeds, out, "compare.py")
-        if not train_all(plans, options):
+        if not train_all(plans, options, out):
             return 0
         runs = read_all(plans)
     rows = summarise(runs, recipes)

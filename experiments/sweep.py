@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             own = [*plain, "--heads", str(number)]
             plans[number] = plan_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
         every = [plan for mine in plans.values() for plan in mine]
-        if not train_all(every, options):
+        if not train_all(every, options, out):
             return 0
         runs, rows = read_sweep(plans, recipes)
     with ending("sweep.py", kept, kept, mistakes=()):

@@ -7,13 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import Namespace
 
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
 from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (
     Parser,
@@ -90,6 +91,21 @@ def extend(parser: Parser) -> None:
         help="numbers of GPUs, comma between: a run on each at once, or more with --jobs",
     )
     parser.add_argument(
+        "--launcher",
+        type=Literal["here", "local", "slurm"],
+        default="here",
+        help="where jobs run: here; or through submitit on a Slurm cluster, whose folders this "
+        "machine shares, at most --jobs of them at once; or local, all at once on this machine as "
+        "a cluster would run them",
+    )
+    parser.add_argument(
+        "--launcher_options",
+        type=dict[str, Any],
+        default={},
+        help="what a cluster is asked for, in submitit's words, as '{slurm_partition: gpu, "
+        "timeout_min: 600, gpus_per_node: 1}'",
+    )
+    parser.add_argument(
         "--shard",
         type=str,
         default="",
@@ -146,17 +162,24 @@ def plan_all(
     ]
 
 
-def train_all(plans: Sequence[Plan], options: Namespace) -> bool:
+def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     """Trains what is not finished, beside each other or one after the other.
 
     Args:
         plans: The runs.
         options: Those of the comparison.
+        out: Its folder.
 
     Returns:
         Whether all of them were its work: a shard has some alone.
     """
     places = find_places(options.jobs, options.devices)
+    if options.launcher == "here" and options.launcher_options:
+        raise ValueError("launcher_options acts on nothing here: it needs launcher slurm or local")
+    if options.launcher != "here" and options.devices:
+        raise ValueError(
+            f"devices are of this machine: launcher {options.launcher} chooses its own"
+        )
     if options.devices and options.device == "cpu":
         raise ValueError("devices are GPUs, and device is cpu: drop one of them")
     part, parts = take_shard(options.shard or "1/1")
@@ -164,8 +187,12 @@ def train_all(plans: Sequence[Plan], options: Namespace) -> bool:
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
         print(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", flush=True)
-    if len(places) > 1 or options.devices:
-        run_jobs([_job_of(plan) for plan in open_plans], places)
+    jobs = [_job_of(plan) for plan in open_plans]
+    if options.launcher != "here":
+        runs, wanted = list(map(ClusterRun, jobs)), options.launcher_options
+        run_on_cluster(runs, options.launcher, len(places), wanted, out / "nodes")
+    elif len(places) > 1 or options.devices:
+        run_jobs(jobs, places)
     elif open_plans:
         corpus = make_corpus(open_plans[0].settings.data, tell=print)
         for plan in open_plans:

@@ -30,7 +30,7 @@ RUN_GROUPS: Groups = {
         *("guide.help", "prior.help", "start", "train", "adapters"),
         *("seed", "device", "trust"),
     ),
-    "many runs": ("jobs", "devices", "shard"),
+    "many runs": ("jobs", "devices", "shard", "launcher", "launcher_options"),
     "data": (
         *("task", "language", "sentences", "held_out"),
         *("train_name", "valid_name", "test_name", "references", "first"),

@@ -22,10 +22,24 @@ from typing import IO
 from latentheads.errors import UnfinishedError
 from latentheads.files import write_text
 
-__all__ = ["LOG", "Job", "find_places", "run_jobs", "take_shard"]
+__all__ = [
+    "LOG",
+    "POLL",
+    "PROGRAM",
+    "Job",
+    "Table",
+    "find_places",
+    "name_failure",
+    "open_command",
+    "run_jobs",
+    "take_shard",
+]
 
 LOG = "log.txt"
 """What the output of a run is called, in its folder."""
+
+PROGRAM = (sys.executable, "-m", "latentheads.experiments.run")
+"""The words that start a run."""
 
 POLL = 0.2
 EVERY = 60.0
@@ -55,6 +69,16 @@ class Job:
     configuration: str
     words: Sequence[str] = ()
 
+    def last_words(self) -> str:
+        """The last line that it has said."""
+        try:
+            with (self.folder / LOG).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LONGEST))
+                lines = log.read().decode(errors="replace").split("\n")
+        except FileNotFoundError:  # it waits for a node
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
 
 @dataclass
 class _Running:
@@ -62,13 +86,6 @@ class _Running:
     place: Place
     process: subprocess.Popen[bytes]
     begun: float = field(default_factory=time.monotonic)
-
-    def last_words(self) -> str:
-        """The last line that it has said."""
-        with (self.job.folder / LOG).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LONGEST))
-            lines = log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def seconds(self) -> float:
         return time.monotonic() - self.begun
@@ -113,22 +130,21 @@ def _count_cores() -> int:
 
 
 def run_jobs(
-    jobs: Sequence[Job], places: Sequence[Place], program: Sequence[str] | None = None
+    jobs: Sequence[Job], places: Sequence[Place], program: Sequence[str] = PROGRAM
 ) -> None:
     """Runs all, as many at once as there are places; one that fails keeps no other from running.
 
     Args:
         jobs: The runs.
         places: Where they may be started.
-        program: The words that start one; those of ``run.py`` if not given.
+        program: The words that start one.
 
     Raises:
         UnfinishedError: Some have failed; it names them, and the last words of each.
         KeyboardInterrupt: When all have ended.
     """
-    program = [sys.executable, "-m", "latentheads.experiments.run"] if program is None else program
     waiting, free, running = list(reversed(jobs)), list(reversed(places)), list[_Running]()
-    failed, table = [], _Table(len(jobs))
+    failed, table = [], Table(len(jobs))
     with tempfile.TemporaryDirectory(prefix="latentheads-") as folder, _all_end(running):
         while waiting or running:
             while waiting and free:
@@ -139,32 +155,47 @@ def run_jobs(
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
                 free.append(each.place)
-                failure = _name_failure(each)
+                failure = name_failure(each.job, each.process.returncode)
                 failed += [failure] if failure else []
                 table.end(failure or f"{each.job.name}: done in {each.seconds():,.0f} s")
-            table.show(running)
+            table.show([each.job for each in running])
     if failed:
         raise UnfinishedError(f"{len(failed)} of {len(jobs)} runs failed: {'; '.join(failed)}")
 
 
 def _start(job: Job, place: Place, program: Sequence[str], folder: Path) -> _Running:
-    configuration = Path(tempfile.mkstemp(suffix=".yaml", dir=folder)[1])
-    write_text(configuration, job.configuration)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
-    with (job.folder / LOG).open("wb") as log:
+    with open_command(job, program, folder) as (words, log):
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **place}
         )
     return _Running(job, place, process)
 
 
-def _name_failure(ended: _Running) -> str:
-    status = ended.process.returncode
+@contextmanager
+def open_command(
+    job: Job, program: Sequence[str], folder: Path
+) -> Iterator[tuple[list[str], IO[bytes]]]:
+    """The command of a run, and the open file of what it says.
+
+    Args:
+        job: The run.
+        program: The words that start one.
+        folder: Where its configuration is put for as long as it runs.
+    """
+    configuration = Path(tempfile.mkstemp(suffix=".yaml", dir=folder)[1])
+    write_text(configuration, job.configuration)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
+    with (job.folder / LOG).open("wb") as log:
+        yield words, log
+
+
+def name_failure(job: Job, status: int) -> str:
+    """How a run has failed, by the status of its process; empty if it has not."""
     if status == 0:
         return ""
     how = f"status {status}" if status > 0 else signal.Signals(-status).name
-    return f"{ended.job.name} ended with {how}: {ended.last_words()}"
+    return f"{job.name} ended with {how}: {job.last_words()}"
 
 
 @contextmanager
@@ -188,8 +219,14 @@ def _wait_for(running: Sequence[_Running], seconds: float) -> None:
         time.sleep(0.05)
 
 
-class _Table:
-    """Shows what all runs do: at a terminal always, else a line each now and then."""
+class Table:
+    """Shows what all runs do: at a terminal always, else a line each now and then.
+
+    Args:
+        total: How many there are.
+        file: Where lines go; standard output when not given.
+        clock: Tells seconds.
+    """
 
     def __init__(
         self,
@@ -212,14 +249,14 @@ class _Table:
         self._clear()
         print(line, file=self.file, flush=True)
 
-    def show(self, running: Sequence[_Running]) -> None:
+    def show(self, running: Sequence[Job]) -> None:
         """Shows the last words of all that run."""
         if not self.live and self._clock() < self._due:
             return
         self._due = self._clock() + EVERY
         self._clear()
         for each in running:
-            line = f"  {each.job.name}: {each.last_words()}"
+            line = f"  {each.name}: {each.last_words()}"
             print(line[: _width()] if self.live else line, file=self.file)
         self._lines = len(running) if self.live else 0
         self.file.flush()

@@ -391,6 +391,7 @@ ALWAYS = (
     *("select", "gates", "alignments", "adapters", "start", "train"),
     *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust", "report"),
     *("recipes", "seeds", "head_numbers", "jobs", "devices", "shard"),
+    *("launcher", "launcher_options"),
 )
 """Options that act on every run, or refuse themselves what they cannot be together with."""
 

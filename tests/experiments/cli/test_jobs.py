@@ -106,8 +106,8 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
 
     (tmp_path / LOG).write_text("update 1 of 9\n")
     shown = Terminal()
-    table = jobs._Table(2, shown)
-    running = [jobs._Running(Job("one", tmp_path, ""), {}, None)]  # type: ignore[arg-type]
+    table = jobs.Table(2, shown)
+    running = [Job("one", tmp_path, "")]
     table.show(running)
     table.end("one: done in 3 s")
     assert shown.getvalue() == "  one: update 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
@@ -116,8 +116,8 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
 def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("update 1 of 9\n")
     now, shown = [0.0], io.StringIO()
-    table = jobs._Table(1, shown, lambda: now[0])
-    running = [jobs._Running(Job("one", tmp_path, ""), {}, None)]  # type: ignore[arg-type]
+    table = jobs.Table(1, shown, lambda: now[0])
+    running = [Job("one", tmp_path, "")]
     for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
         table.show(running)
     assert shown.getvalue() == "  one: update 1 of 9\n" * 2

@@ -1,0 +1,112 @@
+"""Runs on a cluster: an array of jobs that submitit hands in, https://github.com/facebookincubator/submitit.
+
+A run whose time is up, or whose node is taken away, is put back into the queue and goes on from its
+last checkpoint: it is the same command that is started again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.jobs import POLL, PROGRAM, Job, Table, name_failure, open_command
+
+__all__ = ["ClusterRun", "run_on_cluster"]
+
+
+class ClusterRun:
+    """A run as a node of a cluster starts it.
+
+    Args:
+        job: The run.
+        program: The words that start one.
+    """
+
+    def __init__(self, job: Job, program: Sequence[str] = PROGRAM) -> None:
+        self.job, self.program = job, program
+
+    def __call__(self) -> int:
+        """Runs it, and gives its status."""
+        with (
+            tempfile.TemporaryDirectory(prefix="latentheads-") as folder,
+            open_command(self.job, self.program, Path(folder)) as (words, log),
+        ):
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+            )
+        return done.returncode
+
+    def checkpoint(self) -> Any:
+        """What is put back into the queue: the same again."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def run_on_cluster(
+    runs: Sequence[ClusterRun],
+    launcher: str,
+    parallel: int,
+    options: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    """Hands in all runs as one array, and waits for them.
+
+    Args:
+        runs: The runs.
+        launcher: slurm; or local, which starts processes on this machine.
+        parallel: Runs at once, at most.
+        options: What the cluster is asked for, in submitit's words, as ``slurm_partition``.
+        folder: Where submitit keeps what it hands in, and what the nodes say.
+
+    Raises:
+        ValueError: submitit is not installed, or an option is not its own.
+        UnfinishedError: Some have failed; it names them, and the last words of each.
+    """
+    executor = _make_executor(launcher, parallel, options, folder)
+    with executor.batch():
+        waiting = {executor.submit(run): run.job for run in runs}
+    table, failed = Table(len(runs)), []
+    try:
+        while waiting:
+            time.sleep(POLL)
+            for handed in [handed for handed in waiting if handed.done()]:
+                job = waiting.pop(handed)
+                failure = _find_failure(handed, job)
+                failed += [failure] if failure else []
+                table.end(failure or f"{job.name}: done")
+            table.show(list(waiting.values()))
+    finally:  # nobody waits for the others any more: the same command hands them in again
+        for handed in waiting:
+            handed.cancel()
+    if failed:
+        raise UnfinishedError(f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}")
+
+
+def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:
+    if find_spec("submitit") is None:
+        raise ValueError(f"launcher {launcher} needs submitit: pip install 'latentheads[slurm]'")
+    import submitit
+
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=launcher)
+        if launcher == "slurm":
+            executor.update_parameters(slurm_array_parallelism=parallel)
+        executor.update_parameters(name="latentheads", **options)
+    except (NameError, TypeError, RuntimeError) as reason:
+        raise ValueError(f"launcher {launcher}: {' '.join(str(reason).split())}") from reason
+    return executor
+
+
+def _find_failure(handed: Any, job: Job) -> str:
+    """How a run has failed; empty if it has not."""
+    trouble = handed.exception()
+    if trouble is not None:  # the node was lost, say; what submitit tells of it has many lines
+        return f"{job.name} was not run to its end: {str(trouble).strip().splitlines()[0]}"
+    return name_failure(job, handed.result())

@@ -1,0 +1,76 @@
+"""Runs on a cluster: a real one of this machine, and Slurm's stand-in of submitit itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from submitit.core import submission
+from submitit.core.core import Job as Handed
+from submitit.slurm.test_slurm import mocked_slurm
+
+from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli import cluster
+from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
+from latentheads.experiments.cli.jobs import LOG
+from tests.experiments.cli.test_jobs import PROGRAM, make
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "POLL", 0.05)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_a_cluster_of_this_machine_runs_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [ClusterRun(job, PROGRAM) for job in make(tmp_path, [], ["--status", "2"])]
+    said = "1 of 2 runs failed: run-1 ended with status 2: last words"
+    with pytest.raises(UnfinishedError, match=said):
+        run_on_cluster(runs, "local", 1, {"timeout_min": 3}, tmp_path / "nodes")
+    assert (tmp_path / "run-0" / LOG).read_text() == "first words\nlast words\n\n"
+    assert "run-0: done" in capsys.readouterr().out
+
+
+def test_slurm_is_asked_for_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [ClusterRun(job, PROGRAM) for job in make(tmp_path, [], [], [])]
+    options = {"slurm_partition": "gpu", "timeout_min": 7, "gpus_per_node": 1}
+    with mocked_slurm() as slurm:
+        waits = 0
+
+        def run_one(_: float) -> None:
+            nonlocal waits
+            with slurm.job_context(f"12_{waits}"):
+                submission.process_job(tmp_path / "nodes")
+            waits += 1
+
+        monkeypatch.setattr(cluster.time, "sleep", run_one)
+        run_on_cluster(runs, "slurm", 2, options, tmp_path / "nodes")
+    assert waits == 3
+    assert all((run.job.folder / LOG).exists() for run in runs)
+    asked = Handed(tmp_path / "nodes", job_id="12").paths.submission_file.read_text().splitlines()
+    for line in ("--array=0-2%2", "--partition=gpu", "--time=7", "--gpus-per-node=1"):
+        assert f"#SBATCH {line}" in asked
+
+
+def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> None:
+    run = ClusterRun(*make(tmp_path, []), PROGRAM)
+    assert run.checkpoint().result() == 0
+    assert (tmp_path / "run-0" / LOG).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"slurm_partitoin": "gpu"}, "launcher local: .*slurm_partitoin")]
+)
+def test_an_option_that_is_none_is_named(
+    options: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        run_on_cluster([], "local", 1, options, tmp_path)
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"launcher slurm needs submitit: pip install"):
+        run_on_cluster([], "slurm", 1, {}, tmp_path)
