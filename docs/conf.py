@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import re
@@ -9,12 +10,17 @@ import shutil
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import stringify_signature
+from sphinx.writers.html5 import HTML5Translator
 
 from latentheads.experiments.cli.main import main
+from latentheads.options import WithOptions
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = "88"
@@ -51,6 +57,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = f"latentheads {release}"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["_static"]
@@ -127,9 +134,43 @@ def mend_docstring(
         lines[:] = [f"{lines[-1].removeprefix(TYPE)}: {lines[0]}", *lines[1:-1]]
 
 
+def show_options(
+    app: Sphinx, what: str, name: str, thing: Any, options: object, said: str, returned: str
+) -> tuple[str, str] | None:
+    """Shows the options of a class that keeps them, not the ``*args`` by which it does."""
+    if what != "class" or not issubclass(thing, WithOptions):
+        return None
+    signature = inspect.signature(thing.__init__)
+    own = [each for each in signature.parameters.values() if each.name != "self"]
+    return stringify_signature(signature.replace(parameters=own), show_annotation=False), returned
+
+
+FRACTION = re.compile(r"\\t?frac(\w)(\w)")
+"""A fraction of two signs, without braces."""
+
+
+def _write_formula(text: str, display: bool) -> str:
+    """A formula as MathML, which needs no script of another site."""
+    return tex2mathml(FRACTION.sub(r"\\frac{\1}{\2}", text), as_block=display)
+
+
+def write_inline(writer: HTML5Translator, node: nodes.math) -> None:
+    """Writes a formula within a line."""
+    writer.body.append(_write_formula(node.astext(), display=False))
+    raise nodes.SkipNode
+
+
+def write_display(writer: HTML5Translator, node: nodes.math_block) -> None:
+    """Writes a formula that stands alone."""
+    writer.body.append(f"<p>{_write_formula(node.astext(), display=True)}</p>")
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
     """Tells Sphinx of what stands above."""
     app.add_directive("program-help", ProgramHelp)
+    app.add_html_math_renderer("mathml", (write_inline, None), (write_display, None))
     app.connect("builder-inited", copy_folders, priority=100)
+    app.connect("autodoc-process-signature", show_options)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", mend_docstring, priority=900)

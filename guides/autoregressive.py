@@ -139,6 +139,11 @@ class Autoregressive(Guide):
         scale: Where the posterior's standard deviation starts.
         reads: What the posterior of alignments reads: source, prefix (the words before too) or
             target (the whole target too).
+
+    Example:
+        >>> bound = lh.terms(model, Autoregressive(model, form="inverse"), batch)
+        >>> bound.how["decoder.0.self.logits"]
+        'sampled'
     """
 
     tied_prior = "autoregressive"

@@ -8,7 +8,12 @@ __all__ = ["RECIPES", "Recipe"]
 
 
 class Recipe(NamedTuple):
-    """Names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``."""
+    """Names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``.
+
+    Example:
+        >>> RECIPES["coda"]
+        Recipe(prior='cascaded', guide='tied')
+    """
 
     prior: str
     guide: str

@@ -19,6 +19,13 @@ class Tied(ModelGuide):
 
     Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et
     al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.
+
+    Example:
+        >>> bound = lh.terms(model, Tied(model), batch)
+        >>> bound.how["decoder.0.self.logits"]
+        'tied'
+        >>> bound.kl["decoder.0.self.logits"]
+        tensor([0., 0.], dtype=torch.float64)
     """
 
     def dependence(self, block: Block) -> Dependence:

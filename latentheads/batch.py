@@ -41,6 +41,15 @@ class Batch:
         one_task: Whether the sentences have one task on each side.
         draws: So many times the same sentences stand behind each other, each time under a draw of
             its own of what all sentences share.
+
+    Example:
+        >>> batch = lh.Batch.of(targets=[[5, 6, 2], [7, 2]], sources=[[8, 9, 2], [4, 2]])
+        >>> batch.target
+        tensor([[5, 6, 2],
+                [7, 2, 0]])
+        >>> batch.fed
+        tensor([[1, 5, 6],
+                [1, 7, 2]])
     """
 
     target: Int[Tensor, "batch target"]

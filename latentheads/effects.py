@@ -60,6 +60,12 @@ class PlugIn(Messenger):
     """Sets every latent site to its prior's plug-in value: a deterministic network.
 
     Its likelihood is the exact one of *another* model, never a bound on this one.
+
+    Example:
+        >>> with lh.PlugIn():
+        ...     once, again = model.law(batch), model.law(batch)
+        >>> once.log_prob(batch.target) == again.log_prob(batch.target)
+        tensor([True, True])
     """
 
     def _pyro_sample(self, msg: Any) -> None:

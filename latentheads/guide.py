@@ -203,20 +203,22 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 class Guide(ModelGuide):
     """A posterior over the heads of a model: one family a block.
 
-    A subclass says which family stands at a block::
-
-        class Sharper(Guide):
-            def family(self, block):
-                return Gaussian(Plain(), HeadScale(block.heads, learned=True))
-
-    What n-gram heads say has a family too, :meth:`outputs`. More freedom: override
-    :meth:`posterior`, which is told the block, the batch and the states that the block reads, or
-    :meth:`prepare`. A site of anything else, a latent of the user's own, keeps its prior. Options,
-    and modules that all blocks share, are set before ``super().__init__``, which asks for the
-    families.
+    A subclass says which family stands at a block. What n-gram heads say has a family too,
+    :meth:`outputs`. More freedom: override :meth:`posterior`, which is told the block, the batch
+    and the states that the block reads, or :meth:`prepare`. A site of anything else, a latent of
+    the user's own, keeps its prior. Options, and modules that all blocks share, are set before
+    ``super().__init__``, which asks for the families.
 
     Args:
         model: A model that lists its latent ``blocks``.
+
+    Example:
+        >>> from latentheads.families import Gaussian, HeadScale, Plain
+        >>> class Sharper(Guide):
+        ...     def family(self, block):
+        ...         return Gaussian(Plain(), HeadScale(block.heads, 0.5, learned=True))
+        >>> lh.terms(model, Sharper(model), batch).how["encoder.0.self.logits"]
+        'analytic'
     """
 
     def __init__(self, model: HeadModel) -> None:

@@ -67,6 +67,10 @@ class Block:
         layer: Layer of the stack, from 0.
         heads: Number of heads H of the block.
         begins: The layer of the chain's first block; layers without heads may lie below it.
+
+    Example:
+        >>> lh.Block("encoder-self", layer=2, heads=4).site()
+        'encoder.2.self.logits'
     """
 
     chain: str

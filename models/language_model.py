@@ -40,6 +40,11 @@ class LanguageModel(Decoder):
         selector: How blocks select their heads among candidates; None: all heads speak.
         alignments: Blocks above the stack that point at the states of earlier words, or at null;
             None: none.
+
+    Example:
+        >>> model = LanguageModel(60, make_prior("cascaded"), Network(width=16, heads=2))
+        >>> [block.site() for block in model.blocks]
+        ['decoder.0.self.logits', 'decoder.1.self.logits']
     """
 
     def __init__(

@@ -58,6 +58,11 @@ class Network:
         ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
             drawn, each sentence its own; 0: they are not.
+
+    Example:
+        >>> network = Network(layers=3, mixers="ngram*2,attention")
+        >>> [mixing.kind for mixing in network.stack("encoder")]
+        ['ngram', 'ngram', 'attention']
     """
 
     width: int = 64

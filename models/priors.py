@@ -167,7 +167,12 @@ PRIORS: dict[str, type[Prior]] = {
 
 
 def make_prior(name: str, **options: Any) -> Prior:
-    """Makes a prior by name."""
+    """Makes a prior by name.
+
+    Example:
+        >>> prior = make_prior("cascaded", hidden=8, link=False)
+        >>> deep = Translation.of(corpus, prior=prior, width=8, heads=2, layers=3)
+    """
     if name not in PRIORS:
         raise ValueError(f"unknown prior {name!r}: choose from {', '.join(PRIORS)}")
     return PRIORS[name](**options)

@@ -60,6 +60,12 @@ class Translation(Decoder):
         selector: How blocks select their heads among candidates; None: all heads speak.
         adapters: Steps of its own for each task, behind those that all share; None: none.
         alignments: Blocks above the decoder that point at source positions; None: none.
+
+    Example:
+        >>> sizes = Network(width=16, heads=2, layers=1)
+        >>> model = Translation(50, 60, make_prior("independent"), sizes)
+        >>> [block.name for block in model.blocks]
+        ['encoder.0.self', 'decoder.0.self', 'decoder.0.cross']
     """
 
     output: TableOutput

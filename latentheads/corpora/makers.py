@@ -44,6 +44,10 @@ def grammar(
         language: Target language.
         sentences: Training sentences.
         held_out: Sentences of valid, and of test.
+
+    Example:
+        >>> lh.grammar(language="tamir", sentences=50, held_out=5).test
+        Part(5 sentences, 32 target tokens)
     """
     data = Data(
         data="grammar",
@@ -96,6 +100,11 @@ def grammar_tasks(
             takes every pair once, 5 is usual and gives small tasks more.
         one_task: Make each batch of one task, not of all.
         tell_apart: What model and guide may tell tasks apart by: language or domain.
+
+    Example:
+        >>> corpus = lh.grammar_tasks(["velu", "tamir-en"], sentences=50, held_out=5)
+        >>> corpus.train.mixture.names
+        ('en-velu', 'tamir-en')
     """
     data = Data(
         data="grammar",

@@ -136,6 +136,13 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         ValueError: There is no true bound to compute: the guide reads another model, dropout is
             on, the likelihood is smoothed, a head is observed, a site has a point or a relaxed
             posterior, or a posterior counts pairs that carry no latent.
+
+    Example:
+        >>> bound = lh.terms(model, guide, batch)
+        >>> bound.how["decoder.0.cross.logits"]
+        'analytic'
+        >>> bound.elbo.shape  # one a sentence
+        torch.Size([2])
     """
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
@@ -289,7 +296,15 @@ def _tail_shape(log_weights: np.ndarray) -> float:
 
 
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
-    """Draws K samples, one pass each, and keeps the log-weight of each sentence."""
+    """Draws K samples, one pass each, and keeps the log-weight of each sentence.
+
+    Example:
+        >>> weights = lh.importance(model, guide, batch, samples=8)
+        >>> weights.log_weights.shape
+        torch.Size([8, 2])
+        >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of its K draws
+        tensor([True, True])
+    """
     draws = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
     weights = torch.stack([draw.log_weight for draw in draws])
     if draws[0].shared_kl:

@@ -57,6 +57,13 @@ class Head_ELBO(Trace_ELBO):
             (marginal); or several draws, weighed (iwae, rws).
         objective_draws: Draws of iwae and rws.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
+
+    Example:
+        >>> from pyro.infer import SVI
+        >>> from pyro.optim import Adam
+        >>> svi = SVI(model, guide, Adam({"lr": 1e-3}), lh.Head_ELBO())
+        >>> svi.step(batch) > 0
+        True
     """
 
     def __init__(

@@ -79,6 +79,12 @@ class Settings:
             alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down with the others,
             so that the same file is the same run.
+
+    Example:
+        >>> lh.Settings().recipe
+        'cascaded+alignments'
+        >>> lh.Settings.from_options({"prior": "cascaded", "guide": "tied", "steps": 100}).recipe
+        'coda'
     """
 
     guide: Spec = field(default_factory=lambda: Spec(DEFAULTS["guide"]))

@@ -23,11 +23,12 @@ from tests.tiny import small_batch
 SHOWN = {
     "README.md": 1,
     "docs/alignments.md": 1,
+    "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/guides.md": 2,
     "docs/reading.md": 1,
 }
-"""Blocks of Python on every page; each is run below."""
+"""Blocks of Python on every page; each is run below, that of the API by the examples."""
 
 
 def snippets(name: str) -> list[str]:
