@@ -9,7 +9,7 @@ import pytest
 import latentheads as lh
 from latentheads import guides, models, plot
 from latentheads.experiments.cli.main import PROGRAMS
-from tests.docs.pages import PAGES, README, ROOT, STUDIES, Page
+from tests.docs.pages import PAGES, README, ROOT, STUDIES, Page, rows_of
 
 TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
 ELSEWHERE = ("http://", "https://")
@@ -48,6 +48,12 @@ def test_every_program_shows_its_help() -> None:
     found = re.findall(r"^```{program-help} (\w+)$", page("programs").text, re.MULTILINE)
     assert found == list(PROGRAMS)
     assert {*PROGRAMS} <= page("programs").anchors
+
+
+def test_every_preset_is_listed() -> None:
+    listed = [re.sub(r".*\(|\).*", "", row[0]) for row in rows_of(page("programs").text)]
+    files = (ROOT / "experiments" / "presets").glob("*.yaml")
+    assert sorted(listed) == sorted(f"../experiments/presets/{file.name}" for file in files)
 
 
 @pytest.mark.parametrize(
