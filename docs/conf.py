@@ -49,6 +49,10 @@ highlight_language = "none"
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 
+TWICE = ("importance", "reading.relevance", "report", "terms")
+"""Functions whose names are those of classes but for the case, which some file systems ignore."""
+autosummary_filename_map = {f"latentheads.{name}": f"latentheads.{name}-of" for name in TWICE}
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import guides, models, plot
+from latentheads import guides, models, plot, pruning
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import PAGES, README, ROOT, STUDIES, Page, rows_of
 
@@ -50,6 +50,13 @@ def test_every_program_shows_its_help() -> None:
     assert {*PROGRAMS} <= page("programs").anchors
 
 
+def test_every_room_of_the_library_stands_on_the_page_of_how_it_is_built() -> None:
+    rooms = {path.parent.name for path in (ROOT / "latentheads").glob("*/__init__.py")}
+    assert len(rooms) > 10
+    assert {room for room in rooms if f"`{room}/`" not in page("architecture").text} == {"runs"}
+    assert "`latentheads/runs/`" in page("architecture").text
+
+
 def test_every_preset_is_listed() -> None:
     listed = [re.sub(r".*\(|\).*", "", row[0]) for row in rows_of(page("programs").text)]
     files = (ROOT / "experiments" / "presets").glob("*.yaml")
@@ -63,6 +70,7 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
         ("latentheads.plot", {*plot.__all__}),
+        ("latentheads.pruning", {*pruning.__all__}),
     ],
 )
 def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[str]) -> None:
