@@ -42,7 +42,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build", "_templates", "_static", "results/*/table.md"]
+exclude_patterns = ["_build", "_templates", "_static", "results/*/table.md", "notebooks/README.md"]
 templates_path = ["_templates"]
 highlight_language = "none"
 
