@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
-    from latentheads.page.report import ReportPage as ReportPage
-    from latentheads.page.report import report as report
+    from latentheads.page.assembly import ReportPage as ReportPage
+    from latentheads.page.assembly import report as report
     from latentheads.runs.loading import load_run as load_run
     from latentheads.runs.results import Results as Results
     from latentheads.runs.run import Run as Run
@@ -74,7 +74,7 @@ PLACES = {
     "ModelGuide": "guide",
     "PlugIn": "effects",
     "Report": "inference.evaluation",
-    "ReportPage": "page.report",
+    "ReportPage": "page.assembly",
     "Results": "runs.results",
     "Run": "runs.run",
     "Settings": "runs.settings",
@@ -96,7 +96,7 @@ PLACES = {
     "load_run": "runs.loading",
     "make_corpus": "corpora.options",
     "python_docs": "corpora.makers",
-    "report": "page.report",
+    "report": "page.assembly",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
 }

@@ -43,6 +43,7 @@ run = lh.load_run("runs/mine")
 assert len(drawn) == 8
 lh.plot.save(lh.plot.bound(run), "bound.png")
 lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
+lh.report(run, "report.html", sentences=1, draws=2, measured=2)
 
 words = [f"--{name}={size}" for name, size in SIZES.items()]
 words += ["--sentences=200", "--held_out=5", "--steps=2", "--report_every=1", "--samples=2"]
@@ -99,5 +100,6 @@ def test_it_does_in_an_empty_folder_what_a_notebook_does(site: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: latentheads PROGRAM [options]")
     assert "written to runs/theirs" in done.stdout
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     for name in ("bound.png", "heads.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -4,6 +4,6 @@
 ``browser/`` holds what a browser runs.
 """
 
-from latentheads.page.report import ReportPage, report
+from latentheads.page.assembly import ReportPage, report
 
 __all__ = ["ReportPage", "report"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
-from latentheads.names import CHAINS, Block, chain_of, layer_of
+from latentheads.names import ALIGNMENT, CHAINS, Block, chain_of, layer_of
 from latentheads.reading.divergence import Divergence, divergence
 from latentheads.reading.head_report import others
 from latentheads.reading.importance import gradient_importance
@@ -46,6 +46,8 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
         apart: How far apart they are on them.
     """
     blocks, model = list_blocks(run), run.model
+    attending = {block.name for block in blocks if block.chain == ALIGNMENT}
+    attending |= {block.name for block in Recording(model).attending}
     with WithSelection(run.guide):
         measures = measure(model, batches(part, TOKENS))
         importance = gradient_importance(model, batches(part, TOKENS))
@@ -60,7 +62,7 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
     found = {name: _to_lists(values) for name, values in of_heads.items()}
     found = {"kl": _read_sites(run, "kl"), "gap": _read_sites(run, "gap"), **found}
     return {
-        "blocks": [_describe_block(block) for block in blocks],
+        "blocks": [_describe_block(block, block.name in attending) for block in blocks],
         "values": {name: values for name, values in found.items() if _has_number(values)},
     }
 
@@ -68,7 +70,8 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
 def gather_pairs(apart: Divergence) -> dict[str, Any]:
     """How far apart the heads of each block are, in nats a query; null of a silent head."""
     wide = {site: each for site, each in apart.normalised.items() if len(each) > 1}
-    return {_name_block(site): [_to_list(row) for row in each] for site, each in wide.items()}
+    order = sorted(wide, key=lambda site: (CHAINS.index(chain_of(site)), layer_of(site)))
+    return {_name_block(site): [_to_list(row) for row in wide[site]] for site in order}
 
 
 def measure_distances(run: Run, part: Part) -> Divergence:
@@ -77,8 +80,9 @@ def measure_distances(run: Run, part: Part) -> Divergence:
         return divergence(run.model, batches(part, TOKENS), latent=False)
 
 
-def _describe_block(block: Block) -> dict[str, Any]:
-    return {"name": block.name, "chain": block.chain, "layer": block.layer, "heads": block.heads}
+def _describe_block(block: Block, attends: bool) -> dict[str, Any]:
+    found = {"name": block.name, "chain": block.chain, "layer": block.layer, "heads": block.heads}
+    return {**found, "attends": attends}
 
 
 def _name_block(site: str) -> str:

@@ -69,17 +69,21 @@ def _read_text(run: Run, part: Part, place: int) -> dict[str, str | None]:
     return found
 
 
-def _read_bounds(bounds: SentenceBounds, place: int) -> dict[str, float | None]:
+def _read_bounds(bounds: SentenceBounds, place: int) -> dict[str, float | str | None]:
     """The figures of a sentence in nats a token, and k-hat."""
     tokens = float(bounds.tokens[place])
     nats = {name: _pick(getattr(bounds, name), place) for name in BOUNDS}
     found = {name: None if value is None else value / tokens for name, value in nats.items()}
-    return {**found, "tokens": tokens, "pareto_k": _pick(bounds.pareto_k, place)}
+    return {**found, "tokens": tokens, "pareto_k": _pick_tail(bounds.pareto_k, place)}
+
+
+def _pick_tail(values: Tensor | None, place: int) -> float | str | None:
+    """The shape of a tail; ``none`` where the largest weights are equal."""
+    equal = values is not None and float(values[place]) == -math.inf
+    return "none" if equal else _pick(values, place)
 
 
 def _pick(values: Tensor | None, place: int) -> float | None:
-    """A number, or None where it is not known; where weights have no tail its shape is -1."""
+    """A number; None where it is not known."""
     value = math.nan if values is None else float(values[place])
-    if value == -math.inf:
-        return -1.0
     return value if math.isfinite(value) else None

@@ -44,11 +44,16 @@ function readRow(map, side, row) {
   return Array.from(map.subarray(row * width, (row + 1) * width), (byte) => NUMBER[byte]);
 }
 
-function largestOf(maps) {
-  let top = 1;
-  for (const map of maps) for (const byte of map) if (byte > top) top = byte;
+// The end of a colour scale: but one in two hundred of the numbers that are not 0 lie below it.
+function topOf(maps) {
+  const counts = new Array(256).fill(0);
+  for (const map of maps) for (const byte of map) counts[byte] += 1;
+  let left = (counts.reduce((sum, count) => sum + count, 0) - counts[0]) / 200, top = 255;
+  while (top > 1 && (left -= counts[top]) >= 0) top -= 1;
   return NUMBER[top];
 }
+
+const largestOf = (map) => NUMBER[map.reduce((top, byte) => Math.max(top, byte), 1)];
 
 function write(value, digits = 3) {
   if (value === null || value === undefined) return "";

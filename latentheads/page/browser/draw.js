@@ -47,7 +47,8 @@ const widthOf = (names) => 12 + LETTER * Math.max(1, ...names.map((name) => shor
 // Pixels of a cell, so that as many maps as possible stand side by side and can still be read.
 function cellOf(columns, beside, room, number) {
   const fits = (maps) => Math.floor((room / maps - beside - 28) / columns);
-  for (let maps = number; maps > 1; maps -= 1) if (fits(maps) >= (maps > 2 ? 13 : 7)) return Math.min(22, fits(maps));
+  const least = columns > 30 ? 5 : 13;
+  for (let maps = number; maps > 1; maps -= 1) if (fits(maps) >= least) return Math.min(22, fits(maps));
   return Math.max(3, Math.min(22, fits(1)));
 }
 
@@ -81,12 +82,12 @@ function drawMap(map, side, { title, note, ramp, top, room, number, onrow, links
     frame.setAttribute("y", above + row * cell);
     names.forEach((name, place) => name?.classList.toggle("on", place === row));
   };
-  return { figure: make("figure", {}, make("figcaption", {}, title, " ", make("small", {}, note)), make("div", { class: "wide" }, box), control), mark };
+  return { figure: make("figure", {}, make("figcaption", {}, title, " ", make("small", {}, note)), make("div", { class: "wide" }, box), control ?? null), mark };
 }
 
 function drawScale(ramp, low, high, words) {
   const stops = [0, 64, 128, 191, 255].map((level) => `rgb(${ramp[level].join(" ")})`);
-  return make("div", { class: "scale" }, low, make("i", { style: `background: linear-gradient(to right, ${stops.join(", ")})` }), high, words);
+  return make("div", { class: "scale" }, low, make("i", { style: `background: linear-gradient(to right, ${stops.join(", ")})` }), make("span", {}, high), make("span", {}, words));
 }
 
 // One row of several maps: bars, a band around the first of them, and marks.

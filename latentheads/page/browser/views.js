@@ -69,7 +69,7 @@ const LINES = {
 const negate = (values) => values.map((value) => (value === null ? NaN : -value));
 
 function drawTraining(run, box) {
-  const { steps, bound, kl = {}, speaking, truth } = run.curves, room = roomOf(box), charts = make("div", { class: "charts" });
+  const { steps, bound, kl = {}, speaking, truth } = run.curves, room = roomOf(box), charts = make("div", { class: "lines" });
   const lines = Object.entries(bound).map(([name, values]) => ({ name: LINES[name][0], colour: LINES[name][1], dash: LINES[name][2], thin: name === "objective", values: negate(values) }));
   if (truth) lines.push({ name: "the corpus itself", colour: "var(--ink)", dash: "1 3", thin: true, values: steps.map(() => -truth) });
   charts.append(drawLines("Bound on validation", "minus nats a token: lower is better", steps, lines, { decades: true, room }));
@@ -106,7 +106,8 @@ function drawHeads(run, box) {
   const grids = make("div", { class: "charts" });
   for (const chain of new Set(blocks.map((block) => block.chain))) {
     const own = blocks.filter((block) => block.chain === chain && values[quantity][block.name]).reverse();
-    if (own.length) grids.append(make("div", {}, make("h3", {}, chainTitle(chain)), drawCells(run, own, values[quantity], quantity, top, ramp)));
+    const named = own.some((block) => block.attends) ? chainTitle(chain) : chainTitle(chain).replace("self-attention", "n-grams");
+    if (own.length) grids.append(make("div", {}, make("h3", {}, named), drawCells(run, own, values[quantity], quantity, top, ramp)));
   }
   box.append(grids);
   box.dataset.cells = box.querySelectorAll(".cell").length;
@@ -123,7 +124,7 @@ function drawCells(run, blocks, values, quantity, top, ramp) {
       const name = `${block.name}, ${row.length > 1 || block.heads === 1 ? `head ${head}` : "all heads"}: ${value === null ? "silent" : write(value, 4)}`;
       const style = (value === null ? "" : shadeOf(ramp, value / top)) + (row.length < block.heads ? `; grid-column: span ${block.heads}` : "");
       const given = { class: value === null ? "cell silent" : "cell", style, title: name, "aria-label": name };
-      const text = value === null ? "silent" : write(value, quantity === "kl" || quantity === "gap" ? 4 : 2);
+      const text = value === null ? "silent" : value.toFixed(quantity === "kl" || quantity === "gap" ? 4 : 2);
       grid.append(seen ? make("button", { ...given, onclick: () => go({ view: "head", block: block.name, head }) }, text) : make("span", given, text));
     });
   }
@@ -133,7 +134,7 @@ function drawCells(run, blocks, values, quantity, top, ramp) {
 // ---- the maps of a head -----------------------------------------------------------------------
 
 function chooseSentence(run) {
-  const options = run.sentences.map((sentence, place) => make("option", { value: place, selected: place === state.sentence }, `${place + 1}: ${shorten(sentence.source ?? sentence.reference, 60)}`));
+  const options = run.sentences.map((sentence, place) => make("option", { value: place, selected: place === state.sentence }, `${place + 1}: ${shorten(sentence.source ?? sentence.reference, 48)}`));
   return make("label", {}, "Sentence", make("select", { onchange: (event) => go({ sentence: +event.target.value, row: null }) }, options));
 }
 
@@ -168,6 +169,7 @@ function drawMapsAndRow(box, shown, side, row, { rowOf, readOf, keys }) {
 
 const swatch = (colour, words, line) => make("span", {}, make("i", line ? { class: "line", style: `border-color: ${colour}` } : { style: `background: ${colour}` }), words);
 const nameRow = (side, row) => `row “${side.rows[row]}”${side.predicts[row] === undefined ? "" : `, which predicts “${side.predicts[row]}”`}`;
+const nameTop = (top, map) => `${write(top, 2)}${largestOf(map) > top ? " and more" : ""}`;
 const sumOf = (values) => values.reduce((sum, value) => sum + value, 0);
 
 // The row whose numbers are largest, or furthest from those of another map.
@@ -185,15 +187,15 @@ async function drawHead(run, box) {
   box.append(make("div", { class: "bar" }, chooseSentence(run), make("label", {}, "Block", make("select", { onchange: (event) => go({ block: event.target.value, head: 0, row: null }) }, blocks))));
   box.append(drawThumbs(found, head, ramps.mean));
   if (found.silent[head]) {
-    box.append(make("p", { class: "cell silent", style: "width: max-content; padding: 4px 16px; height: auto" }, `Head ${head} is silent in this sentence: it says nothing.`));
+    box.append(make("p", {}, `Head ${head} is silent in this sentence: it says nothing.`));
     return;
   }
   const own = Object.fromEntries(Object.entries(parts).map(([name, heads]) => [name, heads[head]]));
-  const top = largestOf([own.mean, ...(own.prior ? [own.prior] : []), ...found.draws.map((heads) => heads[head])]), room = roomOf(box);
+  const top = topOf([own.mean, ...(own.prior ? [own.prior] : []), ...found.draws.map((heads) => heads[head])]);
   const varies = own.deviation !== undefined, of = varies ? `${run.read.draws} draws of the guide` : "it carries no noise: every draw is this one";
   const shown = [{ map: own.mean, title: varies ? "Mean" : "Weights", note: of, ramp: ramps.mean, top }];
-  const wide = varies ? largestOf([own.deviation, ...(own.prior_deviation ? [own.prior_deviation] : [])]) : 1;
-  if (varies) shown.push({ map: own.deviation, title: "Standard deviation", note: `over the draws, up to ${write(wide, 2)}`, ramp: ramps.deviation, top: wide, links: [] });
+  const wide = varies ? topOf([own.deviation]) : 1;
+  if (varies) shown.push({ map: own.deviation, title: "Standard deviation", note: `over the draws, up to ${write(largestOf(own.deviation), 2)}`, ramp: ramps.deviation, top: wide, links: [] });
   if (own.prior) shown.push({ map: own.prior, title: "Mean under the prior", note: "which knows nothing of the target", ramp: ramps.mean, top });
   const row = state.row ?? findRow(own.deviation ?? own.mean, side);
   const rowOf = (at) => ({
@@ -208,13 +210,13 @@ async function drawHead(run, box) {
   if (found.draws.length) shown.push(sliderOf(found, head, ramps.mean, top));
   else if (varies && DATA.kept < run.read.draws) box.append(make("p", { class: "soft" }, "Single draws are left out, so that the page stays small."));
   drawMapsAndRow(box, shown, side, row, { rowOf, readOf, keys });
-  box.append(make("div", { class: "keys" }, drawScale(ramps.mean, "0", write(top, 2), "weight"), varies ? drawScale(ramps.deviation, "0", write(wide, 2), "standard deviation") : null));
+  box.append(make("div", { class: "bar" }, drawScale(ramps.mean, "0", nameTop(top, shown[0].map), "weight"), varies ? drawScale(ramps.deviation, "0", nameTop(wide, own.deviation), "standard deviation") : null));
   const sums = side.rows.map((_, at) => sumOf(readRow(own.mean, side, at)));
   Object.assign(box.dataset, { block: found.name, low: Math.min(...sums).toFixed(3), high: Math.max(...sums).toFixed(3), size: `${side.columns.length} x ${side.rows.length}`, draws: found.draws.length, prior: own.prior ? "apart" : "same" });
 }
 
 function drawThumbs(found, head, ramp) {
-  const top = largestOf(found.parts.mean);
+  const top = topOf(found.parts.mean);
   const thumbs = found.heads.map((name, place) => {
     const canvas = make("canvas", { "aria-hidden": "true" });
     if (!found.silent[place]) paint(canvas, found.parts.mean[place], found.side, top, ramp);
@@ -258,10 +260,10 @@ async function drawAlignments(run, box) {
 
 // ---- disagreement, selection, sentences -------------------------------------------------------
 
-function drawMatrix(rows, names, ramp, top, digits = 2) {
+function drawMatrix(rows, names, ramp, top) {
   const grid = make("div", { class: "grid", style: `grid-template-columns: max-content repeat(${rows.length}, max-content)` });
   grid.append(make("span", {}), ...names.map((name) => make("span", { class: "at" }, name)));
-  rows.forEach((row, first) => grid.append(make("span", { class: "at" }, names[first]), ...row.map((value, second) => make("span", { class: value === null ? "cell small silent" : "cell small", style: value === null ? "" : shadeOf(ramp, value / top), title: `${names[first]}, ${names[second]}: ${value === null ? "silent" : write(value, 4)}` }, value === null || rows.length > 8 ? "" : write(value, digits)))));
+  rows.forEach((row, first) => grid.append(make("span", { class: "at" }, names[first]), ...row.map((value, second) => make("span", { class: value === null ? "cell small silent" : "cell small", style: value === null ? "" : shadeOf(ramp, value / top), title: `${names[first]}, ${names[second]}: ${value === null ? "silent" : write(value, 4)}` }, value === null || rows.length > 8 ? "" : value.toFixed(2)))));
   return grid;
 }
 
@@ -275,15 +277,15 @@ function drawPairs(run, box) {
 function drawSelection(run, box) {
   const ramp = rampOf("mean");
   if (run.gates) box.append(make("p", {}, `${run.gates.open} of ${run.gates.gated} gates are open; ${write(run.gates.expected, 1)} are expected to be.`));
-  box.append(make("div", { class: "keys" }, make("span", {}, make("span", { class: "cell small dot", style: "display: inline-block; margin-right: 6px; vertical-align: middle" }), "speaks")), drawScale(ramp, "0", "1", "posterior probability that a head speaks"));
+  box.append(make("div", { class: "keys" }, make("span", {}, make("span", { class: "cell small chosen", style: "display: inline-block; margin-right: 6px; vertical-align: middle" }), "speaks")), drawScale(ramp, "0", "1", "posterior probability that a head speaks"));
   for (const [chain, found] of Object.entries(run.selection)) {
     const charts = make("div", { class: "charts" }), blocks = Object.keys(found.probabilities).reverse();
     found.tasks.forEach((task, place) => {
       const heads = found.probabilities[blocks[0]][place].length, grid = make("div", { class: "grid", style: `grid-template-columns: max-content repeat(${heads}, max-content)` });
-      for (const block of blocks) grid.append(make("span", { class: "at", style: "grid-column: 1" }, `layer ${block.split(".")[1]}`), ...found.probabilities[block][place].map((chance, head) => make("span", { class: `cell small${found.chosen[block][place][head] ? " dot" : ""}`, style: shadeOf(ramp, chance), title: `${block}, head ${head}: ${write(chance)}` }, heads > 12 ? "" : write(chance, 2))));
-      charts.append(make("div", {}, make("h3", {}, task || chainTitle(chain)), grid));
+      for (const block of blocks) grid.append(make("span", { class: "at", style: "grid-column: 1" }, `layer ${block.split(".")[1]}`), ...found.probabilities[block][place].map((chance, head) => make("span", { class: `cell small${found.chosen[block][place][head] ? " chosen" : ""}`, style: shadeOf(ramp, chance), title: `${block}, head ${head}: ${write(chance)}` }, heads > 12 ? "" : chance.toFixed(2))));
+      charts.append(make("div", {}, task ? make("h4", {}, task) : null, grid));
     });
-    if (found.tasks.length > 1) charts.append(make("div", {}, make("h3", {}, `Heads in common (${write(found.by_chance, 2)} by chance)`), drawMatrix(found.sharing, found.tasks.map((task) => shorten(task, 9)), rampOf("apart"), 1)));
+    if (found.tasks.length > 1) charts.append(make("div", {}, make("h4", {}, `Heads in common (${write(found.by_chance, 2)} by chance)`), drawMatrix(found.sharing, found.tasks.map((task) => shorten(task, 9)), rampOf("apart"), 1)));
     box.append(make("h3", {}, chainTitle(chain)), charts);
   }
   box.dataset.cells = box.querySelectorAll(".cell").length;
@@ -291,7 +293,7 @@ function drawSelection(run, box) {
 
 function tellTail(value) {
   if (value === null) return "not known";
-  if (value < 0) return "no tail: the draws weigh the same";
+  if (value === "none") return "no tail: the largest weights are equal";
   return `${write(value, 2)}, ${value > 0.7 ? "too heavy a tail to trust IWAE" : "fine"}`;
 }
 
@@ -300,9 +302,9 @@ function drawSentences(run, box) {
     const { bounds } = sentence, line = (name, text) => (text === null || text === undefined ? null : [make("dt", {}, name), make("dd", {}, text)]);
     const figures = ["elbo", "iwae", "exact", "kl", "plug_in"].filter((name) => bounds[name] !== null && !(bounds.exact !== null && ["iwae", "plug_in"].includes(name)));
     box.append(make("article", { class: "sentence" },
+      make("div", { class: "bar" }, make("b", {}, `Sentence ${place + 1}`), sentence.maps.length ? make("button", { onclick: () => go({ view: "head", sentence: place, row: null }) }, "See its heads") : null),
       make("dl", {}, line("task", sentence.task), line("source", sentence.source), line(sentence.source ? "reference" : "text", sentence.reference), line("translation", sentence.hypothesis)),
-      make("div", { class: "keys" }, figures.map((name) => make("span", {}, make("span", { class: `word ${FIGURES[name][2]}` }, FIGURES[name][1]), ` ${FIGURES[name][0]} `, make("b", {}, write(bounds[name], 4)))), bounds.exact === null ? make("span", {}, "k-hat: ", tellTail(bounds.pareto_k)) : null),
-      sentence.maps.length ? make("button", { onclick: () => go({ view: "head", sentence: place, row: null }) }, "See its heads") : null));
+      make("div", { class: "keys" }, figures.map((name) => make("span", {}, make("span", { class: `word ${FIGURES[name][2]}` }, FIGURES[name][1]), ` ${FIGURES[name][0]} `, make("b", {}, write(bounds[name], 4)))), bounds.exact === null ? make("span", {}, "k-hat: ", tellTail(bounds.pareto_k)) : null)));
   });
   box.dataset.sentences = run.sentences.length;
 }
@@ -312,7 +314,7 @@ const VIEWS = [
   { key: "bounds", title: "Bounds", says: "What each run reports on the test part, in nats a target token: higher is better. A true bound lies below the exact log p(y | x).", offered: () => true, draw: drawBounds },
   { key: "training", title: "Training", says: "The same figures on validation while the run was trained, and what the posteriors of each chain pay.", offered: (run) => run.curves.steps, draw: drawTraining },
   { key: "heads", title: "All heads", says: "Every head is a cell, a row is a layer, the uppermost above; a cell opens its head.", offered: (run) => run.grid && Object.keys(run.grid.values).length, draw: drawHeads },
-  { key: "head", title: "One head", says: "Where a head looks: what stands at a row reads the columns. A head is a random variable, so its weights have a mean and a deviation; point at a row, or choose it with the arrow keys, to see its band.", offered: (run) => someMaps(run, "maps"), draw: drawHead },
+  { key: "head", title: "One head", says: "Where a head looks: each row reads the columns. The weights of a random head have a mean and a deviation; point at a row, or choose it with the arrow keys, to see its band.", offered: (run) => someMaps(run, "maps"), draw: drawHead },
   { key: "alignments", title: "Alignments", says: "Where each word of the target points: before it is known, as the guide believes, and exactly, by Bayes' rule.", offered: (run) => someMaps(run, "alignments"), draw: drawAlignments },
   { key: "pairs", title: "Disagreement", says: "How differently two heads of a block look: Jensen-Shannon divergence of their weights; 0 where they read the same.", offered: (run) => Object.keys(run.pairs ?? {}).length, draw: drawPairs },
   { key: "selection", title: "Selection", says: "How likely each head is to speak, as training left it, and which of them do.", offered: (run) => Object.keys(run.selection ?? {}).length, draw: drawSelection },

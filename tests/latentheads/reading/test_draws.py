@@ -7,8 +7,8 @@ import torch
 
 from latentheads.guides import Cascaded, Tied
 from latentheads.reading import Recording, readings
-from latentheads.reading.draws import BAND, drawn_weights
-from tests.tiny import KINDS, build, small_batch
+from latentheads.reading.draws import BAND, drawn_weights, prior_readings
+from tests.tiny import KINDS, attach, build, small_batch
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -43,3 +43,21 @@ def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
     with pytest.raises(ValueError, match="draws must be at least 2 for a standard deviation"):
         drawn_weights(model, Tied(model), small_batch(), draws=1)
+
+
+@every_kind
+def test_draws_of_the_prior_are_those_of_a_guide_that_is_the_prior(kind: str) -> None:
+    model, batch = build(kind).eval(), small_batch()
+    tied, other = (
+        [heads for _, heads in readings(model, [batch] * 3, guide, 5)]
+        for guide in (Tied(model), attach("cascaded", model))
+    )
+    prior = list(prior_readings(model, Tied(model), batch, 3, 5))
+    for block in prior[0].attending:
+        mine, same, apart = (
+            torch.stack([each[block.name].weights for each in drawn])
+            for drawn in (prior, tied, other)
+        )
+        assert torch.equal(mine, same)
+        assert not torch.allclose(mine, apart)
+        assert float(mine.std(0).max()) > 0.01

@@ -1,0 +1,55 @@
+"""The page, as the programs write it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from latentheads import page
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+
+
+def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    words = ["--sentences=2", "--draws=2", "--measured=5", f"--out={out}"]
+    done = inside("report.py", str(tiny_run), *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"written to {out}: {out.stat().st_size:,} bytes\n"
+    said = out.read_text(encoding="utf-8")
+    assert '"alignments":[{"name":"decoder-alignment"' in said
+    assert said.count('"hypothesis":') == 2
+
+
+def test_training_writes_it_when_asked(tmp_path: Path) -> None:
+    out, quick = tmp_path / "coda-seed0", partial(page.report, draws=2, sentences=1, measured=2)
+    training = ["--report", *TINY, *SHORT]
+    with mock.patch.object(page, "report", quick):
+        words = ["--recipes=coda", "--seeds=0", *training, f"--out={tmp_path}"]
+        compared = inside("compare.py", *words)
+        again = inside("run.py", "--recipe=coda", *training, f"--out={out}")
+    for done, folder in ((compared, tmp_path), (again, out)):
+        assert done.returncode == 0, done.stderr
+        file = folder / "report.html"
+        assert f"written to {file}: {file.stat().st_size:,} bytes" in done.stdout
+        assert "<title>latentheads: coda-seed0</title>" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--draws=1"], "draws must be at least 2, got 1"),
+        (["--sentences=0"], "sentences must be at least 1, got 0"),
+        (
+            ["--out=nowhere/page.html"],
+            "out: cannot write nowhere/page.html: its folder is not there",
+        ),
+        (["--part=train"], "choose from"),
+    ],
+)
+def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -> None:
+    done = inside("report.py", str(tiny_run), *words)
+    assert_one_line(done, "report.py")
+    assert said in done.stderr

@@ -1,0 +1,52 @@
+"""The bound of single sentences: together they are that of a part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.guide import ModelGuide
+from latentheads.guides import Cascaded
+from latentheads.inference.evaluation import evaluate
+from latentheads.inference.sentences import sentence_bounds
+from latentheads.models import Translation, make_prior
+from latentheads.selection.hard_gates import Gating
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, sizes, small_batch
+
+
+def pairs(kind: str) -> tuple[Any, ModelGuide]:
+    if kind == "alignments":
+        model = aligned(SHAPES["one head"])
+        return model, jiggle(Cascaded(model).double(), 0.3).eval()
+    model = build(prior="delta" if kind == "still" else "independent").eval()
+    return model, attach("tied" if kind == "still" else "cascaded", model).eval()
+
+
+@pytest.mark.parametrize("kind", ["noisy", "still", "alignments"])
+def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
+    model, guide = pairs(kind)
+    report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
+    found = sentence_bounds(model, guide, small_batch(), samples=3, seed=5)
+    tokens = found.tokens.sum()
+    assert tokens == report.tokens
+    for name in ("elbo", "kl", "plug_in", "iwae"):
+        mean = float(getattr(found, name).sum() / tokens)
+        assert mean == pytest.approx(getattr(report, name), abs=1e-12)
+    if kind == "alignments":
+        assert float(found.exact.sum() / tokens) == pytest.approx(report.exact, abs=1e-12)
+    else:
+        assert found.exact is None
+    assert found.varies == (kind == "noisy")
+    assert found.pareto_k.isnan().all()  # of three draws no tail is known
+
+
+def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
+    law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, sizes(), selector=gates).double().eval()
+    found = sentence_bounds(model, Cascaded(model).double(), small_batch(), samples=2)
+    assert found.iwae is None
+    assert found.pareto_k is None
+    assert torch.isfinite(found.elbo).all()

@@ -1,0 +1,96 @@
+"""Tiny runs that learned nothing, with a folder that says what they reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from latentheads.corpora import Corpus, Part, Rows, Words
+from latentheads.decoding.translate import Decoding
+from latentheads.guides import Cascaded
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from tests.experiments.cli.test_tables import FIGURES
+from tests.latentheads.alignment.models import SHAPES
+from tests.tiny import jiggle, sizes
+
+BREAKS_OUT = "</script><b>"
+"""A token that would end the page, were it not told as data."""
+
+WORDS = [*"abcdefg", BREAKS_OUT, "$x$"]
+
+
+def some_part(targets: list[list[int]], sources: list[list[int]] | None, **more: Any) -> Part:
+    """Sentences of token ids."""
+    return Part(Rows.of(targets), None if sources is None else Rows.of(sources), **more)
+
+
+def small_corpus(long: bool = False, text: bool = False) -> Corpus:
+    """Three sentences; if asked, one of 60 target and 200 source tokens among them."""
+    vocabulary = Words(WORDS)
+    targets = [[4, 5, 6, 2], [7, 11, 2], [12, 2]]
+    sources = [[5, 4, 2], [11, 8, 9, 10, 2], [6, 2]]
+    if long:
+        targets[2], sources[2] = [4, 5] * 30 + [2], [6, 7] * 100 + [2]
+    links = [frozenset({(1, 0), (0, 2)}), frozenset(), frozenset({(0, 0)})]
+    part = some_part(targets, None if text else sources, links=() if text else links)
+    return Corpus("by hand", part, part, part, vocabulary, None if text else vocabulary)
+
+
+def make_run(
+    folder: Path, corpus: Corpus, prior: str = "independent", aligned: str = "", **results: Any
+) -> Run:
+    """A run whose weights are noise, and whose folder says what it reported.
+
+    Args:
+        folder: Made here.
+        corpus: What it reads.
+        prior: Of its heads.
+        aligned: The form of its alignments, of ``SHAPES``.
+        **results: More of ``results.json``.
+    """
+    law, network, types = make_prior(prior), sizes(), len(corpus.target)
+    more: dict[str, Any] = {"alignments": SHAPES[aligned]} if aligned else {}
+    torch.manual_seed(5)
+    if corpus.source is None:
+        model: Any = LanguageModel(types, law, network, **more)
+    else:
+        model = Translation(types, types, law, network, **more)
+    model = jiggle(model, 0.3).double().eval()
+    guide = jiggle(Cascaded(model).double(), 0.3).eval()
+    write_folder(folder, **results)
+    source, target = corpus.source, corpus.target
+    settings = Settings(decoding=Decoding(max_tokens=5))
+    return Run(folder, settings, target, source, model, guide, 7, None, corpus)
+
+
+def write_folder(folder: Path, **results: Any) -> None:
+    """What a finished run leaves."""
+    folder.mkdir(parents=True)
+    said = {
+        "valid": FIGURES,
+        "test": FIGURES,
+        "kl_by_site": {"decoder.0.self.logits": 0.25, "decoder.1.self.logits": 0.5},
+        "kl_how": {"decoder.0.self.logits": "analytic", "decoder.1.self.logits": "sampled"},
+        "parameters": 11,
+        "tokens_per_second": 13.0,
+        "head_divergence": None,
+        "head_divergence_by_chain": {},
+        **results,
+    }
+    (folder / "results.json").write_text(json.dumps(said))
+    records = [
+        {
+            "step": step,
+            "objective": -2.0,
+            "tokens_per_second": 13.0,
+            "valid": FIGURES,
+            "kl_by_site": {"decoder.0.self.logits": 0.25, "decoder.1.self.logits": 0.5},
+        }
+        for step in (1, 2, 3)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))

@@ -1,0 +1,120 @@
+"""The page in a real browser: every view of every run is drawn, and nothing goes wrong."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latentheads as lh
+from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+WORDS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000")
+
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+
+SELECTION = {
+    "encoder-self": {
+        "tasks": ["velu", "tamir"],
+        "chosen": {"encoder.0.self": [[1, 0, 1], [0, 1, 1]]},
+        "probabilities": {"encoder.0.self": [[0.9, 0.1, 0.8], [0.2, 0.7, 0.9]]},
+        "sharing": [[1.0, 0.5], [0.5, None]],
+        "by_chance": 0.67,
+    }
+}
+PERPLEXITY = {
+    "mode": "sentences",
+    "part": "test",
+    "tokens": 9,
+    "iwae_k": 2,
+    "token": {"elbo": 3.0},
+    "word": {"elbo": 5.0, "plug_in": 4.0},
+}
+
+
+def body_of(file: Path, address: str = "") -> dict[str, str]:
+    """The data of a page's body after it has drawn."""
+    words = [BROWSER, *WORDS, "--dump-dom", f"file://{file}{address}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    found = re.search(r"<body[^>]*>", done.stdout)
+    assert found is not None
+    data = dict(re.findall(r'data-(\w+)="([^"]*)"', found[0]))
+    return {name: html.unescape(value) for name, value in data.items()} | {"dom": done.stdout}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> lh.ReportPage:
+    place = tmp_path_factory.mktemp("runs")
+    runs = [
+        make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
+        make_run(place / "aligned", small_corpus(), "delta", "two blocks"),
+        make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
+    ]
+    return lh.report(runs, sentences=3, draws=3)
+
+
+@pytest.fixture(scope="module")
+def seen(page: lh.ReportPage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every view says that it has drawn, by run and view."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    page.save(file)
+    body = body_of(file, "#walk")
+    assert "errors" not in body, body["errors"]
+    views = {(each["run"], each["view"]): each for each in json.loads(body["walked"])}
+    return {"views": views, "dom": body["dom"]}
+
+
+def test_every_view_that_has_something_to_show_is_drawn(seen: dict[str, Any]) -> None:
+    common = {"bounds", "training", "heads", "head", "pairs", "sentences"}
+    offered = {run: {view for each, view in seen["views"] if each == run} for run in range(3)}
+    assert offered == {0: common | {"selection"}, 1: common | {"alignments"}, 2: common}
+    assert all(each["drawn"] > 0 for each in seen["views"].values())
+
+
+def test_rows_of_weights_sum_to_one(seen: dict[str, Any]) -> None:
+    for key in ((0, "head"), (1, "head"), (1, "alignments"), (2, "head")):
+        view = seen["views"][key]
+        assert 0.99 < float(view["low"]) <= float(view["high"]) < 1.01
+
+
+def test_maps_are_of_heads_that_vary_and_of_those_that_do_not(seen: dict[str, Any]) -> None:
+    maps = {key: int(view["maps"]) for key, view in seen["views"].items() if "maps" in view}
+    assert maps == {(0, "head"): 4, (1, "head"): 1, (1, "alignments"): 6, (2, "head"): 4}
+    assert seen["views"][0, "head"]["draws"] == "3"
+    assert seen["views"][0, "selection"]["cells"] == "11"  # one of the legend, 6 and 4
+    assert seen["views"][1, "alignments"]["gold"] == "2"
+
+
+def test_words_stay_words(seen: dict[str, Any]) -> None:
+    assert html.escape(f"d {BREAKS_OUT}") in seen["dom"]
+
+
+FRAMED = """<!doctype html><body>{frame}<script>
+const frame = document.querySelector("iframe");
+const copy = () => Object.assign(document.body.dataset, frame.contentDocument.body.dataset,
+  frame.contentDocument.querySelector("section").dataset);
+frame.addEventListener("load", () => setTimeout(() => {{
+  frame.contentWindow.location.hash = "{address}";
+  setTimeout(copy, 1500);
+}}, 500));
+</script></body>"""
+
+
+def test_a_frame_of_a_notebook_follows_its_address_to_a_map_of_200_by_60(
+    page: lh.ReportPage, tmp_path: Path
+) -> None:
+    address = "run=0&view=head&sentence=2&block=decoder.0.cross&head=1&row=59&draw=2&theme=dark"
+    file = tmp_path / "notebook.html"
+    file.write_text(FRAMED.format(frame=page._repr_html_(), address=address), encoding="utf-8")
+    body = body_of(file)
+    assert "errors" not in body, body["errors"]
+    assert (body["ready"], body["block"], body["size"]) == ("head", "decoder.0.cross", "201 x 61")
