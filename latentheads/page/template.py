@@ -13,7 +13,7 @@ from latentheads.runs.report import finite
 
 __all__ = ["SCRIPTS", "fill_page"]
 
-SCRIPTS = ("data.js", "draw.js", "views.js", "page.js")
+SCRIPTS = ("data", "elements", "maps", "lines", "view_runs", "view_heads", "view_sentences", "page")
 """What the page runs, in this order."""
 
 DIGITS = 6
@@ -31,7 +31,7 @@ def fill_page(data: Mapping[str, Any]) -> str:
     parts = {
         "title": html.escape(f"latentheads: {names}"),
         "style": _read_file("page.css"),
-        "script": "\n".join(map(_read_file, SCRIPTS)),
+        "script": "\n".join(_read_file(f"{name}.js") for name in SCRIPTS),
         "data": said.replace("<", "\\u003c"),  # so that no text can end the element it stands in
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_file("page.html"))

@@ -48,7 +48,8 @@ function readRow(map, side, row) {
 function topOf(maps) {
   const counts = new Array(256).fill(0);
   for (const map of maps) for (const byte of map) counts[byte] += 1;
-  let left = (counts.reduce((sum, count) => sum + count, 0) - counts[0]) / 200, top = 255;
+  let left = (counts.reduce((sum, count) => sum + count, 0) - counts[0]) / 200,
+    top = 255;
   while (top > 1 && (left -= counts[top]) >= 0) top -= 1;
   return NUMBER[top];
 }

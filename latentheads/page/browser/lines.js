@@ -1,0 +1,76 @@
+// Lines over updates.
+
+const LEFT = 48;
+const BELOW = 26;
+const HIGH = 240;
+
+// Round numbers between two ends; over decades 1, 2, 5, 10 ...
+function ticksOf(low, high, decades) {
+  if (decades) {
+    const powers = Array.from({ length: 40 }, (_, place) => 10 ** (place - 20));
+    return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((tick) => tick >= low && tick <= high);
+  }
+  const rough = (high - low) / 5 || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((times) => times * power >= rough);
+  const ticks = Array.from({ length: 12 }, (_, place) => (Math.ceil(low / step) + place) * step);
+  return ticks.filter((tick) => tick <= high + step / 1e6);
+}
+
+// The scale of the numbers of some lines: where each lies, and the ticks.
+function scaleOf(lines, { decades, zero }) {
+  const every = lines.flatMap((line) => line.values);
+  const known = every.filter((value) => Number.isFinite(value) && (!decades || value > 0));
+  const low = zero ? 0 : Math.min(...known);
+  let high = Math.max(...known);
+  if (low === high) high = low + (Math.abs(low) || 1) / 10;
+  const logs = decades && high > 4 * low;
+  const at = logs ? Math.log10 : (value) => value;
+  const y = (value) => 10 + (HIGH - 10 - BELOW) * (1 - (at(value) - at(low)) / (at(high) - at(low)));
+  return { y, ticks: ticksOf(low, high, logs), shows: (value) => Number.isFinite(value) && (!logs || value > 0) };
+}
+
+function drawLine(line, x, { y, shows }) {
+  const points = line.values.map((value, place) => [x(line.steps[place]), value]).filter(([, value]) => shows(value));
+  const path = points.map(([at, value], place) => `${place ? "L" : "M"}${at.toFixed(1)} ${y(value).toFixed(1)}`);
+  const width = line.thin ? 1.2 : 2.2;
+  const drawn = make("path", {
+    d: path.join(""),
+    fill: "none",
+    stroke: line.colour,
+    "stroke-width": width,
+    "stroke-dasharray": line.dash,
+  });
+  if (points.length > 40 || line.thin) return [drawn];
+  const dots = points.map(([at, value]) =>
+    make(
+      "circle",
+      { cx: at, cy: y(value), r: 2.6, fill: line.colour },
+      make("title", {}, `${line.name}: ${write(value, 4)}`),
+    ),
+  );
+  return [drawn, ...dots];
+}
+
+// A chart of lines, each { name, colour, steps, values }; a value may be missing.
+function drawLines(title, note, lines, { decades = false, zero = false, room }) {
+  const width = Math.min(room, 600);
+  const steps = lines.flatMap((line) => line.steps);
+  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  const x = (step) => LEFT + ((width - LEFT - 12) * (step - first)) / (last - first || 1);
+  const scale = scaleOf(lines, { decades, zero });
+  const across = scale.ticks.map((tick) => [
+    make("line", { x1: LEFT, x2: width - 12, y1: scale.y(tick), y2: scale.y(tick), stroke: "var(--line)" }),
+    make("text", { x: LEFT - 6, y: scale.y(tick) + 4, "text-anchor": "end" }, String(Number(tick.toPrecision(3)))),
+  ]);
+  const along = ticksOf(first, last, false).map((tick) =>
+    make("text", { x: x(tick), y: HIGH - 8, "text-anchor": "middle" }, tick.toLocaleString("en")),
+  );
+  along.push(make("text", { x: (LEFT + width - 12) / 2, y: HIGH + 12, "text-anchor": "middle" }, "updates"));
+  const drawn = lines.map((line) => drawLine(line, x, scale));
+  const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
+  const svg = make("svg", { ...size, role: "img", "aria-label": title }, across.flat(), along, drawn.flat());
+  const keys = lines.map((line) => stroke(line.colour, line.name, line.dash));
+  const caption = make("figcaption", {}, title, " ", make("small", {}, note));
+  return make("figure", { class: "chart" }, caption, svg, make("div", { class: "keys" }, keys));
+}

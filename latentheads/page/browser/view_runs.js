@@ -1,0 +1,126 @@
+// What runs are, what they reported, and how they were trained.
+
+// Each figure: its name, what kind of number it is, and what it says.
+const FIGURES = {
+  elbo: ["ELBO", "bound", "true bound", "A lower bound of log p(y | x): a mean over draws, every KL with weight 1."],
+  iwae: ["IWAE", "bound", "true bound", "The tighter bound of several draws of each sentence."],
+  exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without a draw."],
+  truth: [
+    "corpus",
+    "exact",
+    "exact",
+    "The log p(y | x) that the corpus was drawn from: no model is above it, but for chance.",
+  ],
+  kl: ["KL", "bound", "in the bound", "What the posteriors pay to differ from their priors."],
+  gap: [
+    "gap",
+    "exact",
+    "exact",
+    "What the bound lacks of log p(y | x): the guide's distance from the exact posterior.",
+  ],
+  plug_in: [
+    "plug-in",
+    "none",
+    "no bound",
+    "The network with every head at its prior's location: another model, whose figure bounds nothing.",
+  ],
+  pareto_k: ["k-hat > 0.7", "none", "share", "Sentences whose weights have a tail too heavy to trust IWAE."],
+  bleu: ["BLEU", "score", "score", "Of the translations."],
+  chrf: ["chrF", "score", "score", "Of the translations."],
+  rouge1: ["ROUGE-1", "score", "score", "Of the summaries."],
+  rouge2: ["ROUGE-2", "score", "score", "Of the summaries."],
+  rouge_l: ["ROUGE-L", "score", "score", "Of the summaries."],
+};
+
+// What says nothing where the exact value is known: the plug-in network is then the exact law.
+const DRAWN = ["iwae", "plug_in", "pareto_k"];
+const isKnown = (value) => value !== null && value !== undefined;
+const wordOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
+const headingOf = (name) => [FIGURES[name][0], make("br"), wordOf(name)];
+
+function figureOf(figures, name) {
+  if (DRAWN.includes(name) && isKnown(figures.exact)) return null;
+  return figures[name] ?? null;
+}
+
+function drawBounds(run, box) {
+  const found = DATA.runs.map((each) => each.figures.test ?? {});
+  const shown = Object.keys(FIGURES).filter((name) => found.some((each) => figureOf(each, name) !== null));
+  const rows = DATA.runs.map((each, place) => {
+    const open = make("button", { "aria-pressed": each === run, onclick: () => go({ run: place }) }, each.name);
+    const digits = (name) => (FIGURES[name][1] === "score" ? 2 : 4);
+    const figures = shown.map((name) => write(figureOf(found[place], name), digits(name)));
+    return [[open, make("div", { class: "soft" }, each.recipe)], ...figures];
+  });
+  const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
+  box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));
+  box.dataset.rows = rows.length;
+  drawPerplexity(box);
+  drawOptions(run, box);
+}
+
+function drawPerplexity(box) {
+  const found = DATA.runs.flatMap((run) =>
+    run.perplexity.filter((each) => each.part === "test").map((each) => [`${run.name}, ${each.mode}`, each.word]),
+  );
+  if (!found.length) return;
+  const names = ["elbo", "iwae", "exact", "plug_in"].filter((name) =>
+    found.some(([, word]) => figureOf(word, name) !== null),
+  );
+  const rows = found.map(([name, word]) => [name, ...names.map((each) => write(figureOf(word, each), 2))]);
+  box.append(make("h3", {}, "Perplexity by word: lower is better"), makeTable(["text", ...names.map(headingOf)], rows));
+}
+
+function drawOptions(run, box) {
+  const value = (name) => JSON.stringify(run.options[name]).replaceAll('"', "");
+  const list = (names) =>
+    make(
+      "dl",
+      { class: "options" },
+      names.map((name) => [make("dt", {}, name), make("dd", {}, value(name))]),
+    );
+  const others = Object.keys(run.options).filter((name) => !run.changed.includes(name));
+  const all = make("details", {}, make("summary", {}, `All other options (${others.length})`), list(others));
+  box.append(make("h3", {}, `Options of ${run.name} that are not the default`), list(run.changed), all);
+}
+
+const LINES = {
+  elbo: { name: "bound (ELBO)", colour: "var(--bound)" },
+  log_likelihood: { name: "expected log-likelihood", colour: "var(--bound)", dash: "6 4" },
+  exact: { name: "exact log p", colour: "var(--exact)" },
+  plug_in: { name: "plug-in network (no bound)", colour: "var(--none)", dash: "2 4" },
+  objective: { name: "training objective (no bound)", colour: "var(--none)", thin: true },
+};
+const LOWER = "minus nats a token: lower is better";
+const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
+
+function drawTraining(run, box) {
+  const { steps, bound, kl = {}, speaking, truth } = run.curves;
+  const room = roomOf(box);
+  const lines = Object.entries(bound).map(([name, values]) => ({ ...LINES[name], steps, values: negate(values) }));
+  if (isKnown(truth))
+    lines.push({
+      name: "the corpus itself",
+      colour: "var(--ink)",
+      dash: "1 3",
+      thin: true,
+      steps,
+      values: steps.map(() => -truth),
+    });
+  const charts = [drawLines("Bound on validation", LOWER, lines, { decades: true, room })];
+  const trained = DATA.runs.filter((each) => each.curves.steps);
+  const all = trained.map((each, place) => ({
+    name: each.name,
+    colour: `var(--run-${place % 6})`,
+    dash: place > 5 ? "6 4" : undefined,
+    steps: each.curves.steps,
+    values: negate(each.curves.bound.elbo),
+  }));
+  if (all.length > 1) charts.push(drawLines("True bound of every run", LOWER, all, { decades: true, room }));
+  const ofChains = (found) => Object.entries(found).map(([chain, values]) => ({ ...CHAINS[chain], steps, values }));
+  const paid = ofChains(kl).filter((line) => line.values.some((value) => value > 0));
+  if (paid.length) charts.push(drawLines("KL of each chain", "nats a token", paid, { zero: true, room }));
+  if (speaking)
+    charts.push(drawLines("Heads expected to speak", "in each chain", ofChains(speaking), { zero: true, room }));
+  box.append(make("div", { class: "lines" }, charts));
+}
