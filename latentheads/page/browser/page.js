@@ -115,7 +115,7 @@ function drawHeader(run) {
   const names = DATA.runs.map((each) => each.name);
   const choose = (place) => go({ ...PLAIN, view: state.view, theme: state.theme, run: place });
   const theme = () => go({ theme: nextTheme[state.theme] ?? "" });
-  const print = () => go({ view: "all" }).then(() => window.print());
+  const print = () => go({ view: ALL.key, theme: "light" }).then(() => window.print());
   const controls = [
     names.length > 1 ? makeSelect("Run", names, state.run, choose) : null,
     make("button", { onclick: theme }, `Theme: ${state.theme || "auto"}`),
