@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from latentheads.guides import RECIPES, Exact, Guide
 from latentheads.models import Network, Translation, make_prior
 from tests.docs.pages import PAGES, README, ROOT, Page
 from tests.experiments.programs import unpainted
+from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import small_batch
 
 SHOWN = {
@@ -27,6 +29,7 @@ SHOWN = {
     "docs/architecture.md": 1,
     "docs/guides.md": 2,
     "docs/reading.md": 1,
+    "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, that of the API by the examples."""
 
@@ -106,6 +109,17 @@ def test_links_of_a_run_are_scored() -> None:
         run(script, names)
     assert {"prior", "guide", "posterior"} <= {score.law for score in names["scores"]}
     assert names["heads"]
+
+
+def test_the_page_of_runs_is_shown_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = partial(lh.report, draws=2, sentences=1)
+    monkeypatch.setattr(lh, "report", quick)
+    one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
+    run(*snippets("docs/report.md"), {"run": one, "other": other})
+    assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
 
 
 def test_the_guides_own_lines_are_about_twenty() -> None:
