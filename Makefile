@@ -3,6 +3,7 @@
 # make lint   formats nothing, reports everything
 # make docs   builds the site of docs/ in docs/_build/html
 # make bench  times this library against the same network written by hand
+# make notebooks  executes the notebooks in full and writes what they show
 # make attack kills, damages and misleads the programs for hours, and prints a table
 # make lowest passes the core of the tests with the lowest versions that are declared
 #
@@ -19,7 +20,7 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-.PHONY: run test lint types docs bench attack lowest
+.PHONY: run test lint types docs bench notebooks attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
@@ -43,6 +44,13 @@ $(DOCS): $(READY)
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(ARGS)
+
+notebooks: $(VENV)/.notebooks
+	$(BIN)/python experiments/notebooks $(ARGS)
+
+$(VENV)/.notebooks: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[notebooks]'
+	touch $@
 
 attack: $(READY)
 	$(BIN)/python -m tests.attack $(ARGS)

@@ -23,9 +23,10 @@ class WithOptions:
         """Notes the options; a call that does not fit is refused by the constructor itself."""
         self = super().__new__(cls)
         try:
-            given = signature(cls).bind(*args, **kwargs).arguments
+            # not that of the class: where nobody below writes a constructor it is that of __new__
+            _, *given = signature(cls.__init__).bind(self, *args, **kwargs).arguments.items()
         except (TypeError, ValueError):
-            given = {}
-        options = {name: value for name, value in given.items() if name not in cls.no_options}
+            given = []
+        options = {name: value for name, value in given if name not in cls.no_options}
         self.__dict__["options"] = options  # before a Module is ready for attributes
         return self

@@ -170,6 +170,19 @@ class Corpus:
         """Names of the tasks that the decoder tells apart."""
         return () if self.train.mixture is None else self.train.mixture.targets
 
+    def source_texts(self, part: Part) -> list[str]:
+        """The source sentences of a part as text; their translations are its ``references``.
+
+        Args:
+            part: One of the corpus.
+
+        Raises:
+            ValueError: It has no source: it is for a language model.
+        """
+        if self.source is None or part.sources is None:
+            raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
+        return [self.source.decode(row.tolist()) for row in part.sources]
+
     def mixed(self, mixture: Mixture) -> Corpus:
         """The same corpus with its tasks mixed in another way."""
         parts = {name: getattr(self, name) for name in ("train", "valid", "test")}

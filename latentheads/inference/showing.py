@@ -42,8 +42,13 @@ def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> 
 
 
 def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a part knows a figure; where log p is exact, the plug-in network is that law."""
+    """Whether a part knows a figure that says something.
+
+    Where log p is exact, the plug-in network is that law; of one draw IWAE is the bound.
+    """
     if name == "plug_in" and _is_shown("exact", parts):
+        return False
+    if name == "iwae" and all(each.get("iwae_k") == 1 for each in parts.values()):
         return False
     return any(figures.get(name) is not None for figures in parts.values())
 

@@ -1,13 +1,13 @@
 """Pictures: every one a function that returns a Figure.
 
-``bound(run)``, ``kl(run)``, ``divergence(run)``, ``selection(run)``, ``heads(run, sentence)`` and
-``alignments(run, sentence)`` take a finished run; ``draw_...`` take what was measured. A notebook
-shows the figure, `save` writes it.
+``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``selection(run)``,
+``heads(run, sentence)`` and ``alignments(run, sentence)`` take a finished run; ``draw_...`` take
+what was measured. A notebook shows the figure, `save` writes it.
 """
 
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
-from latentheads.plot.canvas import save
+from latentheads.plot.canvas import Picture, save
 from latentheads.plot.comparison import draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
@@ -18,13 +18,15 @@ from latentheads.plot.runs import (
     divergence,
     heads,
     kl,
+    kl_history,
     selection,
     selection_history,
 )
 from latentheads.plot.selection import draw_selection, draw_selection_history
-from latentheads.plot.training import draw_bound, draw_kl
+from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 
 __all__ = [
+    "Picture",
     "alignments",
     "bound",
     "divergence",
@@ -33,6 +35,7 @@ __all__ = [
     "draw_bound",
     "draw_divergence",
     "draw_kl",
+    "draw_kl_history",
     "draw_links",
     "draw_maps",
     "draw_pruning",
@@ -44,6 +47,7 @@ __all__ = [
     "draw_weights",
     "heads",
     "kl",
+    "kl_history",
     "save",
     "selection",
     "selection_history",

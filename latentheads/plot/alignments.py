@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from latentheads.metrics.alignment import Link
-from latentheads.plot.canvas import Picture, write_title
+from latentheads.plot.canvas import Picture, frame_links, write_title
 from latentheads.reading.alignments import LAWS, AlignmentLaws
 
 __all__ = ["draw_alignments"]
@@ -19,7 +18,6 @@ TITLES = {
     "guide": "guide",
     "posterior": "exact posterior: given the word",
 }
-GOLD = "#d98032"
 
 
 def draw_alignments(
@@ -49,7 +47,7 @@ def draw_alignments(
         for axis, law in zip(line, LAWS):
             values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
             image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-            _frame_links(axis, links)
+            frame_links(axis, links)
             axis.tick_params(labelsize=8)
         named = f"{laws.heads[row]}\n" if heads > 1 else ""
         line[0].set_ylabel(f"{named}target word", fontsize=8)
@@ -71,13 +69,6 @@ def _name_columns(axes: Any, sources: Sequence[str], guide: str) -> None:
     for axis in axes[-1]:
         axis.set_xticks(range(len(sources)), sources, rotation=90)
         axis.set_xlabel("source word", fontsize=8)
-
-
-def _frame_links(axis: Any, links: Collection[Link]) -> None:
-    """Frames the cells of gold links."""
-    for source, target in sorted(links):
-        corner = source - 0.5, target - 0.5
-        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.2))
 
 
 def _longest(words: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.plot.canvas import Picture, write_title
+from latentheads.metrics.alignment import Link
+from latentheads.plot.canvas import Picture, frame_links, write_title
 from latentheads.reading.draws import BAND, DrawnWeights
 
 __all__ = ["draw_weights"]
@@ -29,6 +30,7 @@ def draw_weights(
     row: int | None = None,
     heads: Sequence[int] = (),
     title: str = "",
+    links: Collection[Link] = (),
 ) -> Figure:
     """Draws the heads of a block on its first sentence: mean, deviation, and one row with bands.
 
@@ -39,6 +41,7 @@ def draw_weights(
         row: The query that is shown with bands; when not given, the one least sure.
         heads: The heads; when not given, the first eight at most.
         title: What was read.
+        links: Gold links between keys and queries, which are framed.
     """
     size = (len(queries), len(keys))
     mean, deviation, low, high = (
@@ -62,15 +65,19 @@ def draw_weights(
             image = axis.imshow(values[head], vmin=0, vmax=top, cmap=colours, aspect="auto")
             axis.axhline(row - 0.5, color="black", linewidth=0.6)
             axis.axhline(row + 0.5, color="black", linewidth=0.6)
+            frame_links(axis, links if values is mean else ())
             axis.set_title(f"head {head}: {label}" if head == shown[0] else f"head {head}")
         bar = figure.colorbar(image, ax=line, aspect=12, shrink=0.95)
         bar.set_label(label, fontsize=8)
         bar.ax.tick_params(labelsize=7)
     for axis, head in zip(axes[2], shown):
         _draw_row(axis, mean[head, row], low[head, row], high[head, row])
+        for key in sorted(key for key, query in links if query == row):
+            axis.axvspan(key - 0.5, key + 0.5, color="0.85", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _find_top(high[shown, row])))
     _name_sides(axes, queries, keys, row)
-    write_title(figure, f"{title}\n{_tell_noise(deviation)}")
+    framed = "\nFramed, and grey below: the true alignment." if links else ""
+    write_title(figure, f"{title}\n{_tell_noise(deviation)}{framed}")
     return figure
 
 

@@ -5,21 +5,35 @@ from __future__ import annotations
 import io
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from latentheads.files import written_whole
+from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 
-__all__ = ["COLOURS", "Picture", "by_chain", "largest", "number_of", "save", "write_title"]
+__all__ = [
+    "COLOURS",
+    "Picture",
+    "by_chain",
+    "frame_links",
+    "largest",
+    "number_of",
+    "save",
+    "write_title",
+]
 
 COLOURS = {
     **{"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"},
     ALIGNMENT: "#8a4fa3",
 }
+GOLD = "#d98032"
+"""Of what is known to be true."""
 
 
 class Picture(Figure):
@@ -62,6 +76,13 @@ def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
 def largest(values: Iterable[Tensor]) -> float:
     """The end of a colour scale from 0 for several tensors; silent heads are NaN in them."""
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
+
+
+def frame_links(axis: Any, links: Collection[Link]) -> None:
+    """Frames the cells of gold links, keys to the right and queries downwards."""
+    for key, query in sorted(links):
+        corner = key - 0.5, query - 0.5
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.2))
 
 
 def number_of(value: float | None, digits: int = 2) -> str:

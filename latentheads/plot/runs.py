@@ -26,7 +26,7 @@ from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_selection, draw_selection_history
-from latentheads.plot.training import draw_bound, draw_kl
+from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
@@ -39,6 +39,7 @@ __all__ = [
     "divergence",
     "heads",
     "kl",
+    "kl_history",
     "selection",
     "selection_history",
 ]
@@ -98,6 +99,15 @@ def kl(run: Finished) -> Figure:
     return draw_kl(results["kl_by_site"], results.get("kl_how"))
 
 
+def kl_history(run: Finished) -> Figure:
+    """Draws the KL of every block on validation over training.
+
+    Args:
+        run: A finished run.
+    """
+    return draw_kl_history(_read_metrics(run))
+
+
 def selection(run: Finished) -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
@@ -148,6 +158,7 @@ def heads(
     direction: str | None = None,
     heads: Sequence[int] = (),
     seed: int = 0,
+    links: Collection[Link] = (),
 ) -> Figure:
     """Draws the mean attention of a block beside its standard deviation, bands on one row.
 
@@ -162,10 +173,14 @@ def heads(
         direction: Which task of a run with several, as ``en-de``.
         heads: The heads; when not given, the first eight at most.
         seed: Of the draws.
+        links: Gold links between source and target tokens, which are framed where a block reads the
+            source: at the row that predicts the target token.
     """
     batch = _read_sentence(run, sentence, target, direction)
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block(list(found), block)
+    if links and not name.endswith(".cross"):
+        raise ValueError(f"links are of a block that reads the source, and {name} does not")
     queries, keys = name_sides(batch, chain_of(name), run.source, run.target)
     return draw_weights(
         found[name],
@@ -174,6 +189,7 @@ def heads(
         row,
         heads,
         f"{run.path.name}: attention in {name}, {draws} draws from the guide",
+        links,
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from latentheads.names import CHOICE
 from latentheads.plot.canvas import COLOURS, Picture, by_chain
 
-__all__ = ["draw_bound", "draw_kl", "truth_label"]
+__all__ = ["draw_bound", "draw_kl", "draw_kl_history", "truth_label"]
 
 
 def draw_bound(records: Sequence[Mapping[str, Any]]) -> Figure:
@@ -97,4 +97,38 @@ def draw_kl(kl_by_site: Mapping[str, float | None], how: Mapping[str, str] | Non
         axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     if labels:
         figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_kl_history(records: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draws the KL of every block on validation over training, a colour a chain.
+
+    A KL of exactly 0 has no place on the scale and is left out.
+
+    Args:
+        records: Those of ``metrics.jsonl``, as many as are left.
+    """
+    steps = [record["step"] for record in records]
+    found = [record.get("kl_by_site") or {} for record in records]
+    chains = by_chain(dict.fromkeys(site for kl_by_site in found for site in kl_by_site))
+    figure = Picture(7, 4.2)
+    axis = figure.subplots()
+    drawn = False
+    for chain, sites in chains.items():
+        for place, site in enumerate(sites):
+            values = np.array([kl_by_site.get(site) for kl_by_site in found], dtype=float)
+            values[~(values > 0)] = math.nan
+            drawn |= bool(np.isfinite(values).any())
+            style = ("-", "--", ":", "-.")[place % 4]
+            label = site.rpartition(".")[0]
+            axis.plot(steps, values, style, marker=".", color=COLOURS[chain], label=label)
+    axis.set_title("What each block pays to differ from its prior, while training", fontsize=10)
+    axis.set_xlabel("updates")
+    axis.set_ylabel("KL, nats a target token (validation)")
+    if drawn:
+        axis.set_yscale("log")
+        figure.legend(frameon=False, loc="outside right upper", fontsize=8)
+    else:
+        text = "every KL is 0: the posterior is the prior" if chains else "no latent block"
+        axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     return figure

@@ -43,3 +43,8 @@ def test_it_has_no_parameters_and_costs_one_pass() -> None:
     guide = Tied(build())
     assert not list(guide.parameters())
     assert guide.passes == 1
+
+
+def test_it_has_no_options() -> None:
+    """So that a run folder can say what it is, though nobody below wrote a constructor."""
+    assert Tied(build()).options == {}

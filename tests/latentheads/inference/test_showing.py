@@ -37,6 +37,12 @@ def test_where_log_p_is_exact_there_is_no_plug_in_network() -> None:
     assert rows["gap"][0] == "0.5000"
 
 
+def test_iwae_of_one_draw_says_nothing_new() -> None:
+    one, two = ({**FIGURES, "iwae_k": k} for k in (1, 2))
+    assert "bound (IWAE_1)" not in rows_of(figures_to_html({"": one}))
+    assert "bound (IWAE_2)" in rows_of(figures_to_html({"": two}))
+
+
 def test_a_report_and_results_show_themselves() -> None:
     more = {"log_likelihood": -1.25, "plug_in": -1.0, "tokens": 7, "effective_sample_size": 2.0}
     report = Report(**FIGURES, **more, pareto_k=None, pareto_unknown=None)

@@ -56,6 +56,17 @@ def _bands(axis: Any) -> list[Any]:
     return [path for found in axis.collections for path in found.get_paths()]
 
 
+def test_gold_links_are_framed_in_the_means_and_grey_in_the_row() -> None:
+    figure: Any = draw_weights(some_weights(), QUERIES, KEYS, 1, links={(3, 1), (0, 2)})
+    means, deviations = figure.axes[:2], figure.axes[2:4]
+    for axis in means:
+        assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 1.5), (2.5, 0.5)]
+    assert not [patch for axis in deviations for patch in axis.patches]
+    bars = next(axis for axis in figure.axes if axis.get_title(loc="left"))
+    assert [patch.get_x() for patch in bars.patches if patch.get_width() == 1] == [2.5]
+    assert figure.get_suptitle().endswith("Framed, and grey below: the true alignment.")
+
+
 def test_heads_are_those_asked_for_or_the_first_eight() -> None:
     assert len(images(draw_weights(some_weights(9), QUERIES, KEYS))) == 2 * 8
     drawn = some_weights(9)

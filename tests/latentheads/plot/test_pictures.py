@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from latentheads import plot
 from tests.experiments.cli.test_tables import FIGURES
 
+SITE = "encoder.0.self.logits"
 RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
 
 
@@ -43,6 +45,21 @@ def test_a_block_without_noise_has_no_bar() -> None:
     assert [bar.get_height() for bar in axis.patches] == [0.5]
 
 
+def test_the_kl_of_every_block_is_drawn_over_training() -> None:
+    sites = ("encoder.0.self.logits", "decoder.0.cross.logits")
+    records = [{"step": step, "kl_by_site": dict(zip(sites, (1 / step, 0.0)))} for step in (1, 2)]
+    figure: Any = plot.draw_kl_history(records)
+    (axis,) = figure.axes
+    falls, zero = (line.get_xydata().tolist() for line in axis.get_lines())
+    assert falls == [[1, 1], [2, 0.5]]
+    assert np.isnan(zero).tolist() == [[False, True]] * 2
+    assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
+    tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
+    assert [text.get_text() for text in tied.axes[0].texts] == [
+        "every KL is 0: the posterior is the prior"
+    ]
+
+
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
@@ -52,6 +69,7 @@ def test_pictures_survive_missing_figures() -> None:
         plot.draw_bound([]),
         plot.draw_kl({"encoder.0.self.logits": None, "encoder.1.self.logits": 1.0}),
         plot.draw_kl({}),
+        plot.draw_kl_history([{"step": 1}, {"step": 2, "kl_by_site": {SITE: None}}]),
         plot.draw_recipes([{"recipe": "coda", "elbo": -1.5}, {"recipe": "cascaded"}]),
         plot.draw_sweep(rows),
     ):

@@ -146,6 +146,8 @@ def test_what_cannot_be_drawn_is_named(run: SimpleNamespace) -> None:
         lh.plot.heads(run, SENTENCE, draws=2, block="here")
     with pytest.raises(ValueError, match="has one direction alone: direction must be None"):
         lh.plot.heads(run, SENTENCE, direction="en-velu")
+    with pytest.raises(ValueError, match=r"links are of .*, and encoder\.0\.self does not"):
+        lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match="no finished run: it has no results"):

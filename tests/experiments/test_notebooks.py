@@ -1,0 +1,85 @@
+"""The notebooks: each runs as a script, and what is shown is what is edited."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.programs import ROOT, unpainted
+
+FOLDER = ROOT / "experiments" / "notebooks"
+SCRIPTS = sorted(FOLDER.glob("[0-9]*.py"))
+MOST = 1_000_000
+"""Bytes of a notebook."""
+
+every_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+
+
+def cells_of_script(script: Path) -> list[tuple[str, str]]:
+    """The kind and the text of every cell of a percent script."""
+    cells = []
+    for part in re.split(r"^# %%", script.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        kind, _, text = part.partition("\n")
+        if kind.strip() == "[markdown]":
+            text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.split("\n"))
+        cells.append(("markdown" if kind.strip() else "code", text.strip()))
+    return cells
+
+
+def read_notebook(script: Path) -> list[dict[str, Any]]:
+    """The cells of the notebook beside a script."""
+    cells: list[dict[str, Any]] = json.loads(script.with_suffix(".ipynb").read_text())["cells"]
+    return cells
+
+
+@every_script
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_it_runs_as_a_script_in_a_smoke_size(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LATENTHEADS_SMOKE", "1")
+    with unpainted():
+        runpy.run_path(str(script), run_name="__main__")
+
+
+@every_script
+def test_the_notebook_has_the_cells_of_its_script(script: Path) -> None:
+    shown = [(cell["cell_type"], "".join(cell["source"])) for cell in read_notebook(script)]
+    assert shown == cells_of_script(script)
+    (kind, first), (_, second), *_ = shown
+    assert (kind, first[:2]) == ("markdown", "# ")
+    assert "**You learn**" in first
+    assert "python experiments/" in first
+    assert "LATENTHEADS_SMOKE" in second
+    assert "## Limits" in shown[-1][1]
+
+
+@every_script
+def test_what_is_shown_was_run_in_full_and_names_no_machine(script: Path) -> None:
+    path = script.with_suffix(".ipynb")
+    code = [cell for cell in read_notebook(script) if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not [each for each in outputs if each["output_type"] == "error"]
+    assert not [each for each in outputs if each.get("name") == "stderr"]
+    texts = json.dumps([drop_pictures(output) for output in outputs])
+    assert not re.findall(r"/(?:home|root|tmp|usr|work|Users)/", texts)
+    assert path.stat().st_size < MOST
+
+
+def drop_pictures(output: dict[str, Any]) -> dict[str, Any]:
+    kept = {kind: said for kind, said in output.get("data", {}).items() if kind != "image/png"}
+    return {**output, "data": kept}
+
+
+def test_every_notebook_stands_in_the_list() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((\d\w+)\.ipynb\)", text) == [script.stem for script in SCRIPTS]
+    assert sorted(FOLDER.glob("*.ipynb")) == [script.with_suffix(".ipynb") for script in SCRIPTS]
