@@ -31,7 +31,7 @@ from latentheads.models import Translation
 torch.manual_seed(0)
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 200)
-STEPS, DRAWS = (20, 2) if SMOKE else (800, 200)
+STEPS, DRAWS = (2, 2) if SMOKE else (800, 200)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
 
 # %% [markdown]

@@ -30,7 +30,7 @@ from latentheads.models import Translation
 torch.manual_seed(0)
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 100)
-STEPS, GUIDE_STEPS = (20, 2) if SMOKE else (400, 200)
+STEPS, GUIDE_STEPS = (2, 2) if SMOKE else (400, 200)
 SIZES = {"width": 8 if SMOKE else 48, "feed_forward": 8 if SMOKE else 96, "layers": 1}
 K = [1, 2] if SMOKE else [1, 4, 16, 64, 256]
 

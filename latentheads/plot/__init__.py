@@ -1,8 +1,8 @@
 """Pictures: every one a function that returns a Figure.
 
-``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``selection(run)``,
-``heads(run, sentence)`` and ``alignments(run, sentence)`` take a finished run; ``draw_...`` take
-what was measured. A notebook shows the figure, `save` writes it.
+``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
+``selection(run)``, ``heads(run, sentence)`` and ``alignments(run, sentence)`` take a finished run;
+``draw_...`` take what was measured. A notebook shows the figure, `save` writes it.
 """
 
 from latentheads.plot.alignments import draw_alignments
@@ -16,13 +16,14 @@ from latentheads.plot.runs import (
     alignments,
     bound,
     divergence,
+    gates,
     heads,
     kl,
     kl_history,
     selection,
     selection_history,
 )
-from latentheads.plot.selection import draw_selection, draw_selection_history
+from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "draw_averages",
     "draw_bound",
     "draw_divergence",
+    "draw_gates",
     "draw_kl",
     "draw_kl_history",
     "draw_links",
@@ -45,6 +47,7 @@ __all__ = [
     "draw_selection_history",
     "draw_sweep",
     "draw_weights",
+    "gates",
     "heads",
     "kl",
     "kl_history",

@@ -25,18 +25,20 @@ from latentheads.names import chain_of
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.divergence import draw_divergence
-from latentheads.plot.selection import draw_selection, draw_selection_history
+from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
 from latentheads.reading.labels import name_sides, name_tokens
+from latentheads.selection.hard_gates import Gating
 
 __all__ = [
     "Finished",
     "alignments",
     "bound",
     "divergence",
+    "gates",
     "heads",
     "kl",
     "kl_history",
@@ -108,6 +110,18 @@ def kl_history(run: Finished) -> Figure:
     return draw_kl_history(_read_metrics(run))
 
 
+def gates(run: Finished) -> Figure:
+    """Draws the gate of every head at test time.
+
+    Args:
+        run: A finished run with gates.
+    """
+    if not isinstance(run.model.selector, Gating):
+        raise ValueError(f"{run.path} has no gates")
+    laws = {each: run.guide.selections[each.block.key]() for each in run.model.selecting}
+    return draw_gates({module.block.name: law.mode[0].detach() for module, law in laws.items()})
+
+
 def selection(run: Finished) -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
@@ -127,7 +141,11 @@ def selection_history(run: Finished) -> Figure:
 
 
 def divergence(
-    run: Finished, part: Part | None = None, sentences: int = 500, drawn: bool = False
+    run: Finished,
+    part: Part | None = None,
+    sentences: int = 500,
+    drawn: bool = False,
+    top: float | None = None,
 ) -> Figure:
     """Draws how far apart the heads of every block are, a heat-map a block.
 
@@ -136,6 +154,7 @@ def divergence(
         part: What heads are read on; when not given, the validation part of the run's corpus.
         sentences: The first so many of the part, or blocks of a running text.
         drawn: Draw the heads from the guide, instead of setting them to their prior's location.
+        top: End of the colour scale, where several figures are to share one.
     """
     if part is None:
         part = make_corpus(run.settings.data, keep=False).valid
@@ -145,7 +164,7 @@ def divergence(
             run.model, batches(shown, TOKENS), run.guide if drawn else None, latent=False
         )
     what = "Heads drawn from the guide" if drawn else "Plug-in heads"
-    return draw_divergence(found, f"{run.path.name}: {what}, {len(shown):,} {shown.unit}")
+    return draw_divergence(found, f"{run.path.name}: {what}, {len(shown):,} {shown.unit}", top)
 
 
 def heads(

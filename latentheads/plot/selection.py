@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from latentheads.plot.canvas import Picture
+from latentheads.names import layer_of
+from latentheads.plot.canvas import Picture, by_chain
 
-__all__ = ["draw_selection", "draw_selection_history"]
+__all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
 
 
 def draw_selection(found: dict[str, Any]) -> Figure:
@@ -60,6 +64,33 @@ def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
     axis.set_xticks(range(len(names)), names, fontsize=8, rotation=30)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.set_title(f"heads in common\n({side['by_chance']:.2f} by chance)", fontsize=9)
+
+
+def draw_gates(gates: Mapping[str, Float[Tensor, " head"]]) -> Figure:
+    """Draws the gate of every head at test time, a panel a chain.
+
+    Args:
+        gates: By block: 0 where a gate is closed, 1 where it is open, or between.
+    """
+    chains = by_chain(gates)
+    figure = Picture(2.5 * len(chains) + 0.6, 1.7 + 0.3 * max(map(len, chains.values())))
+    axes = figure.subplots(1, len(chains), squeeze=False)[0]
+    for axis, (chain, blocks) in zip(axes, chains.items()):
+        values = np.full((len(blocks), max(len(gates[block]) for block in blocks)), np.nan)
+        for row, block in zip(values, blocks):
+            row[: len(gates[block])] = gates[block].double().cpu().numpy()
+        axis.imshow(values, vmin=0, vmax=1, cmap="Blues", origin="lower", aspect="auto")
+        for (layer, head), value in np.ndenumerate(values):
+            colour = "white" if value > 0.6 else "black"
+            text = {0.0: "0", 1.0: "1"}.get(value, f"{value:.2f}")
+            axis.text(head, layer, text, ha="center", va="center", fontsize=8, color=colour)
+        axis.set_title(f"{chain}: {(values > 0).sum()} open", fontsize=9)
+        axis.set_xticks(range(values.shape[1]))
+        axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
+        axis.set_xlabel("head", fontsize=8)
+        axis.set_ylabel("layer", fontsize=8)
+    figure.suptitle("The gate of every head at test time: 0 is closed, 1 open", fontsize=10)
+    return figure
 
 
 def draw_selection_history(records: list[dict[str, Any]], found: dict[str, Any]) -> Figure:

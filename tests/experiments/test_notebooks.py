@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from latentheads import plot
+from latentheads.runs.reporter import Reporter
 from tests.experiments.programs import ROOT, unpainted
 
 FOLDER = ROOT / "experiments" / "notebooks"
@@ -37,6 +39,12 @@ def read_notebook(script: Path) -> list[dict[str, Any]]:
     return cells
 
 
+def draw_no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run draws no pictures of its own, which no notebook shows and other tests look at."""
+    monkeypatch.setattr(Reporter, "_draw", lambda *_: {})
+    monkeypatch.setattr(plot, "draw_divergence", lambda *_: plot.Picture(1, 1))
+
+
 @every_script
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_it_runs_as_a_script_in_a_smoke_size(
@@ -44,6 +52,7 @@ def test_it_runs_as_a_script_in_a_smoke_size(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LATENTHEADS_SMOKE", "1")
+    draw_no_reports(monkeypatch)
     with unpainted():
         runpy.run_path(str(script), run_name="__main__")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from latentheads import plot
 from tests.experiments.cli.test_tables import FIGURES
@@ -57,6 +58,18 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     assert [text.get_text() for text in tied.axes[0].texts] == [
         "every KL is 0: the posterior is the prior"
+    ]
+
+
+def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
+    gates = {"encoder.1.self": [0.0, 0.25], "encoder.0.self": [1.0, 0.5], "decoder.0.cross": [1.0]}
+    figure: Any = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()})
+    one, other = figure.axes
+    assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
+    assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
+    assert [axis.get_title() for axis in (one, other)] == [
+        "encoder-self: 3 open",
+        "decoder-cross: 1 open",
     ]
 
 

@@ -13,9 +13,10 @@ import pytest
 import latentheads as lh
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
-from latentheads.guides import Cascaded
+from latentheads.guides import Cascaded, Tied
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.reading.draws import drawn_weights
+from latentheads.selection.gate_options import Gates
 from tests.experiments.cli.test_tables import FIGURES
 from tests.latentheads.plot.test_attention import images
 from tests.tiny import jiggle, sizes
@@ -72,7 +73,8 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     figure = lh.plot.divergence(run)
     said = " ".join(figure.get_suptitle().split())
     assert said.endswith(f"{run.path.name}: Plug-in heads, 6 sentences")
-    given = lh.plot.divergence(run, pairs.valid)
+    given = lh.plot.divergence(run, pairs.valid, top=2.5)
+    assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
     other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
     said = " ".join(other.get_suptitle().split())
     assert said.endswith("Heads drawn from the guide, 3 sentences")
@@ -139,7 +141,21 @@ def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpu
         lh.plot.selection_history(run)
 
 
+def test_gates_are_those_of_the_guide(run: SimpleNamespace) -> None:
+    network = sizes()
+    gating = Gates(gates="encoder-self,decoder-cross", gate_start=0.3).gating(network.heads)
+    model = Translation(8, 9, make_prior("delta"), network, selector=gating).double()
+    run.model, run.guide = model, Tied(model).double()
+    shown = images(lh.plot.gates(run))
+    blocks = ("encoder_0_self", "encoder_1_self", "decoder_0_cross", "decoder_1_cross")
+    expected = [run.guide.selections[block]().mode[0].detach().numpy() for block in blocks]
+    np.testing.assert_allclose(np.concatenate(shown), np.stack(expected))
+    assert 0 < np.concatenate(shown).min() < np.concatenate(shown).max() < 1
+
+
 def test_what_cannot_be_drawn_is_named(run: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="has no gates"):
+        lh.plot.gates(run)
     with pytest.raises(ValueError, match="selects no heads"):
         lh.plot.selection(run)
     with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):

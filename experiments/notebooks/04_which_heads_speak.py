@@ -1,0 +1,181 @@
+# %% [markdown]
+# # Which heads speak?
+#
+# Not every head is needed, and not every language needs the same ones. Here both are random
+# variables: a gate that is open or closed, or a choice of heads for each language, each drawn once
+# for all sentences there are, with a prior, a posterior and a KL that is counted once.
+#
+# **You learn** how gates close heads while training; that a closed head can be removed for real,
+# with the same outputs to the last digits; how pruning by importance compares with gates; and how
+# languages that share one model choose their heads among candidates.
+#
+# **The same from the command line:**
+#
+# ```bash
+# python experiments/run.py --recipe transformer --steps 400 --out runs/plain
+# python experiments/run.py --recipe transformer --start runs/plain --gates all --gate_heads 8 \
+#     --gate_start 2.5 --steps 600 --out runs/gated
+# python experiments/prune.py runs/gated --by gates
+# python experiments/prune.py runs/plain --heads 20,16,12,8
+# python experiments/run.py --tasks velu,tamir,korin --recipe transformer+subset --out runs/three
+# ```
+
+# %%
+import copy
+import os
+
+import pandas as pd
+import torch
+
+import latentheads as lh
+
+torch.manual_seed(0)
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+STEPS, GATED = (2, 2) if SMOKE else (500, 600)
+SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
+HEADS = 6 * SIZES["heads"]
+
+# %% [markdown]
+# ## Gates
+#
+# `lh.Settings.from_options` takes the words of the command line. A plain Transformer is trained
+# first, and then again with a Hard Concrete gate on each of its heads. A Lagrangian moves the price
+# of an open gate until a third of them stay open.
+
+# %%
+common = {
+    "recipe": "transformer",
+    "language": "velu",
+    "sentences": 64 if SMOKE else 4000,
+    "held_out": 8 if SMOKE else 200,
+    "tokens": 512,
+    "report_every": 200,
+    "samples": 1,
+    **SIZES,
+}
+plain = lh.Settings.from_options({**common, "steps": STEPS})
+lh.Trainer.of(plain, out="runs/plain", quiet=True).fit()
+
+# %%
+gates = {"gates": "all", "gate_heads": HEADS // 3, "gate_start": 2.5, "gate_rate": 2e-4}
+more = {"start": "runs/plain", "steps": GATED, "learning_rate": 1e-3, "warmup_steps": 50}
+gated = lh.Settings.from_options({**common, **gates, **more})
+lh.Trainer.of(gated, out="runs/gated", quiet=True).fit()
+
+# %% [markdown]
+# The gates are part of the model, so their KL is part of the bound: once for the whole corpus, not
+# once a sentence. `selections` in the guide is their posterior.
+
+# %%
+run = lh.load_run("runs/gated")
+pd.Series(run.results.gates, name="gates").to_frame()
+
+# %%
+lh.plot.gates(run)
+
+# %% [markdown]
+# TEXT1
+#
+# ## Removal is real
+#
+# `fold_gates` multiplies what is left of the gates into the output weights; `remove_heads` makes
+# the matrices smaller. Nothing about the outputs may change. In double precision it can be seen how
+# far that holds:
+
+# %%
+part = run.corpus.valid
+run.model.double(), run.guide.double()
+before = lh.evaluate(run.model, run.guide, part)
+small, guide = copy.deepcopy((run.model, run.guide))
+folded = lh.pruning.fold_gates(small, guide)
+kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in folded.items()}
+lh.pruning.remove_heads(small, kept, guide)
+after = lh.evaluate(small, guide, part)
+sizes = [sum(p.numel() for p in each.parameters()) for each in (run.model, small)]
+print(f"heads {HEADS} -> {sum(map(len, kept.values()))}, parameters {sizes[0]:,} -> {sizes[1]:,}")
+print(f"log-likelihood with closed gates: {before.plug_in:.12f} nats a token")
+print(f"           without these heads:   {after.plug_in:.12f}")
+print(f"           difference:            {abs(before.plug_in - after.plug_in):.0e}")
+assert abs(before.plug_in - after.plug_in) < 1e-12
+
+# %% [markdown]
+# ## Gates or importance?
+#
+# The usual way is to rank the heads of a trained network by the gradient of its loss, and to cut
+# from below without training again. Chance is a baseline that it has to beat.
+
+# %%
+whole = lh.load_run("runs/plain")
+batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048))
+rankings = {"importance": lh.reading.gradient_importance(whole.model, batches)}
+for seed in (0, 1, 2):
+    noise = torch.Generator().manual_seed(seed)
+    everything = lh.pruning.every_head(whole.model).items()
+    rankings[f"chance {seed}"] = {n: torch.rand(len(h), generator=noise) for n, h in everything}
+numbers = [HEADS * share // 12 for share in ((12, 6) if SMOKE else (12, 11, 10, 9, 8, 6, 4))]
+curves = {name: [] for name in rankings}
+for name, ranking in rankings.items():
+    for number in numbers:
+        model, guide = copy.deepcopy((whole.model, whole.guide))
+        lh.pruning.remove_heads(model, lh.pruning.most_important(ranking, number), guide)
+        curves[name].append(lh.evaluate(model, guide, part).elbo)
+
+figure = lh.plot.Picture(7, 3.8)
+axis = figure.subplots()
+for name, values in curves.items():
+    style = {"color": "0.6", "linewidth": 1} if name.startswith("chance") else {"color": "#3b6fb6"}
+    axis.plot(numbers, values, "o-", label=name.partition(" ")[0], **style)
+axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="#d98032", label="gates")
+axis.axhline(after.truth, color="black", linestyle="--", label="true log p")
+axis.set_xlabel("heads left")
+axis.set_ylabel("nats a target token (validation)")
+axis.set_title("What is left when heads are removed", fontsize=10)
+handles = dict(zip(*axis.get_legend_handles_labels()[::-1]))
+axis.legend(handles.values(), handles.keys(), frameon=False, fontsize=8)
+figure
+
+# %% [markdown]
+# TEXT2
+#
+# ## A choice for each language
+#
+# Three target languages of different word order share one model. Every block has twice as many
+# heads as it uses, and each language has a posterior over the subset that speaks for it: which of
+# them are shared is learned. `subset` draws exactly so many; its KL against the uniform prior is
+# exact.
+
+# %%
+three = lh.Settings.from_options(
+    {
+        **{name: value for name, value in common.items() if name not in ("recipe", "language")},
+        "recipe": "transformer+subset",
+        "tasks": "velu,tamir,korin",
+        "select_chains": "all",
+        "steps": STEPS,
+    }
+)
+lh.Trainer.of(three, out="runs/three", quiet=True).fit()
+
+# %%
+run = lh.load_run("runs/three")
+lh.plot.selection(run)
+
+# %%
+sites = {site: kl for site, kl in run.results.kl_by_site.items() if site.endswith(".selection")}
+how = {site: run.results.kl_how[site] for site in sites}
+tokens = run.results.test.tokens
+pd.DataFrame(
+    {"KL, nats for all sentences": {n: kl * tokens for n, kl in sites.items()}, "how": how}
+)
+
+# %%
+columns = ["sentences", "elbo", "truth", "bleu"]
+tasks = {name: each.to_json() for name, each in run.results.tasks.items()}
+pd.DataFrame(tasks, index=columns).T
+
+# %% [markdown]
+# TEXT3
+#
+# ## Limits
+#
+# * One seed.

@@ -1,0 +1,258 @@
+# %% [markdown]
+# # Reading heads of your own text
+#
+# What does a head do? Most answers are a number without an error bar. Heads that are drawn have
+# one: every figure below can be asked for under several draws, and a role that a head plays in half
+# of them is not a role.
+#
+# **You learn** how to train on a folder of your own text; how to record every head of any pass; how
+# to read entropy, confidence, disagreement (JSD), importance, relevance and roles, with their
+# spread over draws; how to put two runs side by side; and how to link the words of a sentence with
+# those of its translation.
+#
+# **The same from the command line:**
+#
+# ```bash
+# python experiments/run.py --data text --source en --target velu --types 300 --recipe coda-cs \
+#     --out runs/coda-cs
+# python experiments/run.py --data text --source en --target velu --types 300 --guide cascaded \
+#     --alignments 1 --out runs/aligned
+# python experiments/analyse.py runs/coda-cs runs/aligned --draws 8
+# python experiments/translate.py runs/aligned --alignments links.txt < text/test.en > test.velu
+# ```
+
+# %%
+import os
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+import latentheads as lh
+from latentheads.guides import Cascaded, Tied
+from latentheads.models import Translation
+
+torch.manual_seed(0)
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+SENTENCES, HELD_OUT, READ = (64, 8, 4) if SMOKE else (4000, 200, 100)
+STEPS, DRAWS, TOP = (2, 2, 1.0) if SMOKE else (600, 16, 6.0)
+SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
+
+# %% [markdown]
+# ## Your own text
+#
+# A folder with `train`, `valid` and `test` in two languages, a sentence a line, is a corpus. Here
+# the grammar writes one, so that the notebook needs no file. Put your own in its place and change
+# the two languages: nothing below knows the difference, but that gold links are not known then.
+
+# %%
+grammar = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+folder = Path("text")
+folder.mkdir(exist_ok=True)
+for name in ("train", "valid", "test"):
+    part = getattr(grammar, name)
+    (folder / f"{name}.en").write_text("\n".join(grammar.source_texts(part)) + "\n")
+    (folder / f"{name}.velu").write_text("\n".join(part.references) + "\n")
+
+corpus = lh.folder_pairs(folder, source="en", target="velu", types=300)
+corpus
+
+# %% [markdown]
+# ## Two runs
+#
+# One model draws the logits of all its attention heads (`coda-cs`: scores plus noise). The other
+# has heads without noise, and one head of alignments above the decoder that is drawn.
+
+# %%
+options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True}
+torch.manual_seed(0)
+noisy = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
+
+# %%
+torch.manual_seed(0)
+one = lh.AlignmentOptions(alignments=1)
+aligned = Translation.of(corpus, prior="delta", layers=2, alignments=one, **SIZES)
+lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **options).fit()
+
+# %%
+runs = {name: lh.load_run(f"runs/{name}", corpus=corpus) for name in ("coda-cs", "aligned")}
+part = corpus.valid.first(READ)
+run = runs["coda-cs"]
+
+# %% [markdown]
+# ## Recording
+#
+# A `Recording` keeps what every block computes while it is open, in any pass: training, evaluation,
+# decoding. Inside a guide that is a draw from the posterior.
+
+# %%
+(batch,) = lh.batches(part.take([0]), tokens=4096)
+with lh.reading.Recording(run.model) as heads, torch.no_grad():
+    run.guide(batch)
+for block in heads.blocks:
+    print(f"{block.name:18} weights {tuple(heads[block.name].weights.shape)}")
+
+# %% [markdown]
+# ## Entropy and confidence, with their spread
+#
+# `lh.reading.measure` reads whole parts of a corpus. Without a guide, heads stand at their prior's
+# location; with one they are drawn, from a seed. So a loop over seeds gives an error bar.
+
+
+# %%
+def parts() -> list[lh.Batch]:
+    return list(lh.batches(part, tokens=512))
+
+
+plain = lh.reading.measure(run.model, parts())
+drawn = [lh.reading.measure(run.model, parts(), run.guide, seed=seed) for seed in range(DRAWS)]
+rows = {}
+for name, entropy in plain.entropy.items():
+    over_draws = torch.stack([each.entropy[name] for each in drawn])
+    for head in range(len(entropy)):
+        rows[name, head] = {
+            "plug-in": float(entropy[head]),
+            "mean of draws": float(over_draws[:, head].mean()),
+            "deviation": float(over_draws[:, head].std()),
+        }
+entropies = pd.DataFrame(rows).T
+figure = lh.plot.Picture(8, 3.6)
+axis = figure.subplots()
+places = range(len(entropies))
+axis.errorbar(
+    places,
+    entropies["mean of draws"],
+    2 * entropies["deviation"],
+    fmt="o",
+    color="#3b6fb6",
+    capsize=3,
+    label=f"drawn: mean and two standard deviations over {DRAWS} draws",
+)
+axis.plot(places, entropies["plug-in"], "x", color="#d98032", label="plug-in: no noise")
+axis.set_xticks(places, [f"{name} {head}" for name, head in entropies.index], rotation=90)
+axis.tick_params(axis="x", labelsize=7)
+axis.set_ylabel("entropy of a row, nats")
+axis.set_title("How spread each head is (coda-cs)", fontsize=10)
+figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)
+figure
+
+# %% [markdown]
+# The bars are short: over a hundred sentences the noise of single rows averages out. So two heads
+# whose points differ do differ, in this network. Where the crosses lie off the points, reading the
+# plug-in network alone would have been misleading: noise spreads a head that is nearly sure.
+#
+# ## How far apart are heads?
+#
+# The Jensen-Shannon divergence of two heads, summed over the rows of a sentence as the paper does;
+# both runs on one scale.
+
+# %%
+lh.plot.divergence(runs["coda-cs"], part, top=TOP)
+
+# %%
+lh.plot.divergence(runs["aligned"], part, top=TOP)
+
+# %% [markdown]
+# ## Two runs side by side
+
+# %%
+summary = {}
+for name, each in runs.items():
+    measured = lh.reading.measure(each.model, parts())
+    apart = lh.reading.divergence.divergence(each.model, parts(), latent=False)
+    for chain in ("encoder-self", "decoder-self", "decoder-cross"):
+        stack, kind = chain.split("-")
+        own = [f"{stack}.{layer}.{kind}" for layer in (0, 1)]
+        summary[chain, name] = {
+            "entropy": float(torch.cat([measured.entropy[block] for block in own]).mean()),
+            "confidence": float(torch.cat([measured.confidence[block] for block in own]).mean()),
+            "JSD": apart.average(chain),
+        }
+pd.DataFrame(summary).T.round(3)
+
+# %% [markdown]
+# TEXT2
+#
+# ## Which heads matter?
+#
+# *Importance* is the gradient of the loss by a mask on the head (Michel et al. 2019), *relevance*
+# what is handed back to the head from the prediction, layer by layer (Voita et al. 2019). They need
+# not agree: the one asks what a small change would do, the other where the value came from.
+
+# %%
+importance = lh.reading.gradient_importance(run.model, parts())
+few = list(lh.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512))
+shares = lh.reading.relevance(run.model, few).shares
+rows = {
+    (name, head): {"importance": float(values[head]), "relevance": float(shares[name][head])}
+    for name, values in importance.items()
+    for head in range(len(values))
+}
+table = pd.DataFrame(rows).T
+print(f"rank correlation of the two: {table.rank().corr().iloc[0, 1]:.2f}")
+table.sort_values("importance", ascending=False).head(8).round(3)
+
+# %% [markdown]
+# ## Roles, and how sure they are
+#
+# A head is *positional* if it points to one relative position at least 90 % of the time. Under
+# draws a head may be so in some and not in others: the last column says in which share of them.
+
+# %%
+seen = Counter()
+for chain in ("encoder-self", "decoder-self", "decoder-cross"):
+    for seed in range(DRAWS):
+        positions = lh.reading.Positions()
+        lh.reading.detect(run.model, parts(), [positions], chain, run.guide, seed)
+        seen.update((role.block, role.head, role.detail) for role in positions.result().roles)
+    positions = lh.reading.Positions()
+    lh.reading.detect(run.model, parts(), [positions], chain)
+    seen.update({(role.block, role.head, role.detail): 0 for role in positions.result().roles})
+columns = ["block", "head", "points to", "share of draws"]
+pd.DataFrame([(*role, times / DRAWS) for role, times in seen.most_common()], columns=columns)
+
+# %% [markdown]
+# TEXT3
+#
+# ## Which word translates which?
+#
+# `run.align` links the words of any sentence with those of any translation, by the exact posterior
+# of the alignments. Subwords are joined. Here it reads the run's own translations.
+
+# %%
+texts = corpus.source_texts(corpus.test.first(3))
+translations = runs["aligned"].translate(texts)
+for text, translation, links in zip(
+    texts, translations, runs["aligned"].align(texts, translations)
+):
+    words, others = text.split(), translation.split()
+    print(*(f"{words[a]}={others[b]}" for a, b in sorted(links, key=lambda link: link[::-1])))
+
+# %%
+lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
+
+# %% [markdown]
+# TEXT4
+#
+# ## One page to look at
+#
+# `lh.report` puts all of this on one page of HTML that needs nothing but a browser: bounds, curves,
+# every head under its draws with a slider, alignments, disagreement. As the last expression of a
+# cell the page shows itself in a frame; here it is written, so that this notebook stays small.
+
+# %%
+more = {"sentences": 1, "draws": 2, "measured": 2} if SMOKE else {}
+page = lh.report(list(runs.values()), "report.html", **more)
+print(page)
+
+# %% [markdown]
+# ## Limits
+#
+# * One seed of each recipe: whatever differs between the two runs may be the seed. `compare.py`
+#   trains several and gives intervals; `experiments/results/multi30k-heads` has one such reading.
+# * An error bar over draws says how much the noise moves a figure. It says nothing of other seeds,
+#   other text, or of whether attention explains anything.
+# * Syntactic roles need parses: the grammar's own (`lh.reading.Relations` with `grammar_arcs`), or
+#   a CoNLL-U file (`analyse.py --conllu`).
