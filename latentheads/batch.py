@@ -132,8 +132,10 @@ class Batch:
         return None if ids is None else SentenceTasks(ids, self.one_task)
 
     def to(self, device: torch.device | str) -> Batch:
-        """Moves every tensor."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Moves every tensor, without waiting for a GPU that they are moved to."""
+        # what comes back must have arrived before it is read
+        leaves = torch.device(device).type != "cpu"
+        return self._map(lambda tensor: tensor.to(device, non_blocking=leaves))
 
     def pinned(self) -> Batch:
         """Puts every tensor in pinned memory."""

@@ -8,8 +8,9 @@ was made on the wrong one stops the test, and figures are those of the CPU to th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -18,9 +19,6 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map_only
-
-from latentheads import Batch
 
 aten = torch.ops.aten
 
@@ -79,11 +77,10 @@ class SecondDevice(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = dict(kwargs or {})
-        given = [each for each in tree_leaves((args, options)) if isinstance(each, Tensor)]
+        given = list(_tensors((*args, *options.values())))
         far = any(isinstance(each, FarTensor) for each in given)
-        asked = options.get("device")
-        if asked is not None:
-            far = torch.device(asked).type == NAME
+        if options.get("device") is not None:
+            far = torch.device(options["device"]).type == NAME
             options["device"] = "cpu"
         if func is aten._to_copy.default:
             self._note_copy(given[0], far, options.get("non_blocking", False))
@@ -94,17 +91,49 @@ class SecondDevice(TorchDispatchMode):
             _check_devices(func, given)
             if any(isinstance(each, FarTensor) for each in given) and _reads(func, given[1:]):
                 self.waits.append(func.overloadpacket.__name__)
-        near_args, near_options = tree_map_only(FarTensor, lambda t: t.near, (args, options))
-        found = func(*near_args, **near_options)
+        found = func(*map(near, args), **{name: near(each) for name, each in options.items()})
         if not far:
             return found
-        found = tree_map_only(Tensor, FarTensor, found)
-        return return_and_correct_aliasing(func, args, kwargs or {}, found)
+        found = _moved(found)
+        return (
+            return_and_correct_aliasing(func, args, kwargs or {}, found)
+            if _aliases(func)
+            else found
+        )
 
     def _note_copy(self, source: Tensor, far: bool, non_blocking: bool) -> None:
         """A copy between devices is waited for, unless it is told not to be."""
         if isinstance(source, FarTensor) != far and not non_blocking:
             self.waits.append("copy")
+
+
+def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:
+    """All tensors, also those in lists."""
+    for each in given:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from _tensors(each)
+
+
+def near(value: Any) -> Any:
+    """What is there, as the CPU has it; also in a list."""
+    if isinstance(value, list | tuple):
+        return [*map(near, value)]
+    return value.near if isinstance(value, FarTensor) else value
+
+
+def _moved(found: Any) -> Any:
+    """What an operation gives, on the device."""
+    if isinstance(found, list | tuple):
+        return type(found)(map(_moved, found))
+    return FarTensor(found) if isinstance(found, Tensor) else found
+
+
+@cache
+def _aliases(func: Any) -> bool:
+    """Whether an operation changes what it is given, or gives a view of it."""
+    return any(each.alias_info is not None for each in func._schema.arguments)
 
 
 def _check_devices(func: Any, given: list[Tensor]) -> None:
@@ -133,19 +162,10 @@ def second_device() -> Iterator[SecondDevice]:
     with ExitStack() as around:
         patch = mock.patch.object
         around.enter_context(patch(torch, "autocast", autocast))
-        around.enter_context(patch(torch, "is_autocast_enabled", lambda device: False))
-        around.enter_context(patch(torch, "get_autocast_dtype", lambda device: torch.bfloat16))
+        around.enter_context(patch(torch, "is_autocast_enabled", lambda *_: False))
+        around.enter_context(patch(torch, "get_autocast_dtype", lambda *_: torch.bfloat16))
 
         fused = [*_foreach_utils._get_fused_kernels_supported_devices(), NAME]
         kinds = {"_get_fused_kernels_supported_devices": lambda: [*fused]}
         around.enter_context(mock.patch.dict(sys.modules[Optimizer.__module__].__dict__, kinds))
         yield around.enter_context(SecondDevice())
-
-
-def near(value: Any) -> Any:
-    """What is there, as the CPU has it."""
-    return value.near if isinstance(value, FarTensor) else value
-
-
-def moved(batch: Batch) -> Batch:
-    return batch.to(NAME)

@@ -5,8 +5,11 @@ A step that waits for a GPU keeps it idle while Python prepares what comes next.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -17,17 +20,24 @@ from torch import Tensor, nn
 from latentheads import Batch, Head_ELBO
 from latentheads.attention.disagreement import KINDS as COMPARED
 from latentheads.attention.disagreement import Disagreement
+from latentheads.decoding.beam_search import beam_search
+from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
+from latentheads.inference.evaluation import evaluate
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.models import Translation, make_prior
-from latentheads.selection.hard_gates import Gating
+from latentheads.pruning import remove_heads
+from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.training import checkpoints
+from latentheads.training.engine import Engine
+from latentheads.training.options import Training
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
+from tests.latentheads.training.test_engine import part
 from tests.second_device import NAME, near, second_device
 from tests.tiny import (
     FORMS,
-    KINDS,
     SOURCE_TYPES,
     TARGET_TYPES,
     attach,
@@ -97,11 +107,17 @@ def test_no_recipe_waits(recipe: str) -> None:
     assert_same_there(Head_ELBO(), model, attach(form, model), small_batch(corpus_size=29), [])
 
 
-@pairwise(form=FORMS, kind=KINDS, free_bits=[0.0, 0.3])
-def test_no_guide_waits(form: str, kind: str, free_bits: float, batch: Batch) -> None:
-    model = build(kind, "autoregressive", options={"scale": 0.7})
-    elbo = Head_ELBO(0.5, free_bits, analytic=True)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_guide_waits(form: str, batch: Batch) -> None:
+    model = build("language-model", "autoregressive", options={"scale": 0.7})
+    elbo = Head_ELBO(0.5, 0.3, analytic=True)
     assert_same_there(elbo, model, attach(form, model), batch, [])
+
+
+def test_no_pruned_head_waits(batch: Batch) -> None:
+    model = build(prior="cascaded")
+    remove_heads(model, {"encoder.0.self": [0, 2], "decoder.1.cross": [1], "decoder.0.self": []})
+    assert_same_there(Head_ELBO(), model, attach("tied", model), batch, [])
 
 
 @pytest.mark.parametrize("choice", NETWORKS)
@@ -117,10 +133,23 @@ def test_bands_of_types_are_counted(batch: Batch) -> None:
     assert_same_there(Head_ELBO(), model, attach("cascaded", model), batch, ["nonzero"] * 3)
 
 
-@pairwise(shape=SHAPES, guide=GUIDES, objective=["bound", "marginal", "sampled", "iwae", "rws"])
+@pytest.mark.parametrize(
+    ("shape", "guide", "objective"),
+    [
+        ("one head", "exact", "bound"),
+        ("one head", "cascaded", "sampled"),
+        ("two heads", "tied", "bound"),
+        ("two heads", "autoregressive", "marginal"),
+        ("two blocks", "mean-field", "rws"),
+        ("two blocks", "cascaded", "bound"),
+        ("chain", "exact", "sampled"),
+        ("chain", "cascaded", "iwae"),
+    ],
+)
 def test_alignments_are_waited_for_once(
     shape: str, guide: str, objective: str, batch: Batch
 ) -> None:
+    """Where all of them are summed; drawn ones are not waited for."""
     model = aligned(SHAPES[shape])
     elbo = Head_ELBO(analytic=True, objective=objective, objective_draws=2)
     summed = guide == "exact" or objective in ("bound", "marginal")
@@ -139,19 +168,18 @@ def test_windows_of_alignments_are_waited_for_one_by_one(shape: str, batch: Batc
     assert_same_there(Head_ELBO(analytic=True), model, guide, batch, waits)
 
 
-def selecting(selector: Any, prior: str) -> Any:
-    network = sizes(heads=2, layers=1)
-    law = make_prior(prior)
+def selecting(selector: Any) -> Any:
+    law, network = make_prior("independent"), sizes(heads=2, layers=1)
     model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=selector)
     return jiggle(model, 0.4).double()
 
 
-@pairwise(law=LAWS, gradient=GRADIENTS, prior=["delta", "independent"])
-def test_no_selection_waits(law: Law, gradient: str, prior: str, batch: Batch) -> None:
+@pairwise(law=LAWS, gradient=GRADIENTS)
+def test_no_selection_waits(law: Law, gradient: str, batch: Batch) -> None:
     how: dict[str, Any] = {"target_sets": (0, 1, 1)} if law == "static" else {}
     number = {"static": 0, "group": 4}.get(law, 3)
-    model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how), prior)
-    guide = attach("tied" if prior == "delta" else "cascaded", model, 0.1)
+    model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))
+    guide = attach("cascaded", model, 0.1)
     for family in guide.selection_families:
         family.temperature = 1.0 if gradient == "straight-through" else None
     tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([2, 0, 1])}
@@ -159,12 +187,85 @@ def test_no_selection_waits(law: Law, gradient: str, prior: str, batch: Batch) -
     assert_same_there(elbo, model, guide, replace(batch, **tasks), [])
 
 
-@pytest.mark.parametrize("prior", ["delta", "independent"])
-def test_no_gate_waits(prior: str, batch: Batch) -> None:
-    model = selecting(Gating(2), prior)
-    guide = attach("tied" if prior == "delta" else "cascaded", model, 0.1)
-    model.pressure.value.fill_(0.3)
+def test_no_gate_waits(batch: Batch) -> None:
+    model = selecting(Gating(2))
+    guide = attach("cascaded", model, 0.1)
+    closing = GateController(model, guide, 3, 8, 0.1, 17)
     assert_same_there(Head_ELBO(analytic=True), model, guide, batch, [])
+    with second_device() as device:
+        closing(5)
+    assert device.waits == []
+    assert near(model.pressure.value) > 0
+
+
+def make_engine(device: str, **options: Any) -> Engine:
+    torch.manual_seed(0)
+    model = build(prior="cascaded", layers=1)
+    guide = attach("tied", model).to(device)
+    plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
+    return Engine(model.to(device), guide, part(), Training(**plan), seed=5)
+
+
+def update(engine: Engine, number: int) -> list[Tensor]:
+    """Some updates further; the weights then."""
+    for given in islice(engine.stream.updates(engine.place), number):
+        engine._update(engine.objective, given)
+    return [near(weight.detach()).clone() for weight in engine.objective.parameters()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kl": "sampled", "accumulate": 2}, {"optimiser": "nag"}, {"precision": "fp16"}],
+    ids=str,
+)
+def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path) -> None:
+    """But the first, which Pyro checks; and training goes on from a checkpoint as if it had not."""
+    path = tmp_path / "last.safetensors"
+    with second_device() as device:
+        engine, again = make_engine(NAME, **options), make_engine(NAME, **options)
+        update(engine, 1)
+        device.waits.clear()
+        update(engine, 2)
+        assert device.waits == []
+        checkpoints.save(path, *engine.state())
+        found = update(engine, 2)
+        tensors, facts = checkpoints.load(path)
+        again.check(tensors, facts)
+        checkpoints.restore(path, tensors, model=again.model, guide=again.guide)
+        again.restore(tensors, facts)
+        assert all(map(torch.equal, update(again, 2), found))
+    if "precision" not in options:
+        assert all(map(torch.equal, update(make_engine("cpu", **options), 5), found))
+
+
+def test_a_report_is_the_same_there(batch: Batch) -> None:
+    model = build(prior="cascaded")
+    guide = attach("tied", model)
+    parts = [replace(batch, index=torch.arange(3), corpus_size=3)]
+    truth = [-20.0, math.nan, -20.0]
+    here = evaluate(model, guide, parts, samples=2, truth=truth)
+    with second_device():
+        model.to(NAME)
+        guide.to(NAME)
+        assert evaluate(model, guide, parts, samples=2, truth=truth) == here
+        there = [replace(each.to(NAME), corpus_size=3) for each in parts]
+        assert evaluate(model, guide, there, samples=2, truth=truth) == here
+
+
+@pytest.mark.parametrize("shape", [None, "two heads", "chain"])
+def test_words_are_the_same_there(shape: str | None, batch: Batch) -> None:
+    """Of a search and of a draw; what is waited for is told after every token, and in the end."""
+    options = None if shape is None else SHAPES[shape]
+    model, writer = aligned(options), aligned(options, kind="language-model")
+
+    def write(device: str) -> tuple[Any, Any]:
+        torch.manual_seed(1)
+        found = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, least=2)
+        return found, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, drawn=True)
+
+    here = write("cpu")
+    with second_device():
+        assert repr(write(NAME)) == repr(here)
 
 
 def test_a_tensor_of_the_wrong_device_is_found() -> None:

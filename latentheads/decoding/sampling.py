@@ -132,8 +132,9 @@ def _draw(
 
     With independent Gumbel noise g that is a draw from softmax(logits / temperature).
     """
-    out = torch.tensor(never, device=logits.device)
-    scores, tokens = logits.double().index_fill(-1, out, -torch.inf), None
+    scores, tokens = logits.to(torch.float64, copy=True), None
+    for each in never:  # one by one: a list of places would be waited for
+        scores[..., each] = -torch.inf
     if 0 < top_k < scores.shape[-1]:
         scores, tokens = scores.topk(top_k, -1)
     if temperature:
@@ -195,7 +196,7 @@ class _Texts:
     def __init__(
         self, prompts: Sequence[Sequence[int]], length: int, stop: bool, device: torch.device
     ) -> None:
-        given = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        given = torch.tensor([len(prompt) for prompt in prompts]).to(device)
         self.given, self.limits = given, given + length
         self.stop = stop
         self.width = min(len(prompt) for prompt in prompts)

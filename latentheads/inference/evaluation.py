@@ -214,7 +214,7 @@ def evaluate(
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
             if exact is not None:
-                for name, value in _known(draws, exact[batch.sentences]):
+                for name, value in _known(draws, exact[batch.sentences.cpu()]):
                     sums[name] = sums[name] + value
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
