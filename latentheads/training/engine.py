@@ -325,16 +325,11 @@ class Engine:
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
         self._check_moments(tensors)
-        noise = tensors.get("noise.cpu")
-        if "loss" not in tensors or noise is None or len(noise) != facts["processes"]:
+        if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it lacks the loss, or the noise of a process")
-        try:
-            for row in noise:
-                torch.Generator().set_state(
-                    row.clone()
-                )  # a view is read from the start of its storage
-        except (RuntimeError, TypeError) as reason:
-            raise ValueError(f"its noise is none: {reason}") from reason
+        for device in {"cpu", self.device.type}:  # that of another device is let be
+            if (noise := tensors.get(f"noise.{device}")) is not None:
+                _check_noise(noise, facts["processes"], device)
 
     def _check_moments(self, tensors: dict[str, Tensor]) -> None:
         """Refuses moments that are not those of the optimiser and its parameters."""
@@ -380,6 +375,18 @@ class Engine:
         torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
         if on_gpu:
             torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
+
+
+def _check_noise(noise: Tensor, processes: int, device: str) -> None:
+    """Refuses what no generator of a device goes on from."""
+    if not noise.ndim or len(noise) != processes:
+        raise ValueError("it lacks the loss, or the noise of a process")
+    try:
+        for row in noise:
+            # a view is read from the start of its storage
+            torch.Generator(device).set_state(row.clone())
+    except (RuntimeError, TypeError) as reason:
+        raise ValueError(f"its noise is none: {reason}") from reason
 
 
 def _check_facts(facts: dict[str, Any], steps: int) -> None:
