@@ -22,6 +22,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where tests marked device compute: a second device of the CPU's, or a GPU",
+    )
+
+
 @pytest.fixture(autouse=True)
 def reproducible() -> Iterator[None]:
     before = torch.get_default_dtype()

@@ -1,5 +1,7 @@
 """A second device without a GPU: its numbers are those of the CPU, and it notes who waits for it.
 
+With ``pytest --device cuda -m device`` a GPU stands in its place, and draws the CPU's noise.
+
 A tensor there says that it is on ``meta``, which no other test computes on, and holds one of the
 CPU that does the work. So every program path runs that looks at a tensor's device; a tensor that
 was made on the wrong one stops the test, and figures are those of the CPU to the last digit.
@@ -8,7 +10,8 @@ was made on the wrong one stops the test, and figures are those of the CPU to th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from typing import Any
@@ -69,6 +72,8 @@ class SecondDevice(TorchDispatchMode):
         waits: What the CPU has waited for, in order: ``copy``, or the name of an operation.
     """
 
+    name = NAME
+
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[str] = []
@@ -100,6 +105,14 @@ class SecondDevice(TorchDispatchMode):
             if _aliases(func)
             else found
         )
+
+    def forget(self) -> None:
+        """Begins to note anew."""
+        self.waits.clear()
+
+    def assert_waited(self, names: Sequence[str]) -> None:
+        """The CPU has waited for these, and for nothing else."""
+        assert self.waits == [*names]
 
     def _note_copy(self, source: Tensor, far: bool, non_blocking: bool) -> None:
         """A copy between devices is waited for, unless it is told not to be."""
@@ -152,7 +165,7 @@ def _reads(func: Any, further: list[Tensor]) -> bool:
 
 
 @contextmanager
-def second_device() -> Iterator[SecondDevice]:
+def second_device(own_noise: bool = True) -> Iterator[SecondDevice]:
     """Opens the device; nothing is cast there by itself, and its optimisers are fused."""
     cast = torch.autocast
 
@@ -164,8 +177,67 @@ def second_device() -> Iterator[SecondDevice]:
         around.enter_context(patch(torch, "autocast", autocast))
         around.enter_context(patch(torch, "is_autocast_enabled", lambda *_: False))
         around.enter_context(patch(torch, "get_autocast_dtype", lambda *_: torch.bfloat16))
-
         fused = [*_foreach_utils._get_fused_kernels_supported_devices(), NAME]
         kinds = {"_get_fused_kernels_supported_devices": lambda: [*fused]}
         around.enter_context(mock.patch.dict(sys.modules[Optimizer.__module__].__dict__, kinds))
         yield around.enter_context(SecondDevice())
+
+
+class Gpu:
+    """A GPU, of which PyTorch says that it is waited for.
+
+    Args:
+        told: The warnings.
+    """
+
+    name = "cuda"
+
+    def __init__(self, told: list[warnings.WarningMessage]) -> None:
+        self.told = told
+
+    def forget(self) -> None:
+        """Begins to note anew."""
+        self.told.clear()
+
+    def assert_waited(self, names: Sequence[str]) -> None:
+        """The CPU has waited, if it should; for how much one operation waits is PyTorch's own."""
+        waits = [str(each.message) for each in self.told if "synchroniz" in str(each.message)]
+        assert bool(waits) == bool(names)
+
+
+class _NoiseOfCPU(TorchDispatchMode):
+    """Noise is drawn on the CPU and copied, so that a GPU's figures can be compared with its."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        like = args[0] if args and isinstance(args[0], Tensor) else None
+        device = options.get("device") or (like.device if like is not None else "cpu")
+        if torch.Tag.nondeterministic_seeded not in func.tags or torch.device(device).type == "cpu":
+            return func(*args, **options)
+        if "device" in options:
+            options["device"] = "cpu"
+        given = args if like is None else (torch.empty_like(like, device="cpu"), *args[1:])
+        found = func(*given, **options)
+        if like is not None and func.overloadpacket.__name__.endswith("_"):
+            return like.copy_(found, non_blocking=True)
+        return found.to(device, non_blocking=True)
+
+
+@contextmanager
+def gpu(own_noise: bool = False) -> Iterator[Gpu]:
+    """Opens the GPU.
+
+    Args:
+        own_noise: Whether its own generator draws; if not, the CPU's does.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    noise = nullcontext() if own_noise else _NoiseOfCPU()
+    with warnings.catch_warnings(record=True) as told, noise:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield Gpu(told)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)

@@ -1,13 +1,16 @@
 """Everything that a training step computes, on a device of its own: same numbers, and no waits.
 
-A step that waits for a GPU keeps it idle while Python prepares what comes next.
+A step that waits for a GPU keeps it idle while Python prepares what comes next. On a GPU:
+``pytest --device cuda -m device``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,7 @@ from latentheads.training.options import Training
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.latentheads.training.test_engine import part
-from tests.second_device import NAME, near, second_device
+from tests.second_device import NAME, gpu, near, second_device
 from tests.tiny import (
     FORMS,
     SOURCE_TYPES,
@@ -47,6 +50,8 @@ from tests.tiny import (
     small_batch,
 )
 
+pytestmark = pytest.mark.device
+
 READ = "_local_scalar_dense"
 """A number that Python asks for."""
 
@@ -57,6 +62,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "slices": {"mixers": "ngram", "windows": "2", "ngram_slices": True},
     "smoothed": {"label_smoothing": 0.1},
 }
+There = Callable[..., AbstractContextManager[Any]]
+"""Opens the device; with ``own_noise`` a GPU draws from a generator of its own."""
+
 GRADIENTS: dict[str, Callable[..., Any]] = {
     "straight-through": Head_ELBO,
     "score": ScoreFunction_ELBO,
@@ -78,59 +86,73 @@ def gradients(loss: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     found = loss(batch)
     found.backward()
     nn.utils.clip_grad_norm_(loss.parameters(), 1e9)
-    values = [near(p.grad) for p in loss.parameters()]
-    return near(found.detach()), [value for value in values if value is not None]
+    return found.detach(), [p.grad for p in loss.parameters() if p.grad is not None]
+
+
+def home(values: Sequence[Tensor]) -> list[Tensor]:
+    """The same on the CPU."""
+    return [near(value).detach().cpu() for value in values]
+
+
+close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture
+def there(request: pytest.FixtureRequest) -> There:
+    """Opens the device: a GPU where one is asked for."""
+    return gpu if request.config.getoption("--device") == "cuda" else second_device
 
 
 def assert_same_there(
-    elbo: Any, model: Any, guide: Any, batch: Batch, waits: Sequence[str]
+    there: There, elbo: Any, model: Any, guide: Any, batch: Batch, waits: Sequence[str]
 ) -> None:
     """A step on the second device has the numbers of one on the CPU, and waits for nothing else."""
     loss = elbo(model.train(), guide.train())
     here, slopes = gradients(loss, batch)
-    with second_device() as device:
-        model.to(NAME)
-        guide.to(NAME)
-        moved = batch.to(NAME)
-        device.waits.clear()
-        there, found = gradients(loss, moved)
-    assert device.waits == [*waits]
-    torch.testing.assert_close(there, here, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(found, slopes, rtol=1e-10, atol=1e-10)
+    with there() as device:
+        model.to(device.name)
+        guide.to(device.name)
+        moved = batch.to(device.name)
+        device.forget()
+        value, found = gradients(loss, moved)
+        device.assert_waited(waits)
+        close(home([value, *found]), [here, *slopes])
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_no_recipe_waits(recipe: str) -> None:
+def test_no_recipe_waits(recipe: str, there: There) -> None:
     prior, guide = RECIPES[recipe]
     model = build(prior=prior)
     form = "cholesky" if guide == "autoregressive" else guide
-    assert_same_there(Head_ELBO(), model, attach(form, model), small_batch(corpus_size=29), [])
+    assert_same_there(
+        there, Head_ELBO(), model, attach(form, model), small_batch(corpus_size=29), []
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_guide_waits(form: str, batch: Batch) -> None:
+def test_no_guide_waits(form: str, batch: Batch, there: There) -> None:
     model = build("language-model", "autoregressive", options={"scale": 0.7})
     elbo = Head_ELBO(0.5, 0.3, analytic=True)
-    assert_same_there(elbo, model, attach(form, model), batch, [])
+    assert_same_there(there, elbo, model, attach(form, model), batch, [])
 
 
-def test_no_pruned_head_waits(batch: Batch) -> None:
+def test_no_pruned_head_waits(batch: Batch, there: There) -> None:
     model = build(prior="cascaded")
     remove_heads(model, {"encoder.0.self": [0, 2], "decoder.1.cross": [1], "decoder.0.self": []})
-    assert_same_there(Head_ELBO(), model, attach("tied", model), batch, [])
+    assert_same_there(there, Head_ELBO(), model, attach("tied", model), batch, [])
 
 
 @pytest.mark.parametrize("choice", NETWORKS)
-def test_no_mixer_waits(choice: str, batch: Batch) -> None:
+def test_no_mixer_waits(choice: str, batch: Batch, there: There) -> None:
     model = build(**NETWORKS[choice])
     model.disagreement = Disagreement(("output",) if "ngram" in str(NETWORKS[choice]) else COMPARED)
-    assert_same_there(Head_ELBO(), model, attach("cascaded", model), batch, [])
+    assert_same_there(there, Head_ELBO(), model, attach("cascaded", model), batch, [])
 
 
-def test_bands_of_types_are_counted(batch: Batch) -> None:
+def test_bands_of_types_are_counted(batch: Batch, there: There) -> None:
     """Two of the input, and one of the output."""
     model = build("language-model", cutoffs=(4,), adaptive_factor=2)
-    assert_same_there(Head_ELBO(), model, attach("cascaded", model), batch, ["nonzero"] * 3)
+    assert_same_there(there, Head_ELBO(), model, attach("cascaded", model), batch, ["nonzero"] * 3)
 
 
 @pytest.mark.parametrize(
@@ -147,25 +169,27 @@ def test_bands_of_types_are_counted(batch: Batch) -> None:
     ],
 )
 def test_alignments_are_waited_for_once(
-    shape: str, guide: str, objective: str, batch: Batch
+    shape: str, guide: str, objective: str, batch: Batch, there: There
 ) -> None:
     """Where all of them are summed; drawn ones are not waited for."""
     model = aligned(SHAPES[shape])
     elbo = Head_ELBO(analytic=True, objective=objective, objective_draws=2)
     summed = guide == "exact" or objective in ("bound", "marginal")
     own = jiggle(GUIDES[guide](model).double(), 0.1)
-    assert_same_there(elbo, model, own, batch, [READ] * summed)
+    assert_same_there(there, elbo, model, own, batch, [READ] * summed)
 
 
 @pytest.mark.parametrize("shape", [*SOFT, *WINDOWED])
-def test_windows_of_alignments_are_waited_for_one_by_one(shape: str, batch: Batch) -> None:
+def test_windows_of_alignments_are_waited_for_one_by_one(
+    shape: str, batch: Batch, there: There
+) -> None:
     """Of four words, two or one at a time; where one head points the table is made at once."""
     options = {**SOFT, **WINDOWED}[shape]
     tables = {"window of two heads": 2, "window of two blocks": 4, "window of a chain": 1}
     model = aligned(options, kind="language-model" if shape in WINDOWED else "translation")
     guide = jiggle(Cascaded(model).double(), 0.1)
     waits = [READ] * tables.get(shape, 0)
-    assert_same_there(Head_ELBO(analytic=True), model, guide, batch, waits)
+    assert_same_there(there, Head_ELBO(analytic=True), model, guide, batch, waits)
 
 
 def selecting(selector: Any) -> Any:
@@ -175,7 +199,7 @@ def selecting(selector: Any) -> Any:
 
 
 @pairwise(law=LAWS, gradient=GRADIENTS)
-def test_no_selection_waits(law: Law, gradient: str, batch: Batch) -> None:
+def test_no_selection_waits(law: Law, gradient: str, batch: Batch, there: There) -> None:
     how: dict[str, Any] = {"target_sets": (0, 1, 1)} if law == "static" else {}
     number = {"static": 0, "group": 4}.get(law, 3)
     model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))
@@ -184,18 +208,18 @@ def test_no_selection_waits(law: Law, gradient: str, batch: Batch) -> None:
         family.temperature = 1.0 if gradient == "straight-through" else None
     tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([2, 0, 1])}
     elbo = GRADIENTS[gradient](analytic=True)
-    assert_same_there(elbo, model, guide, replace(batch, **tasks), [])
+    assert_same_there(there, elbo, model, guide, replace(batch, **tasks), [])
 
 
-def test_no_gate_waits(batch: Batch) -> None:
+def test_no_gate_waits(batch: Batch, there: There) -> None:
     model = selecting(Gating(2))
     guide = attach("cascaded", model, 0.1)
     closing = GateController(model, guide, 3, 8, 0.1, 17)
-    assert_same_there(Head_ELBO(analytic=True), model, guide, batch, [])
-    with second_device() as device:
+    assert_same_there(there, Head_ELBO(analytic=True), model, guide, batch, [])
+    with there() as device:
         closing(5)
-    assert device.waits == []
-    assert near(model.pressure.value) > 0
+        device.assert_waited([])
+        assert float(model.pressure.value) > 0
 
 
 def make_engine(device: str, **options: Any) -> Engine:
@@ -210,7 +234,7 @@ def update(engine: Engine, number: int) -> list[Tensor]:
     """Some updates further; the weights then."""
     for given in islice(engine.stream.updates(engine.place), number):
         engine._update(engine.objective, given)
-    return [near(weight.detach()).clone() for weight in engine.objective.parameters()]
+    return [weight.detach().clone() for weight in engine.objective.parameters()]
 
 
 @pytest.mark.parametrize(
@@ -218,42 +242,44 @@ def update(engine: Engine, number: int) -> list[Tensor]:
     [{"kl": "sampled", "accumulate": 2}, {"optimiser": "nag"}, {"precision": "fp16"}],
     ids=str,
 )
-def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path) -> None:
+def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path, there: There) -> None:
     """But the first, which Pyro checks; and training goes on from a checkpoint as if it had not."""
     path = tmp_path / "last.safetensors"
-    with second_device() as device:
-        engine, again = make_engine(NAME, **options), make_engine(NAME, **options)
+    with there(own_noise=True) as device:
+        engine = make_engine(device.name, **options)
         update(engine, 1)
-        device.waits.clear()
+        device.forget()
         update(engine, 2)
-        assert device.waits == []
+        device.assert_waited([])
         checkpoints.save(path, *engine.state())
-        found = update(engine, 2)
+        found = home(update(engine, 2))
+        again = make_engine(device.name, **options)
         tensors, facts = checkpoints.load(path)
         again.check(tensors, facts)
         checkpoints.restore(path, tensors, model=again.model, guide=again.guide)
         again.restore(tensors, facts)
-        assert all(map(torch.equal, update(again, 2), found))
-    if "precision" not in options:
+        close(home(update(again, 2)), found)
+    if device.name == NAME and "precision" not in options:  # a GPU has noise of its own
         assert all(map(torch.equal, update(make_engine("cpu", **options), 5), found))
 
 
-def test_a_report_is_the_same_there(batch: Batch) -> None:
+def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
     model = build(prior="cascaded")
     guide = attach("tied", model)
     parts = [replace(batch, index=torch.arange(3), corpus_size=3)]
     truth = [-20.0, math.nan, -20.0]
     here = evaluate(model, guide, parts, samples=2, truth=truth)
-    with second_device():
-        model.to(NAME)
-        guide.to(NAME)
-        assert evaluate(model, guide, parts, samples=2, truth=truth) == here
-        there = [replace(each.to(NAME), corpus_size=3) for each in parts]
-        assert evaluate(model, guide, there, samples=2, truth=truth) == here
+    with there() as device:
+        model.to(device.name)
+        guide.to(device.name)
+        for own in (parts, [each.to(device.name) for each in parts]):
+            found = evaluate(model, guide, own, samples=2, truth=truth)
+            assert found.kl_by_site == pytest.approx(here.kl_by_site, abs=1e-9)
+            assert found.figures() == pytest.approx(here.figures(), abs=1e-9)
 
 
 @pytest.mark.parametrize("shape", [None, "two heads", "chain"])
-def test_words_are_the_same_there(shape: str | None, batch: Batch) -> None:
+def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There) -> None:
     """Of a search and of a draw; what is waited for is told after every token, and in the end."""
     options = None if shape is None else SHAPES[shape]
     model, writer = aligned(options), aligned(options, kind="language-model")
@@ -261,11 +287,12 @@ def test_words_are_the_same_there(shape: str | None, batch: Batch) -> None:
     def write(device: str) -> tuple[Any, Any]:
         torch.manual_seed(1)
         found = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, least=2)
-        return found, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, drawn=True)
+        tokens = [[each.tokens for each in every] for every in found]
+        return tokens, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, drawn=True)
 
     here = write("cpu")
-    with second_device():
-        assert repr(write(NAME)) == repr(here)
+    with there() as device:
+        assert write(device.name) == here
 
 
 def test_a_tensor_of_the_wrong_device_is_found() -> None:
