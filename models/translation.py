@@ -9,8 +9,9 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import AlignmentState, Hidden
+from latentheads.alignment.aligner import Hidden
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD, Batch, SentenceTasks
 from latentheads.corpora import Corpus

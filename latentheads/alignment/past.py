@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.aligner import Aligner, AlignmentState, Hidden
+from latentheads.alignment.aligner import Aligner, Hidden
+from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import reorder
 from latentheads.layers.output import TableOutput
 
