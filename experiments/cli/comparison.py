@@ -72,7 +72,8 @@ def extend(parser: Parser) -> None:
         "--recipes",
         type=str,
         default=RECIPES,
-        help="recipes, GUIDE+alignments, or prior+guide, as independent+my_module:MyGuide, with "
+        help="recipes, GUIDE+alignments, or prior+guide, as independent+my_module:MyGuide, or "
+        "my_module:MyGuide+alignments for a guide of your own, with "
         f"a law of selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; "
         "the first is the base",
     )
@@ -243,15 +244,22 @@ def _plan(
     idle, plain = idle_options([*words, *pair], prog, extend)
     spared = [f"--{name}={_word(plain[name])}" for name in idle]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    return read_settings([*words, *spared, *own], prog, "", extend)
+    settings, options = read_settings([*words, *spared, *own], prog, "", extend)
+    if split_law(recipe)[0].endswith(ALIGNED) and not settings.alignment.blocks:
+        raise ValueError(f"recipe {recipe!r}: this guide has no posterior of alignments")
+    return settings, options
 
 
 def _pair(recipe: str) -> list[str]:
     """The words of a single run that stand for a recipe of a comparison."""
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
-    named = not plus or name.endswith(ALIGNED)
-    pair = ["--recipe", name] if named else ["--prior", prior, "--guide", guide]
+    if name.endswith(ALIGNED) and ":" in prior:  # a guide of one's own has no name
+        pair = ["--guide", prior]
+    elif not plus or name.endswith(ALIGNED):
+        pair = ["--recipe", name]
+    else:
+        pair = ["--prior", prior, "--guide", guide]
     return [*pair, "--select", law or "none"]
 
 

@@ -99,6 +99,22 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
     assert "unknown recipe 'codda'" in done.stderr
 
 
+def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentheads.experiments.cli.comparison import _plan
+
+    own = "guides.cascaded:Cascaded+alignments"
+    settings, options = _plan([], own, 0, tmp_path, "compare.py")
+    assert settings.alignment.blocks == 2
+    assert options.out.endswith("guides.cascaded.Cascaded+alignments-seed0")
+    lines = ["from latentheads import Guide", "class Mine(Guide):", "    family = None"]
+    (tmp_path / "of_logits.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="this guide has no posterior of alignments"):
+        _plan([], "of_logits:Mine+alignments", 0, tmp_path, "compare.py")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
