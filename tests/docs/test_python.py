@@ -69,8 +69,10 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     (script,) = README.blocks("python")
     for said, here in (
         ("sentences=5000", "sentences=60, held_out=5"),
-        ("steps=500", "steps=2"),
+        ("steps=500", "steps=2, samples=2"),
         ("width=64", "width=8"),
+        ("draws=64", "draws=2"),
+        ("draws=8", "draws=2"),
     ):
         assert said in script
         script = script.replace(said, here)
