@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Corpus, Part
@@ -36,6 +36,8 @@ KEPT = 8
 
 TOKENS = 512
 """Of the sentences that are read together: their draws are all in memory."""
+
+PARTS = ("train", "valid", "test")
 
 HEIGHT = 820
 """Of the frame in a notebook, in pixels."""
@@ -106,7 +108,7 @@ def report(
     runs: Named | Sequence[Named],
     path: str | Path | None = None,
     *,
-    part: Literal["train", "valid", "test"] = "test",
+    part: str = "test",
     sentences: int = 6,
     draws: int = 32,
     measured: int = 100,
@@ -120,7 +122,7 @@ def report(
     Args:
         runs: A finished run or several, or their folders.
         path: Where to write the page too.
-        part: Of the corpus: where the sentences are from.
+        part: Where the sentences are from: train, valid or test.
         sentences: Sentences whose heads are shown.
         draws: Draws of the heads of each; from 25 on it is known how heavy the tail of their
             weights is.
@@ -135,6 +137,8 @@ def report(
     check_least({"draws": draws}, draws=2)
     check_least({"measured": measured}, measured=1)
     check_seed(seed)
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     found = []
     for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):

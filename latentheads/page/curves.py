@@ -32,7 +32,7 @@ def gather_curves(records: Sequence[Record]) -> dict[str, Any]:
         "bound": _read_bounds(shown),
         "kl": _sum_chains([record.get("kl_by_site") or {} for record in shown]),
         "speaking": _sum_chains([_count_speaking(record) for record in shown]),
-        "truth": shown[-1]["valid"].get("truth"),
+        **_read_truth(shown[-1]["valid"]),
     }
     return {name: value for name, value in found.items() if value not in ({}, None)}
 
@@ -53,6 +53,13 @@ def _read_bounds(records: Sequence[Record]) -> dict[str, list[float | None]]:
     names = ("elbo", "log_likelihood", "exact" if exact else "plug_in")
     found = {name: [each.get(name) for each in valid] for name in names}
     return {**found, "objective": [record["objective"] for record in records]}
+
+
+def _read_truth(valid: Record) -> dict[str, Any]:
+    """The log p of the corpus; where it is not known of every sentence, of how many of them."""
+    known, every = valid.get("truth_sentences"), valid.get("sentences")
+    some = None if known in (None, every) else [known, every]
+    return {"truth": valid.get("truth"), "truth_of": some}
 
 
 def _count_speaking(record: Record) -> dict[str, float]:

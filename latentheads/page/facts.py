@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,11 @@ def _read_time(path: Path) -> str | None:
 
 def find_revision() -> str:
     """The version of this library, and the commit of its checkout where it is one."""
-    found, root = version("latentheads"), Path(latentheads.__file__).parents[1]
+    root = Path(latentheads.__file__).parents[1]
+    try:
+        found = version("latentheads")
+    except PackageNotFoundError:  # a checkout that was never installed
+        found = "of a checkout"
     if not (root / ".git").exists():
         return found
     words = ["git", "-C", str(root), "rev-parse", "--short=10", "HEAD"]

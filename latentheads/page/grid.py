@@ -68,8 +68,13 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
 
 
 def gather_pairs(apart: Divergence) -> dict[str, Any]:
-    """How far apart the heads of each block are, in nats a query; null of a silent head."""
+    """How far apart the heads of each block are, in nats a query; null of a silent head.
+
+    Nothing where no head speaks.
+    """
     wide = {site: each for site, each in apart.normalised.items() if len(each) > 1}
+    if all(each.isnan().all() for each in wide.values()):
+        return {}
     order = sorted(wide, key=lambda site: (CHAINS.index(chain_of(site)), layer_of(site)))
     return {_name_block(site): [_to_list(row) for row in wide[site]] for site in order}
 

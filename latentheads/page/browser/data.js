@@ -61,3 +61,6 @@ function write(value, digits = 3) {
   const small = value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits;
   return (small ? value.toExponential(1) : value.toFixed(digits)).replace("-", "−");
 }
+
+const isKnown = (value) => value !== null && value !== undefined;
+const isFull = (found) => Object.keys(found ?? {}).length > 0;

@@ -53,7 +53,7 @@ function makeCell(value, ramp, top, words, { digits = 2, more = "", span = 1, on
     title,
     "aria-label": title,
   };
-  const shown = digits === null ? "" : silent ? "silent" : value.toFixed(digits);
+  const shown = digits === null ? "" : silent ? "–" : value.toFixed(digits);
   return onclick ? make("button", { ...given, onclick }, shown) : make("span", given, shown);
 }
 

@@ -10,7 +10,6 @@ const ALL = { key: "all", title: "Everything" };
 const byId = (name) => document.getElementById(name);
 const roomOf = (box) => Math.max(260, box.clientWidth);
 const hasMaps = (run, name) => run.sentences.length > 0 && run.sentences[0][name].length > 0;
-const isFull = (found) => Object.keys(found ?? {}).length > 0;
 
 // A view is offered for runs that have something to show in it.
 const VIEWS = [
@@ -83,18 +82,19 @@ function readAddress() {
 }
 
 // Notes the state in the address; a frame of a notebook may not be allowed to have one.
-function remember(change) {
+function remember(change, how = "replaceState") {
   Object.assign(state, change);
   const said = Object.entries(state).filter(([name, value]) => value !== PLAIN[name]);
   try {
-    history.replaceState(null, "", `#${new URLSearchParams(said)}`);
+    history[how](null, "", `#${new URLSearchParams(said)}`);
   } catch {
     // it stays in the page
   }
 }
 
+// Goes somewhere else, and can be gone back from.
 function go(change) {
-  remember(change);
+  remember(change, "pushState");
   return render();
 }
 

@@ -43,7 +43,7 @@ const QUANTITIES = {
     "deviation",
     "How much the loss would feel it if the head were switched off.",
   ],
-  speaks: ["Gate", "probability", "apart", "The posterior probability that the gate of the head is open."],
+  speaks: ["Speaks", "probability", "apart", "The posterior probability that the head speaks: that its gate is open."],
 };
 const OF_BLOCKS = ["kl", "gap"];
 const SHARES = ["confidence", "speaks"];
@@ -61,6 +61,11 @@ function drawHeads(run, box) {
     make("button", { "aria-pressed": name === quantity, onclick: () => go({ quantity: name }) }, QUANTITIES[name][0]);
   box.append(make("div", { class: "bar choices", role: "group", "aria-label": "Colour" }, names.map(choose)));
   box.append(make("p", {}, make("b", {}, title), `, ${unit}. ${words}`), makeScale(ramp, write(top, 2), ""));
+  if (isFull(run.selection) && !run.gates) {
+    const words =
+      "Heads are chosen among candidates: a cell is a place, which each task may fill with another of them.";
+    box.append(make("p", { class: "soft" }, words));
+  }
   const charts = make("div", { class: "charts" });
   for (const chain of new Set(blocks.map((block) => block.chain))) {
     const own = blocks.filter((block) => block.chain === chain && values[quantity][block.name]).reverse();

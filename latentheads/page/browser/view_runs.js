@@ -34,7 +34,6 @@ const FIGURES = {
 
 // What says nothing where the exact value is known: the plug-in network is then the exact law.
 const DRAWN = ["iwae", "plug_in", "pareto_k"];
-const isKnown = (value) => value !== null && value !== undefined;
 const wordOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
 const headingOf = (name) => [FIGURES[name][0], make("br"), wordOf(name)];
 
@@ -43,13 +42,22 @@ function figureOf(figures, name) {
   return figures[name] ?? null;
 }
 
+// The log p of the corpus may be known of some sentences alone.
+function tellPart(figures, name) {
+  if (name !== "truth" || !isKnown(figures.truth) || figures.truth_sentences === figures.sentences) return null;
+  return make("div", { class: "soft" }, `of ${figures.truth_sentences} of ${figures.sentences} sentences`);
+}
+
 function drawBounds(run, box) {
   const found = DATA.runs.map((each) => each.figures.test ?? {});
   const shown = Object.keys(FIGURES).filter((name) => found.some((each) => figureOf(each, name) !== null));
   const rows = DATA.runs.map((each, place) => {
     const open = make("button", { "aria-pressed": each === run, onclick: () => go({ run: place }) }, each.name);
     const digits = (name) => (FIGURES[name][1] === "score" ? 2 : 4);
-    const figures = shown.map((name) => write(figureOf(found[place], name), digits(name)));
+    const figures = shown.map((name) => [
+      write(figureOf(found[place], name), digits(name)),
+      tellPart(found[place], name),
+    ]);
     return [[open, make("div", { class: "soft" }, each.recipe)], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
@@ -95,18 +103,14 @@ const LOWER = "minus nats a token: lower is better";
 const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
 
 function drawTraining(run, box) {
-  const { steps, bound, kl = {}, speaking, truth } = run.curves;
+  const { steps, bound, kl = {}, speaking, truth, truth_of } = run.curves;
   const room = roomOf(box);
   const lines = Object.entries(bound).map(([name, values]) => ({ ...LINES[name], steps, values: negate(values) }));
-  if (isKnown(truth))
-    lines.push({
-      name: "the corpus itself",
-      colour: "var(--ink)",
-      dash: "1 3",
-      thin: true,
-      steps,
-      values: steps.map(() => -truth),
-    });
+  if (isKnown(truth)) {
+    const some = truth_of ? `, ${truth_of[0]} of ${truth_of[1]} sentences` : "";
+    const values = steps.map(() => -truth);
+    lines.push({ name: `the corpus itself${some}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
+  }
   const charts = [drawLines("Bound on validation", LOWER, lines, { decades: true, room })];
   const trained = DATA.runs.filter((each) => each.curves.steps);
   const all = trained.map((each, place) => ({

@@ -114,6 +114,7 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
         ({"draws": 1}, "draws must be at least 2"),
         ({"measured": 0}, "measured must be at least 1"),
         ({"seed": -1}, "seed must lie between"),
+        ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
     ):
         with pytest.raises(ValueError, match=words):
             lh.report(runs[0], **options)

@@ -39,6 +39,9 @@ def test_the_exact_value_stands_in_the_place_of_the_plug_in_network() -> None:
         "objective": [-3.0],
     }
     assert plain["truth"] == -0.5
+    some = {**VALID, "truth_sentences": 2, "sentences": 3}
+    assert gather_curves([record(1, valid=some)])["truth_of"] == [2, 3]
+    assert "truth_of" not in plain
     exact = record(2, valid={**VALID, "exact": -1.25})
     found = gather_curves([record(1), exact])["bound"]
     assert "plug_in" not in found
