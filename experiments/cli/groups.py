@@ -80,14 +80,15 @@ OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
 
 BENCH_GROUPS: Groups = {
+    "what to do": ("minutes", "steps", "data", "at_once", "smoke"),
     "what to time": ("recipe", "beam", "window", "length", "adam", "precision", "limit"),
     "the network and its batch": (
         *("width", "feed_forward", "layers", "heads", "vocabulary", "batch", "tokens"),
     ),
     "how often, and where": ("rounds", "warmup", "quick", "device", "threads", "seed"),
-    "output": ("json", "figure", "help"),
+    "output": ("out", "pack", "wheels", "json", "figure", "help"),
 }
-"""The options of the benchmarks."""
+"""The options of the benchmarks, and of the plan for a GPU."""
 
 
 def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:

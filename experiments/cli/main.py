@@ -26,6 +26,7 @@ PROGRAMS = {
     "bench_length": "times a language model's step against block length",
     "bench_mixers": "times what mixes positions against block length",
     "bench_selection": "times what choosing heads saves",
+    "gpu": "tests, times and trains in the minutes on a machine with a GPU",
 }
 """What each does, in a line."""
 

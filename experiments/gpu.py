@@ -1,0 +1,132 @@
+"""Uses the minutes on a machine with a GPU: tests, agreement, speed, training, and a report.
+
+    python experiments/gpu.py --out gpu --data FOLDER --minutes 25
+
+FOLDER holds corpora, each a folder of files as run.py takes them: multi30k, and others with
+train.en and train.de. Step after step, each job a process of its own:
+
+    suite       the tests marked device
+    agreement   the bound in float32, bfloat16 and float16 against the CPU's in float64
+    bench, length, decoding   the benchmarks
+    speed       a step beside nn.Transformer with fused attention, and waits of the CPU within it
+    compiled    the same, each row given to torch.compile
+    train       Multi30k to the end, recipe after recipe and seed after seed, several at a time
+    large       a network of IWSLT's size on the largest corpus at hand
+
+What is written lies in OUT: jobs.json, report.md after every job, a log of each, runs/ that run.py
+goes on from. A job that is done is not done again; one that fails is told, and the others go on.
+When the minutes are over, what runs is ended as by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+import torch
+
+from latentheads.experiments.benchmarks.command_line import Parser, positive
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.machine.jobs import Journal, Launch, carry_out, start_process
+from latentheads.experiments.machine.packing import MOST, pack
+from latentheads.experiments.machine.plan import STEPS, Order, make_plan
+from latentheads.experiments.machine.report import write_report
+
+MARGIN = 15.0
+"""Seconds before the end that are kept for ending what runs, and for the report."""
+
+
+def folder(text: str) -> Path:
+    """A folder that exists."""
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"no folder {text!r}")
+    return path.resolve()
+
+
+def steps(text: str) -> list[str]:
+    """Names of steps, comma between."""
+    names = text.split(",")
+    for name in names:
+        if name not in STEPS:
+            raise argparse.ArgumentTypeError(f"no step {name!r}: choose from {', '.join(STEPS)}")
+    return names
+
+
+def make_parser() -> Parser:
+    """Builds the command line."""
+    parser = Parser("gpu.py", __doc__)
+    parser.add_argument("--out", type=Path, default=Path("gpu"), help="default: gpu")
+    parser.add_argument(
+        "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"
+    )
+    parser.add_argument("--data", type=folder, metavar="FOLDER", help="of corpora, one a folder")
+    parser.add_argument(
+        "--steps", type=steps, default=[*STEPS], help="comma between; default: all of them"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="default: cuda")
+    parser.add_argument(
+        "--at_once", type=positive, default=4, metavar="N", help="training runs; default: 4"
+    )
+    parser.add_argument("--smoke", action="store_true", help="everything in miniature")
+    parser.add_argument(
+        "--pack",
+        type=Path,
+        metavar="FOLDER",
+        help="only gather there what a machine needs that reaches nothing: --data and --wheels",
+    )
+    parser.add_argument(
+        "--wheels", nargs="+", default=[], metavar="PACKAGE", help="that --pack downloads with pip"
+    )
+    return parser
+
+
+def pack_all(options: argparse.Namespace) -> None:
+    """Gathers what a machine needs, and prints how large it is."""
+    sizes = pack(options.pack, options.data, options.wheels)
+    for name, size in sizes.items():
+        print(f"{name}: {size / 2**20:.1f} MiB")
+    total = sum(sizes.values())
+    much = f", more than the {MOST >> 20} MiB that are easily carried" if total > MOST else ""
+    print(f"{options.pack}: {total / 2**20:.1f} MiB{much}")
+
+
+def main(arguments: Sequence[str] | None = None, launch: Launch = start_process) -> int:
+    """Runs the plan and returns the exit status: 1 where a job has failed.
+
+    Args:
+        arguments: The command line; that of the process if not given.
+        launch: Starts a job.
+    """
+    deadline = time.monotonic() - MARGIN
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    deadline += 60 * options.minutes
+    with ending("gpu.py", stopped=f"what is done is in {options.out}"):
+        if options.pack is not None:
+            pack_all(options)
+            return 0
+        if options.device == "cuda" and not torch.cuda.is_available():
+            parser.error("--device cuda: PyTorch sees no CUDA device here")
+        out = options.out.resolve()
+        order = Order(out, options.device, options.data, options.smoke, options.at_once)
+        journal = Journal.open(out)
+        plan = make_plan(order, options.steps)
+
+        asked = [job.name for step in plan for job in step.jobs]
+
+        def report() -> None:
+            write_report(journal, options.device, asked)
+
+        carry_out(plan, journal, deadline, launch, lambda said: print(said, flush=True), report)
+        print(f"written to {write_report(journal, options.device, asked)}")
+    return int(any(d.state == "failed" for n, d in journal.found.items() if n in asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

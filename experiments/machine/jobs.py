@@ -1,0 +1,247 @@
+"""Jobs in the time that is left: each a process, ended when its time is over, done once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from latentheads.files import read_json, write_text
+
+__all__ = ["Done", "Job", "Journal", "Launch", "Running", "Step", "carry_out", "start_process"]
+
+ROOT = Path(__file__).resolve().parents[2]
+GRACE = 10.0
+"""Seconds that a job has to end by itself, as by Ctrl-C, before it is killed."""
+
+State = Literal["done", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command.
+
+    Attributes:
+        name: What its log is called.
+        words: The words behind ``python -m``.
+        threads: Of the processor; 0: as many as PyTorch takes.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """Jobs of one kind.
+
+    Attributes:
+        name: What it is called.
+        jobs: The jobs, in order.
+        seconds: Most that one of them may take; 0: all that is left.
+        at_once: Jobs that run side by side.
+    """
+
+    name: str
+    jobs: Sequence[Job]
+    seconds: float = 0.0
+    at_once: int = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """What has become of a job.
+
+    Attributes:
+        state: Done; failed by itself; or stopped, because its time was over.
+        seconds: How long it ran.
+        why: Of one that failed, the last line that it wrote.
+    """
+
+    state: State
+    seconds: float
+    why: str = ""
+
+
+class Running(Protocol):
+    """A job that runs."""
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+
+    def stop(self) -> None:
+        """Ends it: as Ctrl-C does, and with force where that does not help."""
+
+
+Launch = Callable[[Job, Path], Running]
+"""Starts a job, whose words go to a file."""
+
+
+class _Process:
+    """A job in a process group of its own."""
+
+    def __init__(self, job: Job, log: Path) -> None:
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        if job.threads:
+            environment["OMP_NUM_THREADS"] = str(job.threads)
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *job.words],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """Sends SIGINT to the group, and SIGKILL to what is left of it."""
+        for how, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, None)):
+            try:
+                os.killpg(self.process.pid, how)
+                self.process.wait(patience)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def start_process(job: Job, log: Path) -> Running:
+    """Starts a job as a process."""
+    return _Process(job, log)
+
+
+@dataclass
+class Journal:
+    """What has become of every job, in a file that is written whenever that changes.
+
+    Attributes:
+        folder: Where it lies, and the jobs' logs.
+        found: By the name of the job.
+    """
+
+    folder: Path
+    found: dict[str, Done] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path) -> Journal:
+        """Reads what an earlier session wrote.
+
+        Raises:
+            ValueError: It is none of ours.
+        """
+        self = cls(folder)
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        if self.file.exists():
+            try:
+                self.found = {name: Done(**each) for name, each in read_json(self.file).items()}
+            except (OSError, ValueError, TypeError, AttributeError) as reason:
+                raise ValueError(f"{self.file} cannot be used: {reason}") from reason
+        return self
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.folder / "jobs.json"
+
+    def log(self, job: Job) -> Path:
+        """Where what a job says goes."""
+        return self.folder / "logs" / f"{job.name}.log"
+
+    def is_done(self, job: Job) -> bool:
+        """Whether it need not be done again."""
+        return job.name in self.found and self.found[job.name].state == "done"
+
+    def note(self, job: Job, done: Done) -> None:
+        """Writes what has become of a job."""
+        self.found[job.name] = done
+        said = {name: asdict(each) for name, each in self.found.items()}
+        write_text(self.file, json.dumps(said, indent=1) + "\n")
+
+
+def carry_out(
+    steps: Sequence[Step],
+    journal: Journal,
+    deadline: float,
+    launch: Launch = start_process,
+    tell: Callable[[str], Any] = print,
+    after: Callable[[], Any] = lambda: None,
+) -> None:
+    """Does all jobs that are not done yet, step after step, until the time is over.
+
+    A job that fails is told, and the others go on.
+
+    Args:
+        steps: What to do.
+        journal: What has been done.
+        deadline: When to stop, by :func:`time.monotonic`.
+        launch: Starts a job.
+        tell: Is told what begins and ends.
+        after: Called after every job.
+    """
+    for step in steps:
+        waiting = [job for job in step.jobs if not journal.is_done(job)]
+        running: list[tuple[Job, Running, float]] = []
+        try:
+            while waiting or running:
+                now = time.monotonic()
+                while waiting and len(running) < step.at_once and now < deadline:
+                    job = waiting.pop(0)
+                    tell(f"{step.name}: {job.name}")
+                    begun = time.monotonic()
+                    running.append((job, launch(job, journal.log(job)), begun))
+                if not running:
+                    return
+                ended = [_look_at(step, each, journal, deadline) for each in running]
+                for (job, *_), done in zip(running, ended, strict=True):
+                    if done is not None:
+                        journal.note(job, done)
+                        tell(f"{step.name}: {job.name} {done.state} after {done.seconds:.0f} s")
+                        after()
+                running = [e for e, done in zip(running, ended, strict=True) if done is None]
+                if running:
+                    time.sleep(0.2)
+        finally:
+            for _, process, _ in running:
+                process.stop()
+
+
+def _look_at(
+    step: Step, running: tuple[Job, Running, float], journal: Journal, deadline: float
+) -> Done | None:
+    """What has become of a job that was started; None where it goes on."""
+    job, process, start = running
+    seconds = time.monotonic() - start
+    status = process.poll()
+    if status is None:
+        if seconds < (step.seconds or seconds + 1) and time.monotonic() < deadline:
+            return None
+        process.stop()
+        return Done("stopped", seconds, "its time was over")
+    if status:
+        return Done("failed", seconds, _last_line(journal.log(job)) or f"status {status}")
+    return Done("done", seconds)
+
+
+def _last_line(log: Path) -> str:
+    """The last line of a log, as far as it fits in a table."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:200] if said else ""

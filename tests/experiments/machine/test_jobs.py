@@ -1,0 +1,111 @@
+"""Jobs: one after another or side by side, within their time, done once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from latentheads.experiments.machine import jobs
+from latentheads.experiments.machine.jobs import Done, Job, Journal, Step, carry_out, start_process
+
+
+class Scripted:
+    """A job that ends when it is looked at so often, or never."""
+
+    def __init__(self, looks: int, status: int = 0) -> None:
+        self.looks, self.status, self.stopped = looks, status, False
+
+    def poll(self) -> int | None:
+        self.looks -= 1
+        return None if self.looks else self.status
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs.time, "sleep", lambda seconds: None)
+
+
+def work(
+    journal: Journal, script: dict[str, Scripted], deadline: float, **step: float
+) -> tuple[list[str], int]:
+    """Carries out one step; what was started, and how many ran side by side at most."""
+    started: list[str] = []
+    most = 0
+
+    def launch(job: Job, log: Path) -> Scripted:
+        nonlocal most
+        log.write_text(f"I am {job.name}\n\n")
+        started.append(job.name)
+        most = max(most, sum(script[name].looks > 0 for name in started))
+        return script[job.name]
+
+    made = Step("all", [Job(name, ("nothing",)) for name in script], **step)  # type: ignore[arg-type]
+    carry_out([made], journal, deadline, launch, lambda said: None)
+    return started, most
+
+
+def test_jobs_run_side_by_side_and_a_failure_stops_nobody(tmp_path: Path) -> None:
+    script = {"a": Scripted(3), "b": Scripted(1, 7), "c": Scripted(2), "d": Scripted(1)}
+    journal, later = Journal.open(tmp_path), time.monotonic() + 1000
+    assert work(journal, script, later, at_once=2) == (["a", "b", "c", "d"], 2)
+    found = Journal.open(tmp_path).found
+    assert {name: done.state for name, done in found.items()} == {
+        **{"a": "done", "b": "failed", "c": "done", "d": "done"}
+    }
+    assert found["b"].why == "I am b"
+    again = {name: Scripted(1) for name in script}
+    assert work(Journal.open(tmp_path), again, later)[0] == ["b"]
+    assert not [each for each in script.values() if each.stopped]
+
+
+def test_a_job_that_takes_too_long_is_stopped_and_tried_again(tmp_path: Path) -> None:
+    script = {"slow": Scripted(-1), "quick": Scripted(1)}
+    journal = Journal.open(tmp_path)
+    assert work(journal, script, time.monotonic() + 1000, seconds=1e-9)[0] == ["slow", "quick"]
+    assert (script["slow"].stopped, journal.found["slow"].state) == (True, "stopped")
+    assert journal.found["quick"].state == "done"
+    assert not journal.is_done(Job("slow", ()))
+
+
+def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
+    assert work(Journal.open(tmp_path), {"a": Scripted(1)}, time.monotonic() - 1)[0] == []
+
+
+def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
+    running = Scripted(-1)
+    step = Step("all", [Job("a", ("nothing",)), Job("b", ("nothing",))], at_once=2)
+
+    def launch(job: Job, log: Path) -> Scripted:
+        if job.name == "b":
+            raise OSError("no more processes")
+        return running
+
+    with pytest.raises(OSError, match="no more processes"):
+        carry_out([step], Journal.open(tmp_path), time.monotonic() + 9, launch, lambda said: None)
+    assert running.stopped
+
+
+def test_a_journal_of_others_is_refused(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path)
+    journal.note(Job("a", ()), Done("failed", 1.5, "why"))
+    assert Journal.open(tmp_path).found == {"a": Done("failed", 1.5, "why")}
+    for text in ("[]", '{"a": 3}', '{"a": {"state": "done"}}', "{"):
+        journal.file.write_text(text)
+        with pytest.raises(ValueError, match=r"jobs\.json cannot be used: "):
+            Journal.open(tmp_path)
+
+
+def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ("timeit", "-n1", "-r1", "print('on', flush=True); import time; time.sleep(60)")
+    running = start_process(Job("sleep", words, threads=1), log)
+    while "on" not in log.read_text():
+        assert running.poll() is None
+    running.stop()
+    assert running.poll() not in (None, 0)
+    assert "KeyboardInterrupt" in log.read_text()

@@ -1,0 +1,120 @@
+"""The plan for a GPU in miniature: real steps of tiny size, done once, and the report of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads.experiments.gpu import main
+from latentheads.experiments.machine.jobs import Job, Journal
+from latentheads.experiments.machine.report import write_report
+from tests.experiments.programs import assert_one_line, inside, status_of
+
+
+class Ended:
+    """A job that has run in this process."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def poll(self) -> int:
+        return self.status
+
+    def stop(self) -> None:
+        raise AssertionError("it has ended")
+
+
+def run_here(job: Job, log: Path) -> Ended:
+    """Runs a job in this process, in float32 as a process of its own does."""
+    before, said = torch.get_default_dtype(), io.StringIO()
+    torch.set_default_dtype(torch.float32)
+    program, *words = job.words
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            status = status_of(import_module(program).main, *words)
+    finally:
+        torch.set_default_dtype(before)
+        log.write_text(said.getvalue())
+    return Ended(status)
+
+
+def refuse(job: Job, log: Path) -> Any:
+    raise AssertionError(f"{job.name} is done")
+
+
+def test_every_step_runs_in_miniature_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the suite, which this is in, and the benchmarks, which have tests of their own."""
+    steps = ["agreement", "speed", "train"]
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", f"--steps={','.join(steps)}"]
+    assert main(words, run_here) == 0, capsys.readouterr().out
+    jobs = json.loads((tmp_path / "jobs.json").read_text())
+    assert list(jobs) == [*steps[:-1], "transformer-seed0"]
+    assert {each["state"] for each in jobs.values()} == {"done"}
+    report = (tmp_path / "report.md").read_text()
+    for title in ("Jobs", "Agreement", "Speed", "Training"):
+        assert f"\n## {title}" in report
+    rows = json.loads((tmp_path / "agreement.json").read_text())["rows"]
+    assert {row["precision"] for row in rows} == {"fp32", "bf16"}
+    assert all(abs(row["off"]) < (1e-5 if row["precision"] == "fp32" else 0.03) for row in rows)
+    assert any(row["off"] for row in rows)
+    rows = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    assert not [row["why"] for row in rows if row["why"]]
+    assert all(row["ms"] > 0 for row in rows)
+    assert json.loads((tmp_path / "runs/transformer-seed0/results.json").read_text())["steps"] == 3
+    assert main(words, refuse) == 0
+
+
+def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert_one_line(inside("gpu.py", "--out", str(tmp_path / "x")), "gpu.py")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps=suite,all"], "no step 'all': choose from suite, agreement, "),
+        (["--data=nowhere"], "no folder 'nowhere'"),
+        (["--minutes=0"], "expected a whole number from 1, got '0'"),
+    ],
+)
+def test_what_cannot_be_done_costs_one_line(words: list[str], said: str) -> None:
+    done = inside("gpu.py", *words)
+    assert_one_line(done, "gpu.py")
+    assert said in done.stderr
+
+
+def test_what_a_machine_needs_is_gathered(tmp_path: Path) -> None:
+    corpus = tmp_path / "data" / "multi30k"
+    corpus.mkdir(parents=True)
+    (corpus / "train.en").write_bytes(b"x" * 2**19)
+    done = inside("gpu.py", "--pack", str(tmp_path / "pack"), "--data", str(tmp_path / "data"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"data: 0.5 MiB\n{tmp_path / 'pack'}: 0.5 MiB\n"
+    assert (tmp_path / "pack/data/multi30k/train.en").stat().st_size == 2**19
+
+
+def test_what_was_not_begun_stands_in_the_report(tmp_path: Path) -> None:
+    """A job that fails gives the program status 1, and its last line a place in the table."""
+
+    def fail(job: Job, log: Path) -> Ended:
+        log.write_text("it began\nno | card\n")
+        return Ended(1)
+
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--steps=suite,agreement"]
+    assert main(words, fail) == 1
+    report = (tmp_path / "report.md").read_text()
+    assert "| suite | failed | 0 | no / card |" in report
+    journal = Journal.open(tmp_path)
+    text = write_report(journal, "cpu", ["suite", "later"]).read_text()
+    assert "| later | not begun |  |  |" in text
