@@ -25,7 +25,8 @@ from latentheads.options import WithOptions
 ROOT = Path(__file__).parents[1]
 COLUMNS = "88"
 """Width of the programs' help, in characters."""
-ABOVE = {"index": "README.md", "changes": "CHANGELOG.md"}
+NOTEBOOKS = "experiments/notebooks/README.md"
+ABOVE = {"index": "README.md", "changes": "CHANGELOG.md", "notebooks": NOTEBOOKS}
 """Pages that begin with a file of the repository."""
 BESIDE = ("results", "notebooks")
 """Folders of ``experiments`` that are copied here: a site is made of what lies in one folder."""
@@ -53,6 +54,7 @@ TWICE = ("importance", "reading.relevance", "report", "terms")
 """Functions whose names are those of classes but for the case, which some file systems ignore."""
 autosummary_filename_map = {f"latentheads.{name}": f"latentheads.{name}-of" for name in TWICE}
 
+autodoc_default_options = {"exclude-members": "set"}  # what matplotlib adds to a figure
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -112,8 +114,10 @@ def adapt_links(app: Sphinx, page: str, source: list[str]) -> None:
     """Makes links that hold in the repository hold on the site, whose root is this folder."""
     if page in ABOVE:
         file = ROOT / ABOVE[page]
+        folder = Path("..", ABOVE[page]).parent
         app.env.note_dependency(str(file))
-        source[0] = LINK.sub(r"../\1", file.read_text(encoding="utf-8")) + source[0]
+        source[0] = LINK.sub(rf"{folder}/\1", file.read_text(encoding="utf-8")) + source[0]
+    source[0] = source[0].replace(f"](../{NOTEBOOKS})", "](notebooks.md)")
     source[0] = re.sub(r"\]\(\.\./docs/", "](", source[0])
     source[0] = re.sub(rf"\]\(\.\./experiments/(?={'|'.join(BESIDE)})", "](", source[0])
 

@@ -9,7 +9,7 @@ import pytest
 import latentheads as lh
 from latentheads import guides, models, plot, pruning
 from latentheads.experiments.cli.main import PROGRAMS
-from tests.docs.pages import PAGES, README, ROOT, STUDIES, Page, rows_of
+from tests.docs.pages import NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
 
 TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
 ELSEWHERE = ("http://", "https://")
@@ -19,7 +19,7 @@ def page(name: str) -> Page:
     return Page(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.parametrize("said", [*PAGES, *STUDIES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS], ids=str)
 def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
     for link in said.links:
         if link.startswith(ELSEWHERE):
