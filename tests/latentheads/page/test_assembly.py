@@ -15,6 +15,7 @@ import latentheads as lh
 from latentheads.page import assembly
 from latentheads.page.grid import gather_grid, measure_distances
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
+from tests.second_device import second_device
 
 
 def told(page: lh.ReportPage) -> Any:
@@ -122,3 +123,13 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
         lh.report([])
     with pytest.raises(ValueError, match="every run must be given once"):
         lh.report([runs[0], runs[0]])
+
+
+@pytest.mark.parametrize("aligned", ["", "one head"])
+def test_a_run_on_another_device_has_the_same_page(tmp_path: Path, aligned: str) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), "delta" if aligned else "independent", aligned)
+    here = lh.report(run, sentences=2, draws=2)
+    with second_device() as device:
+        run.model.to(device.name)
+        run.guide.to(device.name)
+        assert told(lh.report(run, sentences=2, draws=2)) == told(here)
