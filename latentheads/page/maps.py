@@ -119,7 +119,7 @@ class Maps:
         heads: What the heads are called.
         silent: The heads that say nothing in this sentence.
         parts: ``mean`` under the guide; where heads vary also ``deviation``, ``low`` and ``high``;
-            where the prior differs also ``prior`` and ``prior_deviation``. Of alignments the laws.
+            where those of the prior differ also ``prior``, its mean. Of alignments the laws.
         draws: Some draws of the guide; none where heads do not vary.
     """
 
@@ -192,13 +192,13 @@ def _collect_draws(
 
 
 def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> Maps:
-    drawn, before = summarise_draws(posterior), summarise_draws(prior)
+    drawn = summarise_draws(posterior)
     parts = {"mean": drawn.mean}
     varies = bool((drawn.deviation > STILL).any())
     if varies:
         parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
     if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
-        parts |= {"prior": before.mean, "prior_deviation": before.deviation}
+        parts["prior"] = summarise_draws(prior).mean
     return Maps(
         name,
         [str(head) for head in range(posterior.shape[1])],

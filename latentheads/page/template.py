@@ -13,7 +13,17 @@ from latentheads.runs.report import finite
 
 __all__ = ["SCRIPTS", "fill_page"]
 
-SCRIPTS = ("data", "elements", "maps", "lines", "view_runs", "view_heads", "view_sentences", "page")
+SCRIPTS = (
+    "data",
+    "elements",
+    "maps",
+    "rows",
+    "lines",
+    "view_runs",
+    "view_heads",
+    "view_sentences",
+    "page",
+)
 """What the page runs, in this order."""
 
 DIGITS = 6

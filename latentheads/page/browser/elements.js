@@ -57,6 +57,10 @@ function makeCell(value, ramp, top, words, { digits = 2, more = "", span = 1, on
   return onclick ? make("button", { ...given, onclick }, shown) : make("span", given, shown);
 }
 
+const note = (words) => make("p", { class: "soft" }, words);
+const lineOf = (x1, y1, x2, y2, colour, width = 1) =>
+  make("line", { x1, y1, x2, y2, stroke: colour, "stroke-width": width });
+const textOf = (x, y, words, given = {}) => make("text", { x, y, "text-anchor": "end", ...given }, words);
 const swatch = (colour, words) => make("span", {}, make("i", { style: `background: ${colour}` }), words);
 const stroke = (colour, words, dash) =>
   make("span", {}, make("i", { class: `line ${dash ? "dashed" : ""}`, style: `border-color: ${colour}` }), words);

@@ -60,13 +60,14 @@ function drawLines(title, note, lines, { decades = false, zero = false, room }) 
   const x = (step) => LEFT + ((width - LEFT - 12) * (step - first)) / (last - first || 1);
   const scale = scaleOf(lines, { decades, zero });
   const across = scale.ticks.map((tick) => [
-    make("line", { x1: LEFT, x2: width - 12, y1: scale.y(tick), y2: scale.y(tick), stroke: "var(--line)" }),
-    make("text", { x: LEFT - 6, y: scale.y(tick) + 4, "text-anchor": "end" }, String(Number(tick.toPrecision(3)))),
+    lineOf(LEFT, scale.y(tick), width - 12, scale.y(tick), "var(--line)"),
+    textOf(LEFT - 6, scale.y(tick) + 4, String(Number(tick.toPrecision(3)))),
   ]);
+  const centred = { "text-anchor": "middle" };
   const along = ticksOf(first, last, false).map((tick) =>
-    make("text", { x: x(tick), y: HIGH - 8, "text-anchor": "middle" }, tick.toLocaleString("en")),
+    textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
   );
-  along.push(make("text", { x: (LEFT + width - 12) / 2, y: HIGH + 12, "text-anchor": "middle" }, "updates"));
+  along.push(textOf((LEFT + width - 12) / 2, HIGH + 12, "updates", centred));
   const drawn = lines.map((line) => drawLine(line, x, scale));
   const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
   const svg = make("svg", { ...size, role: "img", "aria-label": title }, across.flat(), along, drawn.flat());

@@ -64,7 +64,7 @@ function drawHeads(run, box) {
   if (isFull(run.selection) && !run.gates) {
     const words =
       "Heads are chosen among candidates: a cell is a place, which each task may fill with another of them.";
-    box.append(make("p", { class: "soft" }, words));
+    box.append(note(words));
   }
   const charts = make("div", { class: "charts" });
   for (const chain of new Set(blocks.map((block) => block.chain))) {

@@ -6,12 +6,8 @@ async function drawHead(run, box) {
   const found = maps.find((each) => each.name === state.block) ?? reading.at(-1) ?? maps.at(-1);
   const head = Math.min(state.head, found.heads.length - 1);
   const choose = (place) => go({ block: maps[place].name, head: 0, row: null });
-  const blocks = makeSelect(
-    "Block",
-    maps.map((each) => titleOf(each.name)),
-    maps.indexOf(found),
-    choose,
-  );
+  const titles = maps.map((each) => titleOf(each.name));
+  const blocks = makeSelect("Block", titles, maps.indexOf(found), choose);
   box.append(make("div", { class: "bar" }, chooseSentence(run), blocks), drawThumbs(found, head));
   Object.assign(box.dataset, { block: found.name, draws: found.draws.length });
   if (found.silent[head]) box.append(make("p", {}, `Head ${head} is silent in this sentence: it says nothing.`));
@@ -26,12 +22,8 @@ function drawThumbs(found, head) {
     const canvas = make("canvas", { "aria-hidden": "true" });
     if (!found.silent[place]) paint(canvas, found.parts.mean[place], found.side, top, ramp);
     const picture = found.silent[place] ? make("i", { class: "silent" }) : canvas;
-    return make(
-      "button",
-      { "aria-pressed": place === head, onclick: () => go({ head: place }) },
-      picture,
-      `head ${name}`,
-    );
+    const given = { "aria-pressed": place === head, onclick: () => go({ head: place }) };
+    return make("button", given, picture, `head ${name}`);
   });
   return make("div", { class: "thumbs", role: "group", "aria-label": "Heads of the block" }, thumbs);
 }
@@ -46,20 +38,13 @@ function drawWeights(run, box, found, head) {
   const shown = [{ map: own.mean, title: "Weights", note: "no noise: every draw is this one", ramp: blues, top }];
   if (own.deviation) {
     Object.assign(shown[0], { title: "Mean", note: `of ${run.read.draws} draws of the guide` });
-    const note = `over the draws, up to ${write(largestOf(own.deviation), 2)}`;
-    shown.push({ map: own.deviation, title: "Standard deviation", note, ramp: oranges, top: wide, links: [] });
+    const most = `over the draws, up to ${write(largestOf(own.deviation), 2)}`;
+    shown.push({ map: own.deviation, title: "Standard deviation", note: most, ramp: oranges, top: wide, links: [] });
   }
-  if (own.prior)
-    shown.push({
-      map: own.prior,
-      title: "Mean under the prior",
-      note: "which knows nothing of the target",
-      ramp: blues,
-      top,
-    });
+  const before = { title: "Mean under the prior", note: "which knows nothing of the target", ramp: blues, top };
+  if (own.prior) shown.push({ map: own.prior, ...before });
   if (found.draws.length) shown.push(makeSlider(found, head, blues, top));
-  else if (own.deviation)
-    box.append(make("p", { class: "soft" }, "Single draws are left out, so that the page stays small."));
+  else if (own.deviation) box.append(note("Single draws are left out, so that the page stays small."));
   const keys = [swatch("var(--accent)", "mean weight")];
   if (own.deviation) keys.push(stroke("var(--band)", "10 to 90 % of the draws"));
   if (own.prior) keys.push(stroke("var(--prior)", "mean under the prior"));
@@ -172,15 +157,10 @@ function drawSentences(run, box) {
       ...line(isKnown(sentence.source) ? "reference" : "text", sentence.reference),
       ...line("translation", sentence.hypothesis),
     ];
-    const head = make(
-      "div",
-      { class: "bar" },
-      make("b", {}, `Sentence ${place + 1}`),
-      sentence.maps.length ? open : null,
-    );
-    box.append(
-      make("article", { class: "sentence" }, head, make("dl", {}, said), make("div", { class: "keys" }, figures)),
-    );
+    const name = make("b", {}, `Sentence ${place + 1}`);
+    const head = make("div", { class: "bar" }, name, sentence.maps.length ? open : null);
+    const keys = make("div", { class: "keys" }, figures);
+    box.append(make("article", { class: "sentence" }, head, make("dl", {}, said), keys));
   });
   box.dataset.sentences = run.sentences.length;
 }

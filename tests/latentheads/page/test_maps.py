@@ -60,7 +60,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     ):
         np.testing.assert_array_equal(maps.parts[part], code_weights(values[1, :, :3, :5]))
     assert maps.draws.shape == (3, 3, 3, 5)
-    assert {"deviation", "prior", "prior_deviation"} <= set(maps.parts)
+    assert set(maps.parts) == {"mean", "deviation", "low", "high", "prior"}
     assert maps.to_json(2)["draws"] == 2
     assert maps.arrays(2)[-1].shape == (2, 3, 3, 5)
 
