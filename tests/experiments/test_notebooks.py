@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from latentheads import plot
 from latentheads.runs.reporter import Reporter
+from tests.docs.pages import Page
+from tests.docs.test_commands import accept, commands
 from tests.experiments.programs import ROOT, unpainted
 
 FOLDER = ROOT / "experiments" / "notebooks"
@@ -86,6 +90,22 @@ def test_what_is_shown_was_run_in_full_and_names_no_machine(script: Path) -> Non
 def drop_pictures(output: dict[str, Any]) -> dict[str, Any]:
     kept = {kind: said for kind, said in output.get("data", {}).items() if kind != "image/png"}
     return {**output, "data": kept}
+
+
+@every_script
+def test_its_commands_are_ones_that_the_programs_accept(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, imports, *cells = [text for _, text in cells_of_script(script)]
+    guides = ModuleType("my_guides")
+    for text in (imports, *(text for text in cells if text.startswith("class Damped"))):
+        exec(compile(text, "my_guides.py", "exec"), guides.__dict__)
+    monkeypatch.setitem(sys.modules, "my_guides", guides)
+    (tmp_path / "first.md").write_text(first, encoding="utf-8")
+    found = commands(Page(tmp_path / "first.md"))
+    assert found
+    for program, *words in found:
+        accept(program, words)
 
 
 def test_every_notebook_stands_in_the_list() -> None:
