@@ -9,8 +9,9 @@ import argparse
 import json
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
@@ -136,8 +137,12 @@ def make_rows() -> dict[str, Callable[[Size, Setting, Batch], Made]]:
     return rows | {ALIGNED: of(alignments, "")}
 
 
-def measure(sizes: dict[str, Size], setting: Setting, rounds: int, compiled: bool) -> list[Speed]:
-    """Times the rows of every size and precision against each other.
+def measure(
+    sizes: dict[str, Size], setting: Setting, rounds: int, compiled: bool
+) -> Iterator[Speed]:
+    """Times the rows of every size and precision: against each other, or one by one if compiled.
+
+    What takes long to compile then keeps no figure of the others waiting; it is done in bfloat16.
 
     Args:
         sizes: The sizes, by name.
@@ -145,48 +150,41 @@ def measure(sizes: dict[str, Size], setting: Setting, rounds: int, compiled: boo
         rounds: Timed rounds.
         compiled: Whether to compile them.
     """
-    found = []
+    rows = make_rows()
+    groups = [[row] for row in rows] if compiled else [[*rows]]
     for name, size in sizes.items():
         batch = make_batch(size, setting)
-        for precision in PRECISIONS:
-            found += _race(name, size, batch, precision, setting, rounds, compiled)
-    return found
+        for precision in PRECISIONS[-1:] if compiled else PRECISIONS:
+            base = None
+            for group in groups:
+                made = {row: rows[row](size, setting, batch) for row in group}
+                for found in _race(made, precision, setting, rounds, compiled):
+                    base = found.ms if found.row == FUSED else base
+                    ratio = found.ms / base if found.ms and base else None
+                    yield replace(found, size=name, ratio=ratio)
 
 
 def _race(
-    name: str,
-    size: Size,
-    batch: Batch,
-    precision: str,
-    setting: Setting,
-    rounds: int,
-    compiled: bool,
-) -> list[Speed]:
-    """One size in one precision; a row that cannot step is told and left out."""
+    made: Mapping[str, Made], precision: str, setting: Setting, rounds: int, compiled: bool
+) -> Iterator[Speed]:
+    """Times rows against each other; one that cannot step is told and left out."""
     mode = "compiled" if compiled else "eager"
-    runners, failed = [], []
-    for row, make in make_rows().items():
+    runners = []
+    for row, (loss, parameters) in made.items():
+        runner = Runner(row, loss, parameters, setting, precision)
+        if compiled:
+            runner.loss = torch.compile(loss)
         try:
-            loss, parameters = make(size, setting, batch)
-            whole = torch.compile(loss) if compiled else loss
-            runner = Runner(row, whole, parameters, setting, precision)
             runner.step()
             runners.append(runner)
-        except Exception as reason:
-            failed.append(Speed(name, row, mode, precision, why=in_a_line(reason)[:200]))
+        except Exception as reason:  # whatever a compiler says
+            yield Speed("", row, mode, precision, why=in_a_line(reason)[:200])
     with progress(len(runners) * (rounds + WARMUP)) as bar:
         race(runners, rounds, WARMUP, setting.seed, bar)
-    times = {runner.name: statistics.median(runner.seconds) for runner in runners}
-    base = times.get(FUSED)
-    return failed + [
-        Speed(
-            *(name, runner.name, mode, precision, 1e3 * times[runner.name]),
-            times[runner.name] / base if base else None,
-            runner.memory(),
-            count_waits(runner),
-        )
-        for runner in runners
-    ]
+    for runner in runners:
+        ms = 1e3 * statistics.median(runner.seconds)
+        figures = ms, None, runner.memory(), count_waits(runner)
+        yield Speed("", runner.name, mode, precision, *figures)
 
 
 def count_waits(runner: Runner) -> int | None:
@@ -221,10 +219,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pyro.enable_validation(False)
     sizes = SMALL if options.small else FULL
     setting = Setting(options.device, 1, adam=True)
-    rows = measure(sizes, setting, options.rounds, options.compiled)
     plan = {name: asdict(size) for name, size in sizes.items()}
-    written = {"metadata": metadata(plan, setting), "rows": [asdict(row) for row in rows]}
-    options.json.write_text(json.dumps(written, indent=1) + "\n")
+    written: dict[str, Any] = {"metadata": metadata(plan, setting), "rows": []}
+    for row in measure(sizes, setting, options.rounds, options.compiled):
+        written["rows"].append(asdict(row))
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":
