@@ -41,14 +41,6 @@ MARGIN = 15.0
 """Seconds before the end that are kept for ending what runs, and for the report."""
 
 
-def folder(text: str) -> Path:
-    """A folder that exists."""
-    path = Path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"no folder {text!r}")
-    return path.resolve()
-
-
 def steps(text: str) -> list[str]:
     """Names of steps, comma between."""
     names = text.split(",")
@@ -65,7 +57,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"
     )
-    parser.add_argument("--data", type=folder, metavar="FOLDER", help="of corpora, one a folder")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of corpora, one a folder")
     parser.add_argument(
         "--steps", type=steps, default=[*STEPS], help="comma between; default: all of them"
     )
@@ -106,6 +98,8 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
     deadline = time.monotonic() - MARGIN
     parser = make_parser()
     options = parser.parse_args(arguments)
+    if options.data is not None and not options.data.is_dir():
+        parser.error(f"--data: no folder {str(options.data)!r}")
     deadline += 60 * options.minutes
     with ending("gpu.py", stopped=f"what is done is in {options.out}"):
         if options.pack is not None:
@@ -114,7 +108,8 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
         if options.device == "cuda" and not torch.cuda.is_available():
             parser.error("--device cuda: PyTorch sees no CUDA device here")
         out = options.out.resolve()
-        order = Order(out, options.device, options.data, options.smoke, options.at_once)
+        data = None if options.data is None else options.data.resolve()
+        order = Order(out, options.device, data, options.smoke, options.at_once)
         journal = Journal.open(out)
         plan = make_plan(order, options.steps)
 

@@ -72,7 +72,7 @@ RUN_GROUPS: Groups = {
     ),
     "decoding": (*("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat"),),
     "report": ("samples", "context", "paper_bleu", "rouge", "verbose"),
-    "output": ("overwrite", "tensorboard", "report", "print_config", "help"),
+    "output": ("overwrite", "tensorboard", "report", "print_config", "print_shtab", "help"),
 }
 """The options of run.py and of the programs that train several runs."""
 
