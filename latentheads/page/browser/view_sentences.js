@@ -114,7 +114,7 @@ async function drawAlignments(run, box) {
     const laws = Object.entries(LAWS).map(([law, said]) => ({
       ...said,
       map: found.parts[law][head],
-      note: law === "guide" ? run.guide : said.note,
+      note: law === "guide" ? `${run.guide}${run.reads ? `, reads the ${run.reads}` : ""}` : said.note,
     }));
     const shown = laws.map((law) => ({ map: law.map, title: law.name, note: law.note, ramp, top: 1 }));
     const bars = (row) =>

@@ -11,7 +11,7 @@ import torch
 from latentheads.corpora import Corpus, Part, Rows, Words
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.experiments.cli.test_tables import FIGURES
@@ -42,7 +42,12 @@ def small_corpus(long: bool = False, text: bool = False) -> Corpus:
 
 
 def make_run(
-    folder: Path, corpus: Corpus, prior: str = "independent", aligned: str = "", **results: Any
+    folder: Path,
+    corpus: Corpus,
+    prior: str = "independent",
+    aligned: str = "",
+    network: Network | None = None,
+    **results: Any,
 ) -> Run:
     """A run whose weights are noise, and whose folder says what it reported.
 
@@ -51,9 +56,10 @@ def make_run(
         corpus: What it reads.
         prior: Of its heads.
         aligned: The form of its alignments, of ``SHAPES``.
+        network: Its sizes, and what mixes positions.
         **results: More of ``results.json``.
     """
-    law, network, types = make_prior(prior), sizes(), len(corpus.target)
+    law, network, types = make_prior(prior), network or sizes(), len(corpus.target)
     more: dict[str, Any] = {"alignments": SHAPES[aligned]} if aligned else {}
     torch.manual_seed(5)
     if corpus.source is None:

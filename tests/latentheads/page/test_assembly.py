@@ -16,6 +16,7 @@ from latentheads.page import assembly
 from latentheads.page.grid import gather_grid, measure_distances
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
+from tests.tiny import sizes
 
 
 def told(page: lh.ReportPage) -> Any:
@@ -123,6 +124,17 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
         lh.report([])
     with pytest.raises(ValueError, match="every run must be given once"):
         lh.report([runs[0], runs[0]])
+
+
+@pytest.mark.parametrize("slices", [False, True])
+def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slices: bool) -> None:
+    network = sizes(mixers="ngram", windows="2", ngram_slices=slices)
+    corpus = small_corpus(text=True)
+    (found,) = told(lh.report(make_run(tmp_path / "run", corpus, network=network), draws=2))["runs"]
+    assert not any(block["attends"] for block in found["grid"]["blocks"])
+    assert set(found["grid"]["values"]) == {"kl", "importance"}
+    assert found["pairs"] == {}
+    assert [sentence["maps"] for sentence in found["sentences"]] == [[], [], []]
 
 
 @pytest.mark.parametrize("aligned", ["", "one head"])
