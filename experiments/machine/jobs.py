@@ -19,7 +19,7 @@ __all__ = ["Done", "Job", "Journal", "Launch", "Running", "Step", "carry_out", "
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 10.0
-"""Seconds that a job has to end by itself, as by Ctrl-C, before it is killed."""
+"""Seconds between Ctrl-C and force."""
 
 State = Literal["done", "failed", "stopped"]
 
@@ -77,8 +77,11 @@ class Running(Protocol):
     def poll(self) -> int | None:
         """Its exit status; None while it runs."""
 
+    def interrupt(self) -> None:
+        """Tells it to end, as Ctrl-C does."""
+
     def stop(self) -> None:
-        """Ends it: as Ctrl-C does, and with force where that does not help."""
+        """Ends it: if it has not ended some time after it was told, with force."""
 
 
 Launch = Callable[[Job, Path], Running]
@@ -89,6 +92,7 @@ class _Process:
     """A job in a process group of its own."""
 
     def __init__(self, job: Job, log: Path) -> None:
+        self.interrupted: float | None = None
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         if job.threads:
@@ -108,16 +112,27 @@ class _Process:
         """Its exit status; None while it runs."""
         return self.process.poll()
 
+    def interrupt(self) -> None:
+        """Sends SIGINT to the group, once."""
+        if self.interrupted is None:
+            self.interrupted = time.monotonic()
+            self._send(signal.SIGINT)
+
     def stop(self) -> None:
-        """Sends SIGINT to the group, and SIGKILL to what is left of it."""
-        for how, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, None)):
-            try:
-                os.killpg(self.process.pid, how)
-                self.process.wait(patience)
-            except ProcessLookupError:
-                return
-            except subprocess.TimeoutExpired:
-                continue
+        """Interrupts it, and kills what is left of the group."""
+        self.interrupt()
+        assert self.interrupted is not None
+        try:
+            self.process.wait(max(0.0, self.interrupted + GRACE - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._send(signal.SIGKILL)
+            self.process.wait()
+
+    def _send(self, signal_number: int) -> None:
+        try:
+            os.killpg(self.process.pid, signal_number)
+        except ProcessLookupError:
+            return
 
 
 def start_process(job: Job, log: Path) -> Running:
@@ -206,6 +221,9 @@ def carry_out(
                     running.append((job, launch(job, journal.log(job)), begun))
                 if not running:
                     return
+                if time.monotonic() >= deadline:
+                    for _, process, _ in running:  # all at once: each may take a while to end
+                        process.interrupt()
                 ended = [_look_at(step, each, journal, deadline) for each in running]
                 for (job, *_), done in zip(running, ended, strict=True):
                     if done is not None:
@@ -216,6 +234,8 @@ def carry_out(
                 if running:
                     time.sleep(0.2)
         finally:
+            for _, process, _ in running:
+                process.interrupt()
             for _, process, _ in running:
                 process.stop()
 

@@ -27,8 +27,10 @@ class Ended:
     def poll(self) -> int:
         return self.status
 
-    def stop(self) -> None:
+    def interrupt(self) -> None:
         raise AssertionError("it has ended")
+
+    stop = interrupt
 
 
 def run_here(job: Job, log: Path) -> Ended:

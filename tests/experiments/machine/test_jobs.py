@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,38 @@ class Scripted:
     """A job that ends when it is looked at so often, or never."""
 
     def __init__(self, looks: int, status: int = 0) -> None:
-        self.looks, self.status, self.stopped = looks, status, False
+        self.looks, self.status = looks, status
+        self.interrupted = self.stopped = False
 
     def poll(self) -> int | None:
         self.looks -= 1
         return None if self.looks else self.status
 
+    def interrupt(self) -> None:
+        self.interrupted = True
+
     def stop(self) -> None:
         self.stopped = True
 
 
+class Clock:
+    """Time that passes while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 5.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 @pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs.time, "sleep", lambda seconds: None)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(jobs, "time", found)
+    return found
 
 
 def work(
@@ -51,7 +69,7 @@ def work(
 
 def test_jobs_run_side_by_side_and_a_failure_stops_nobody(tmp_path: Path) -> None:
     script = {"a": Scripted(3), "b": Scripted(1, 7), "c": Scripted(2), "d": Scripted(1)}
-    journal, later = Journal.open(tmp_path), time.monotonic() + 1000
+    journal, later = Journal.open(tmp_path), 1000.0
     assert work(journal, script, later, at_once=2) == (["a", "b", "c", "d"], 2)
     found = Journal.open(tmp_path).found
     assert {name: done.state for name, done in found.items()} == {
@@ -66,14 +84,30 @@ def test_jobs_run_side_by_side_and_a_failure_stops_nobody(tmp_path: Path) -> Non
 def test_a_job_that_takes_too_long_is_stopped_and_tried_again(tmp_path: Path) -> None:
     script = {"slow": Scripted(-1), "quick": Scripted(1)}
     journal = Journal.open(tmp_path)
-    assert work(journal, script, time.monotonic() + 1000, seconds=1e-9)[0] == ["slow", "quick"]
+    assert work(journal, script, 1000.0, seconds=1.0)[0] == ["slow", "quick"]
     assert (script["slow"].stopped, journal.found["slow"].state) == (True, "stopped")
+    assert journal.found["slow"].seconds == pytest.approx(1.0)
     assert journal.found["quick"].state == "done"
     assert not journal.is_done(Job("slow", ()))
 
 
+def test_all_that_runs_is_told_to_end_before_the_first_is_waited_for(tmp_path: Path) -> None:
+    other = Scripted(-1)
+
+    class Slow(Scripted):
+        def stop(self) -> None:
+            assert other.interrupted
+            super().stop()
+
+    script = {"slow": Slow(-1), "other": other}
+    journal = Journal.open(tmp_path)
+    assert work(journal, script, 6.0, at_once=2)[0] == ["slow", "other"]
+    assert {done.state for done in journal.found.values()} == {"stopped"}
+    assert other.stopped
+
+
 def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
-    assert work(Journal.open(tmp_path), {"a": Scripted(1)}, time.monotonic() - 1)[0] == []
+    assert work(Journal.open(tmp_path), {"a": Scripted(1)}, 5.0)[0] == []
 
 
 def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
@@ -86,7 +120,7 @@ def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
         return running
 
     with pytest.raises(OSError, match="no more processes"):
-        carry_out([step], Journal.open(tmp_path), time.monotonic() + 9, launch, lambda said: None)
+        carry_out([step], Journal.open(tmp_path), 9.0, launch, lambda said: None)
     assert running.stopped
 
 
