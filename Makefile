@@ -20,12 +20,15 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-.PHONY: run test lint types docs bench notebooks attack lowest
+.PHONY: run test suite lint types docs bench notebooks attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
 
-test: $(READY) lint types
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs 2 lint types suite
+
+suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(READY)
