@@ -54,13 +54,19 @@ function drawRow(columns, shown, { top, room, label }) {
 function drawMapsAndRow(box, shown, side, row, { rowOf, readOf, keys }) {
   const below = make("div");
   const read = make("p", { class: "read", "aria-live": "polite" });
+  const room = roomOf(box);
   const within = (at) => Math.max(0, Math.min(side.rows.length - 1, at));
+  let shownRow = null;
+  const showRow = (place) => {
+    const gold = new Set(side.links.filter(([each]) => each === place).map(([, each]) => each));
+    const { top, label, ...told } = rowOf(place);
+    for (const { mark } of drawn) mark(place);
+    below.replaceChildren(drawRow(side.columns, { ...told, gold }, { top, label, room }));
+    shownRow = place;
+  };
   const point = (at, column, chosen) => {
     const place = within(at);
-    const gold = new Set(side.links.filter(([each]) => each === place).map(([, each]) => each));
-    for (const { mark } of drawn) mark(place);
-    const { top, label, ...told } = rowOf(place);
-    below.replaceChildren(drawRow(side.columns, { ...told, gold }, { top, label, room: roomOf(box) }));
+    if (place !== shownRow) showRow(place);
     read.textContent = readOf(place, column);
     if (chosen) remember({ row: place });
   };
@@ -70,7 +76,7 @@ function drawMapsAndRow(box, shown, side, row, { rowOf, readOf, keys }) {
     event.preventDefault();
     point((state.row ?? row) + move, null, true);
   };
-  const fit = { room: roomOf(box), number: shown.length, point };
+  const fit = { room, number: shown.length, point };
   const drawn = shown.map((each) => drawMap(each.map, side, { ...each, ...fit }));
   const figures = drawn.map((each) => each.figure);
   const label = "Maps: the arrow keys choose the row";
