@@ -110,6 +110,13 @@ def test_its_commands_are_ones_that_the_programs_accept(
         accept(program, words)
 
 
+@every_script
+def test_every_file_that_is_named_is_there(script: Path) -> None:
+    prose = "".join(text for kind, text in cells_of_script(script) if kind == "markdown")
+    for name in re.findall(r"`((?:docs|experiments|tests)/[\w./-]+|0\d_\w+)`", prose):
+        assert (ROOT / name).exists() or (FOLDER / f"{name}.ipynb").exists(), name
+
+
 def test_every_notebook_stands_in_the_list() -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"\]\((\d\w+)\.ipynb\)", text) == [script.stem for script in SCRIPTS]
