@@ -10,14 +10,27 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.jobs import POLL, PROGRAM, Job, Table, name_failure, open_command
+from latentheads.experiments.cli.jobs import (
+    POLL,
+    PROGRAM,
+    Job,
+    Table,
+    ended_by_signals,
+    name_failure,
+    open_command,
+)
 
 __all__ = ["ClusterRun", "run_on_cluster"]
+
+
+ENDS = 100
+"""How often a run is put back into the queue because its time was up."""
 
 
 class ClusterRun:
@@ -43,10 +56,11 @@ class ClusterRun:
         return done.returncode
 
     def checkpoint(self) -> Any:
-        """What is put back into the queue: the same again."""
+        """What is put back into the queue: the same again, which goes on with what there is."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self)
+        words = [word for word in self.job.words if not word.startswith("--overwrite")]
+        return DelayedSubmission(ClusterRun(replace(self.job, words=words), self.program))
 
 
 def run_on_cluster(
@@ -74,14 +88,15 @@ def run_on_cluster(
         waiting = {executor.submit(run): run.job for run in runs}
     table, failed = Table(len(runs)), []
     try:
-        while waiting:
-            time.sleep(POLL)
-            for handed in [handed for handed in waiting if handed.done()]:
-                job = waiting.pop(handed)
-                failure = _find_failure(handed, job)
-                failed += [failure] if failure else []
-                table.end(failure or f"{job.name}: done")
-            table.show(list(waiting.values()))
+        with ended_by_signals():
+            while waiting:
+                time.sleep(POLL)
+                for handed in [handed for handed in waiting if handed.done()]:
+                    job = waiting.pop(handed)
+                    failure = _find_failure(handed, job)
+                    failed += [failure] if failure else []
+                    table.end(failure or f"{job.name}: done")
+                table.show(list(waiting.values()))
     finally:  # nobody waits for the others any more: the same command hands them in again
         for handed in waiting:
             handed.cancel()
@@ -95,8 +110,10 @@ def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], fol
     import submitit
 
     try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=launcher)
-        if launcher == "slurm":
+        slurm = launcher == "slurm"
+        ends = {"slurm_max_num_timeout": ENDS} if slurm else {}
+        executor = submitit.AutoExecutor(folder=folder, cluster=launcher, **ends)
+        if slurm:
             executor.update_parameters(slurm_array_parallelism=parallel)
         executor.update_parameters(name="latentheads", **options)
     except (NameError, TypeError, RuntimeError) as reason:
@@ -107,6 +124,9 @@ def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], fol
 def _find_failure(handed: Any, job: Job) -> str:
     """How a run has failed; empty if it has not."""
     trouble = handed.exception()
-    if trouble is not None:  # the node was lost, say; what submitit tells of it has many lines
-        return f"{job.name} was not run to its end: {str(trouble).strip().splitlines()[0]}"
-    return name_failure(job, handed.result())
+    if trouble is None:
+        return name_failure(job, handed.result())
+    lines = [line.strip() for line in str(trouble).splitlines() if line.strip()] or [repr(trouble)]
+    traced = any("trace" in line for line in lines)  # then the heart of it stands last
+    said = lines[-1] if traced else " ".join(lines[:2])
+    return f"{job.name} was not run to its end: {said}"

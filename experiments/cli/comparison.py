@@ -175,26 +175,21 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
         Whether all of them were its work: a shard has some alone.
     """
     places = find_places(options.jobs, options.devices)
-    if options.launcher == "here" and options.launcher_options:
-        raise ValueError("launcher_options acts on nothing here: it needs launcher slurm or local")
-    if options.launcher != "here" and options.devices:
-        raise ValueError(
-            f"devices are of this machine: launcher {options.launcher} chooses its own"
-        )
-    if options.devices and options.device == "cpu":
-        raise ValueError("devices are GPUs, and device is cpu: drop one of them")
+    _refuse_idle_places(options)
     part, parts = take_shard(options.shard or "1/1")
     mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
         print(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", flush=True)
-    jobs = [_job_of(plan) for plan in open_plans]
+    jobs = [_job_of(plan, out) for plan in open_plans]
+    if not jobs:
+        return parts == 1
     if options.launcher != "here":
         runs, wanted = list(map(ClusterRun, jobs)), options.launcher_options
         run_on_cluster(runs, options.launcher, len(places), wanted, out / "nodes")
     elif len(places) > 1 or options.devices:
         run_jobs(jobs, places)
-    elif open_plans:
+    else:
         corpus = make_corpus(open_plans[0].settings.data, tell=print)
         for plan in open_plans:
             trainer = trainer_of(plan.settings, plan.options, corpus)
@@ -203,13 +198,30 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     return parts == 1
 
 
-def _job_of(plan: Plan) -> Job:
-    """The command line of a run."""
+def _refuse_idle_places(options: Namespace) -> None:
+    """Refuses what does not go together in saying where runs are trained."""
+    if options.shard and options.report:
+        raise ValueError("report acts on nothing beside shard, which makes no table: drop one")
+    if options.shard and options.overwrite:
+        raise ValueError("overwrite beside shard: the table's command would train all anew")
+    if options.launcher == "here" and options.launcher_options:
+        raise ValueError("launcher_options acts on nothing here: it needs launcher slurm or local")
+    if options.launcher != "here" and options.devices:
+        raise ValueError(
+            f"devices are of this machine: launcher {options.launcher} chooses its own"
+        )
+    if options.devices and options.device == "cpu":
+        raise ValueError("devices are GPUs, and device is cpu: drop one of them")
+
+
+def _job_of(plan: Plan, out: Path) -> Job:
+    """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
-    words = ["--device", options.device, "--trust", name_trusted(plan.settings, options.trust)]
-    for name in ("overwrite", "tensorboard"):
-        words += [f"--{name}", _word(options[name])]
-    return Job(plan.folder.name, plan.folder, plan.settings.to_yaml(), words)
+    device = "cuda" if options.devices else options.device
+    words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
+    words += [f"--{name}={_word(options[name])}" for name in ("overwrite", "tensorboard")]
+    name = str(plan.folder.relative_to(out))
+    return Job(name, plan.folder, plan.settings.to_yaml(), words)
 
 
 def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
@@ -254,7 +266,7 @@ def _pair(recipe: str) -> list[str]:
     """The words of a single run that stand for a recipe of a comparison."""
     name, law = split_law(recipe)
     prior, plus, guide = name.partition("+")
-    if name.endswith(ALIGNED) and ":" in prior:  # a guide of one's own has no name
+    if name.endswith(ALIGNED) and (":" in prior or "." in prior):  # one's own has no name
         pair = ["--guide", prior]
     elif not plus or name.endswith(ALIGNED):
         pair = ["--recipe", name]

@@ -8,6 +8,7 @@ written, and it goes on from its last checkpoint when it is started again. What 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import IO
+from threading import current_thread, main_thread
+from typing import IO, NoReturn
 
 from latentheads.errors import UnfinishedError
 from latentheads.files import write_text
@@ -28,6 +31,7 @@ __all__ = [
     "PROGRAM",
     "Job",
     "Table",
+    "ended_by_signals",
     "find_places",
     "name_failure",
     "open_command",
@@ -186,7 +190,9 @@ def open_command(
     write_text(configuration, job.configuration)
     job.folder.mkdir(parents=True, exist_ok=True)
     words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
-    with (job.folder / LOG).open("wb") as log:
+    with (job.folder / LOG).open("ab") as log:  # what was said before says why it was begun again
+        log.write(f"begun {datetime.now():%Y-%m-%d %H:%M:%S}\n".encode())
+        log.flush()
         yield words, log
 
 
@@ -194,7 +200,8 @@ def name_failure(job: Job, status: int) -> str:
     """How a run has failed, by the status of its process; empty if it has not."""
     if status == 0:
         return ""
-    how = f"status {status}" if status > 0 else signal.Signals(-status).name
+    known = {each.value: each.name for each in signal.Signals}
+    how = f"status {status}" if status > 0 else known.get(-status, f"signal {-status}")
     return f"{job.name} ended with {how}: {job.last_words()}"
 
 
@@ -202,7 +209,8 @@ def name_failure(job: Job, status: int) -> str:
 def _all_end(running: Sequence[_Running]) -> Iterator[None]:
     """However the work ends, no run is left behind."""
     try:
-        yield
+        with ended_by_signals():
+            yield
     finally:
         with suppress(KeyboardInterrupt):  # who is in a hurry presses it twice
             _wait_for(running, GRACE)
@@ -211,6 +219,24 @@ def _all_end(running: Sequence[_Running]) -> Iterator[None]:
                 each.process.send_signal(signal.SIGINT)
         for each in running:
             each.process.wait()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed."""
+    if current_thread() is not main_thread():  # signals are the main thread's
+        yield
+        return
+    before = {each: signal.signal(each, _interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _wait_for(running: Sequence[_Running], seconds: float) -> None:
@@ -255,10 +281,14 @@ class Table:
             return
         self._due = self._clock() + EVERY
         self._clear()
-        for each in running:
-            line = f"  {each.name}: {each.last_words()}"
-            print(line[: _width()] if self.live else line, file=self.file)
-        self._lines = len(running) if self.live else 0
+        width, most = shutil.get_terminal_size((100, 25))
+        shown = running[: max(1, most - 3)] if self.live else running
+        lines = [f"  {each.name}: {each.last_words()}" for each in shown]
+        if len(shown) < len(running):
+            lines.append(f"  and {len(running) - len(shown)} more")
+        for line in lines:
+            print(line[: width - 1] if self.live else line, file=self.file)
+        self._lines = len(lines) if self.live else 0
         self.file.flush()
 
     def _clear(self) -> None:
@@ -266,10 +296,3 @@ class Table:
         if self._lines:
             self.file.write(f"\x1b[{self._lines}F\x1b[J")
         self._lines = 0
-
-
-def _width() -> int:
-    try:
-        return os.get_terminal_size().columns - 1
-    except OSError:
-        return 99

@@ -19,7 +19,10 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
-TINY = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
+SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
+TINY = [*SMALL, "--max_tokens=8"]
+"""Of a translation: who has not learned to end a sentence goes on for long."""
+
 SHORT = ["--steps", "3", "--report_every", "2", "--tokens", "128", "--samples", "2"]
 CUDA = pytest.param(
     ["--device", "cuda"],

@@ -18,7 +18,7 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
-from tests.experiments.programs import ENVIRONMENT, SHORT, TINY, command, inside, status_of
+from tests.experiments.programs import ENVIRONMENT, SHORT, SMALL, command, inside, status_of
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -30,7 +30,7 @@ LM = ["--data=grammar", "--task=language-model"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generate") / "run"
-    done = inside("run.py", *LM, *TINY, *SHORT, "--recipe=coda", "--out", str(out))
+    done = inside("run.py", *LM, *SMALL, *SHORT, "--recipe=coda", "--out", str(out))
     assert done.returncode == 0, done.stderr
     return out
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import SHORT, TINY, inside, painted, status_of
+from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, status_of
 from tests.experiments.test_resume import assert_same_ends, killed
 from tests.latentheads.runs.test_loading import load, refused
 
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for recipe in ("transformer", "cascaded"):
         words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
         assert run.main(words) == 0
-    words = ["--task=language-model", "--recipe=transformer", *TINY, *SHORT, *FEW]
+    words = ["--task=language-model", "--recipe=transformer", *SMALL, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
     words = [str(top / "transformer"), "--heads=7,3,0", "--timed=2", "--rounds=1"]
     with painted():

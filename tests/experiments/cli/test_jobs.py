@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,7 +14,14 @@ import pytest
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
-from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
+from latentheads.experiments.cli.jobs import (
+    LOG,
+    Job,
+    ended_by_signals,
+    find_places,
+    run_jobs,
+    take_shard,
+)
 
 STAND_IN = """
 import os, sys, time, pathlib
@@ -57,7 +66,8 @@ def test_no_more_run_at_once_than_there_are_places(
     for number, job in enumerate(made):
         assert (job.folder / "configuration").read_text() == f"seed: {number}\n"
         assert (job.folder / "threads").read_text() == "3"
-        assert (job.folder / LOG).read_text() == "first words\nlast words\n\n"
+        said = (job.folder / LOG).read_text()
+        assert re.fullmatch(r"begun 20.*\nfirst words\nlast words\n\n", said)
     said = capsys.readouterr().out.splitlines()
     assert [line for line in said if line.endswith("started")] == [
         f"run-{n}: started" for n in range(5)
@@ -76,7 +86,7 @@ def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
 
 def test_one_that_is_killed_is_named(tmp_path: Path) -> None:
     killing = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
-    with pytest.raises(UnfinishedError, match=r"run-0 ended with SIGKILL: $"):
+    with pytest.raises(UnfinishedError, match=r"run-0 ended with SIGKILL: begun"):
         run_jobs(make(tmp_path, []), [{}], killing)
 
 
@@ -146,3 +156,34 @@ def test_a_shard_that_is_none_is_refused(word: str) -> None:
 def test_places_that_are_none_are_refused(number: int, devices: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         find_places(number, devices)
+
+
+def test_a_signal_ends_the_work_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    for told in (signal.SIGTERM, signal.SIGHUP):
+        with pytest.raises(KeyboardInterrupt), ended_by_signals():
+            os.kill(os.getpid(), told)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_was_said_before_stays_in_the_log(tmp_path: Path) -> None:
+    made = make(tmp_path, [])
+    for _ in range(2):
+        run_jobs(made, [{"OMP_NUM_THREADS": "1"}], PROGRAM)
+    assert (tmp_path / "run-0" / LOG).read_text().count("first words") == 2
+
+
+def test_more_runs_than_a_terminal_has_lines_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.shutil, "get_terminal_size", lambda _: (9, 5))
+    shown = io.StringIO()
+    table = jobs.Table(7, shown)
+    table.live = True
+    table.show([Job(f"run-{n}", tmp_path, "") for n in range(7)])
+    assert shown.getvalue() == "  run-0:\n  run-1:\n  and 5 \n"
+
+
+def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
+    job = Job("one", tmp_path, "")
+    assert jobs.name_failure(job, -40) == "one ended with signal 40: "

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 2}
 SHORT: dict[str, Any] = {"steps": 3, "report_every": 2, "tokens": 128, "samples": 2, "quiet": True}
+SHORT["decoding"] = lh.Decoding(max_tokens=8)
 
 
 @pytest.fixture(scope="module")
