@@ -30,7 +30,9 @@ class SentenceBounds:
     Attributes:
         tokens: Target tokens.
         elbo: The bound, a mean over the draws, given what all sentences share.
-        kl: Its second term.
+        kl: Its second term, the same given.
+        shared_kl: The KL of what all sentences share, once for all of them, one number: with it
+            above 0 the bound of a sentence is none of log p(y | x). 0 where nothing is shared.
         plug_in: Log-likelihood of the plug-in network, no bound.
         iwae: The tighter bound; None where all sentences share a latent: they are then weighed
             together.
@@ -42,6 +44,7 @@ class SentenceBounds:
     tokens: Float[Tensor, " batch"]
     elbo: Float[Tensor, " batch"]
     kl: Float[Tensor, " batch"]
+    shared_kl: Float[Tensor, ""]
     plug_in: Float[Tensor, " batch"]
     iwae: Float[Tensor, " batch"] | None
     pareto_k: Float[Tensor, " batch"] | None
@@ -77,6 +80,7 @@ def sentence_bounds(
         tokens=draws[0].tokens,
         elbo=torch.stack([draw.elbo for draw in draws]).mean(0),
         kl=torch.stack([draw.total_kl for draw in draws]).mean(0),
+        shared_kl=torch.stack([draw.elbo.sum() - draw.bound for draw in draws]).mean(0),
         plug_in=plug_in,
         iwae=None if shared else weights.bound,
         pareto_k=None if shared else weights.pareto_k,

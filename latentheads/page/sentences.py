@@ -70,11 +70,12 @@ def _read_text(run: Run, part: Part, place: int) -> dict[str, str | None]:
 
 
 def _read_bounds(bounds: SentenceBounds, place: int) -> dict[str, float | str | None]:
-    """The figures of a sentence in nats a token, and k-hat."""
+    """The figures of a sentence in nats a token, k-hat, and in nats what all sentences share."""
     tokens = float(bounds.tokens[place])
     nats = {name: _pick(getattr(bounds, name), place) for name in BOUNDS}
     found = {name: None if value is None else value / tokens for name, value in nats.items()}
-    return {**found, "tokens": tokens, "pareto_k": _pick_tail(bounds.pareto_k, place)}
+    tail, shared = _pick_tail(bounds.pareto_k, place), float(bounds.shared_kl)
+    return {**found, "tokens": tokens, "pareto_k": tail, "shared_kl": shared}
 
 
 def _pick_tail(values: Tensor | None, place: int) -> float | str | None:

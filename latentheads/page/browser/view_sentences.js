@@ -141,13 +141,21 @@ function tellTail(value) {
   return `${write(value, 2)}, ${value > 0.7 ? "too heavy a tail to trust IWAE" : "fine"}`;
 }
 
+// What bounds a sentence alone bounds nothing where all share a choice of heads that has its price.
+const GIVEN = ["elbo", "kl"];
+const isGiven = ({ bounds }) => bounds.shared_kl > 0;
+const wordIn = (sentence, name) =>
+  GIVEN.includes(name) && isGiven(sentence)
+    ? make("span", { class: "word none" }, "given which heads speak")
+    : wordOf(name);
+
 function drawSentences(run, box) {
   const line = (name, text) => (isKnown(text) ? [make("dt", {}, name), make("dd", {}, text)] : []);
   run.sentences.forEach((sentence, place) => {
     const { bounds } = sentence;
     const names = ["elbo", "iwae", "exact", "kl", "plug_in"].filter((name) => figureOf(bounds, name) !== null);
     const figures = names.map((name) =>
-      make("span", {}, wordOf(name), ` ${FIGURES[name][0]} `, make("b", {}, write(bounds[name], 4))),
+      make("span", {}, wordIn(sentence, name), ` ${FIGURES[name][0]} `, make("b", {}, write(bounds[name], 4))),
     );
     if (!isKnown(bounds.exact)) figures.push(make("span", {}, `k-hat: ${tellTail(bounds.pareto_k)}`));
     const open = make("button", { onclick: () => go({ view: "head", sentence: place, row: null }) }, "See its heads");
@@ -162,5 +170,11 @@ function drawSentences(run, box) {
     const keys = make("div", { class: "keys" }, figures);
     box.append(make("article", { class: "sentence" }, head, make("dl", {}, said), keys));
   });
+  const priced = run.sentences.find(isGiven);
+  if (priced) {
+    const nats = write(priced.bounds.shared_kl, 4);
+    const words = `All sentences share which heads speak. Its KL, ${nats} nats, is paid once for the whole corpus: the bound of the run counts it, the figures of single sentences do not.`;
+    box.append(note(words));
+  }
   box.dataset.sentences = run.sentences.length;
 }

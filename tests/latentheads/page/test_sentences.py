@@ -1,0 +1,23 @@
+"""The sentences of a page: what their figures are said to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from latentheads.corpora.batches import batches
+from latentheads.inference.sentences import sentence_bounds
+from latentheads.page.sentences import gather_texts
+from tests.latentheads.page.runs import make_run, small_corpus
+
+
+def test_a_page_knows_what_all_sentences_pay_together(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(text=True))
+    part = run.corpus.test.first(1)
+    alone = sentence_bounds(run.model, run.guide, next(iter(batches(part, 64))), 2)
+    shared = replace(alone, shared_kl=torch.tensor(2.5, dtype=torch.float64))
+    ((one,), (other,)) = (gather_texts(run, part, each) for each in (alone, shared))
+    assert one["bounds"]["shared_kl"] == 0
+    assert other["bounds"] == one["bounds"] | {"shared_kl": 2.5}
