@@ -34,7 +34,8 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "reads": None if run.guide.alignments is None else run.guide.reads,
         "corpus": results.corpus if results else settings.data.data,
         "seed": settings.seed,
-        "step": run.step,
+        "updates": _tell_updates(run),
+        "other": _tell_other(run),
         "parameters": results.parameters if results else None,
         "versions": dict(results.versions) if results else {},
         "finished": _read_time(run.path / "results.json"),
@@ -45,6 +46,21 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "figures": _gather_figures(run),
         "perplexity": [vars(each) for each in results.perplexity] if results else [],
     }
+
+
+def _tell_updates(run: Run) -> str:
+    """How long a run was trained, and which of its weights these are."""
+    trained = run.results.steps if run.results else 0
+    weights = f"weights of step {run.step:,}"
+    return f"{trained:,} trained; {weights}" if trained else weights
+
+
+def _tell_other(run: Run) -> str | None:
+    """Of which step what was reported is, where heads and sentences are read with other weights."""
+    reported = run.results.reported_step if run.results else 0
+    if reported in (0, run.step):  # a report of old does not say it
+        return None
+    return f"reported of step {reported:,}; heads and sentences are of step {run.step:,}"
 
 
 def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:

@@ -106,7 +106,7 @@ function drawHeader(run) {
     recipe: run.recipe,
     corpus: run.corpus,
     seed: run.seed,
-    updates: count(run.step),
+    updates: run.updates,
     parameters: count(run.parameters),
     finished: run.finished,
     torch: run.versions.torch,
