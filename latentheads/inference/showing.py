@@ -16,6 +16,7 @@ ROWS = {
     "exact": ("exact log p", "all alignments summed"),
     "gap": ("gap", "what the bound lacks of the exact posterior"),
     "truth": ("true log p", "of the corpus itself, not of the model"),
+    "truth_elbo": ("bound (ELBO) of these sentences", "to be compared with the row above"),
     "plug_in": ("plug-in network", "another model, without noise: no bound"),
     "bleu": ("BLEU", "of the translations"),
     "chrf": ("chrF", "of the translations"),
@@ -44,8 +45,11 @@ def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> 
 def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether a part knows a figure that says something.
 
-    Where log p is exact, the plug-in network is that law; of one draw IWAE is the bound.
+    Where log p is exact, the plug-in network is that law; of one draw IWAE is the bound; where the
+    truth is known of all sentences, their bound has its row.
     """
+    if name == "truth_elbo" and not any(map(_tell_known, parts.values())):
+        return False
     if name == "plug_in" and _is_shown("exact", parts):
         return False
     if name == "iwae" and all(each.get("iwae_k") == 1 for each in parts.values()):
@@ -56,10 +60,22 @@ def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
 def _row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
     known = [each["iwae_k"] for each in parts.values() if each.get("iwae_k") is not None]
     label, what = (said.format(k=known[0] if known else "K") for said in ROWS[name])
+    if name == "truth":
+        said = {part: _tell_known(figures) for part, figures in parts.items()}
+        of_some = [f"{part}: {each}" if part else each for part, each in said.items() if each]
+        what = "; ".join([what, *of_some])
     digits = 2 if name in SCORES else 4
     cells = "".join(f"<td>{_number(each.get(name), digits)}</td>" for each in parts.values())
-    said = f'<td style="text-align: left">{escape(what)}</td>'
-    return f'<tr><td style="text-align: left">{escape(label)}</td>{cells}{said}</tr>'
+    last = f'<td style="text-align: left">{escape(what)}</td>'
+    return f'<tr><td style="text-align: left">{escape(label)}</td>{cells}{last}</tr>'
+
+
+def _tell_known(figures: Mapping[str, Any]) -> str:
+    """Of how many sentences the truth is known; nothing where it is of all, or of none."""
+    known, every = figures.get("truth_sentences"), figures.get("sentences")
+    if figures.get("truth") is None or None in (known, every) or known == every:
+        return ""
+    return f"of {known:,} of {every:,} sentences"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -43,6 +43,20 @@ def test_iwae_of_one_draw_says_nothing_new() -> None:
     assert "bound (IWAE_2)" in rows_of(figures_to_html({"": two}))
 
 
+def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
+    known = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
+    of_all, of_some = known | {"sentences": 11}, known | {"sentences": 1200}
+    corpus = "of the corpus itself, not of the model"
+    rows = rows_of(figures_to_html({"valid": of_all, "test": of_all}))
+    assert rows["true log p"] == ["-1.0000", "-1.0000", corpus]
+    assert not any("these sentences" in name for name in rows)
+    rows = rows_of(figures_to_html({"valid": of_all, "test": of_some}))
+    assert rows["true log p"][-1] == f"{corpus}; test: of 11 of 1,200 sentences"
+    assert rows["bound (ELBO) of these sentences"][:2] == ["-1.2500", "-1.2500"]
+    rows = rows_of(figures_to_html({"": of_some}))
+    assert rows["true log p"][-1] == f"{corpus}; of 11 of 1,200 sentences"
+
+
 def test_a_report_and_results_show_themselves() -> None:
     more = {"log_likelihood": -1.25, "plug_in": -1.0, "tokens": 7, "effective_sample_size": 2.0}
     report = Report(**FIGURES, **more, pareto_k=None, pareto_unknown=None)
