@@ -44,7 +44,8 @@ def fill_page(data: Mapping[str, Any]) -> str:
         "script": "\n".join(_read_file(f"{name}.js") for name in SCRIPTS),
         "data": said.replace("<", "\\u003c"),  # so that no text can end the element it stands in
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_file("page.html"))
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_file("page.html"))
+    return page.encode(errors="replace").decode()  # a folder may have a name that is no UTF-8
 
 
 def _read_file(name: str) -> str:
