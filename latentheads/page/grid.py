@@ -38,7 +38,8 @@ def list_blocks(run: Run) -> list[Block]:
 def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
     """Every quantity of which each head, or each block, has one figure.
 
-    Heads stand at their prior's location, and are those that the guide selects.
+    Heads stand at their prior's location, and are those that the guide selects. KL and gap are not
+    measured here: they are what the run reported of its whole test part, under its guide.
 
     Args:
         run: The run.

@@ -167,7 +167,7 @@ function drawFoot(run) {
   if (run.read) {
     const { part, unit, measured, draws } = run.read;
     said.push(
-      `Heads are measured at their prior's location on ${measured} ${unit} of the ${part} part; shown ones are drawn ${draws} times.`,
+      `Heads are measured at their prior's location on ${measured} ${unit} of the ${part} part, but for KL and gap, which the run reported; shown ones are drawn ${draws} times.`,
     );
   }
   const number = run.sentences.length;

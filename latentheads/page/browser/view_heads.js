@@ -16,13 +16,13 @@ const QUANTITIES = {
     "KL",
     "nats a token",
     "deviation",
-    "What the posterior pays to differ from its prior; one figure for all heads of a block.",
+    "What the posterior pays to differ from its prior, as the run reported it of the whole test part, under its guide; one figure for all heads of a block.",
   ],
   gap: [
     "Gap",
     "nats a token",
     "deviation",
-    "What a guide's alignments lack of the exact posterior; one figure for all heads of a block.",
+    "What a guide's alignments lack of the exact posterior, as the run reported it of the whole test part; one figure for all heads of a block.",
   ],
   entropy: ["Entropy", "nats", "mean", "How widely a head looks: 0 where it reads one position alone."],
   confidence: [
