@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "other": _tell_other(run),
         "parameters": results.parameters if results else None,
         "versions": dict(results.versions) if results else {},
-        "finished": _read_time(run.path / "results.json"),
+        "finished": results is not None,
         "gates": dict(results.gates) if results and results.gates else None,
         "missing": dict(results.missing) if results else {},
         "options": options,
@@ -75,15 +74,6 @@ def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
 def _known_numbers(figures: Figures) -> dict[str, Any]:
     said = figures.to_json().items()
     return {name: value for name, value in said if isinstance(value, int | float)}
-
-
-def _read_time(path: Path) -> str | None:
-    """When a file was written, in UTC."""
-    try:
-        stamp = path.stat().st_mtime
-    except OSError:
-        return None
-    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def find_revision() -> str:

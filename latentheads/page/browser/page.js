@@ -108,7 +108,6 @@ function drawHeader(run) {
     seed: run.seed,
     updates: run.updates,
     parameters: count(run.parameters),
-    finished: run.finished,
     torch: run.versions.torch,
   };
   const known = Object.entries(facts).filter(([, value]) => isKnown(value));

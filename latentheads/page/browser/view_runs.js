@@ -58,8 +58,8 @@ function drawBounds(run, box) {
       write(figureOf(found[place], name), digits(name)),
       tellPart(found[place], name),
     ]);
-    const said = [each.recipe, each.other].filter(isKnown).map((words) => make("div", { class: "soft" }, words));
-    return [[open, ...said], ...figures];
+    const said = [each.recipe, each.finished ? each.other : "not finished"].filter(isKnown);
+    return [[open, ...said.map((words) => make("div", { class: "soft" }, words))], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
   box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));

@@ -21,3 +21,14 @@ def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Pa
         "other": ("1,234 trained; weights of step 7", other),
         "old": ("weights of step 7", None),
     }
+
+
+def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(text=True))
+    assert gather_facts(run, "run")["finished"]
+    run.path.joinpath("results.json").unlink()
+    del run.results
+    facts = gather_facts(run, "run")
+    assert not facts["finished"]
+    assert facts["figures"] == {}
+    assert facts["updates"] == "weights of step 7"
