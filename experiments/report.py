@@ -20,10 +20,10 @@ from latentheads.page import report
 DESCRIPTION = (
     "Makes one page of finished runs, which a browser opens without a network.\n\n"
     "    python experiments/report.py runs/coda-seed0 runs/cascaded-seed0 --out report.html\n\n"
-    "The page is one file of HTML, at most 2.5 MB, to be opened by a double click, mailed or "
-    "printed: a table of bounds, curves, every head of every layer, where a head looks under many "
-    "draws, alignments, how far heads differ, which of them speak, and translations with the bound "
-    "of each sentence."
+    "The page is one file of HTML, at most 2.5 MB where it can, to be opened by a double click, "
+    "mailed or printed: a table of bounds, curves, every head of every layer, where a head looks "
+    "under many draws, alignments, how far heads differ, which of them speak, and translations "
+    "with the bound of each sentence."
 )
 
 

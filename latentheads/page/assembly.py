@@ -29,7 +29,7 @@ from latentheads.runs.run import Run, check_vocabulary
 __all__ = ["ReportPage", "report"]
 
 LARGEST = 2_500_000
-"""Bytes of a page: a message can carry it."""
+"""Bytes of a page, where it can be so small: a message can carry it."""
 
 KEPT = 8
 """Draws that are kept one by one, where the page has room for them."""
@@ -116,8 +116,8 @@ def report(
 ) -> ReportPage:
     """Makes one page of what runs are, what they reported, and what their heads do.
 
-    A page of six sentences has at most 2.5 million bytes: where it would be larger, fewer draws,
-    and then fewer sentences, stand in it, and it says so.
+    A page has at most 2.5 million bytes where it can: where it would be larger, fewer draws, and
+    then fewer sentences, at least one of each run, stand in it, and it says so.
 
     Args:
         runs: A finished run or several, or their folders.
