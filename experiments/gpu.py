@@ -14,8 +14,9 @@ train.en and train.de. Step after step, each job a process of its own:
     large       a network of IWSLT's size on the largest corpus at hand
 
 What is written lies in OUT: jobs.json, report.md after every job, a log of each, runs/ that run.py
-goes on from. A job that is done is not done again; one that fails is told, and the others go on.
-When the minutes are over, what runs is ended as by Ctrl-C.
+goes on from. A job that is done is not done again; an OUT whose jobs were done otherwise, as with
+--smoke or on another device, is refused. One that fails is told, and the others go on. When the
+minutes are over, what runs is ended as by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
         data = None if options.data is None else options.data.resolve()
         order = Order(out, options.device, data, options.smoke, options.at_once)
         journal = Journal.open(out)
+        journal.refuse_others(job for step in make_plan(order) for job in step.jobs)
         plan = make_plan(order, options.steps)
 
         asked = [job.name for step in plan for job in step.jobs]

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -64,11 +64,13 @@ class Done:
         state: Done; failed by itself; or stopped, because its time was over.
         seconds: How long it ran.
         why: Of one that failed, the last line that it wrote.
+        words: What it was told, as :meth:`Journal.words` names it.
     """
 
     state: State
     seconds: float
     why: str = ""
+    words: tuple[str, ...] = ()
 
 
 class Running(Protocol):
@@ -163,7 +165,7 @@ class Journal:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             try:
-                self.found = {name: Done(**each) for name, each in read_json(self.file).items()}
+                self.found = {name: _read_done(each) for name, each in read_json(self.file).items()}
             except (OSError, ValueError, TypeError, AttributeError) as reason:
                 raise ValueError(f"{self.file} cannot be used: {reason}") from reason
         return self
@@ -177,15 +179,39 @@ class Journal:
         """Where what a job says goes."""
         return self.folder / "logs" / f"{job.name}.log"
 
+    def words(self, job: Job) -> tuple[str, ...]:
+        """What a job is told, the folder left out: it may be carried to another machine."""
+        return tuple(word.replace(str(self.folder), "OUT") for word in job.words)
+
     def is_done(self, job: Job) -> bool:
-        """Whether it need not be done again."""
-        return job.name in self.found and self.found[job.name].state == "done"
+        """Whether it need not be done again: it is done, and was told the same."""
+        found = self.found.get(job.name)
+        return found is not None and found.state == "done" and found.words == self.words(job)
+
+    def refuse_others(self, jobs: Iterable[Job]) -> None:
+        """Refuses a folder with figures of other jobs, of the same names.
+
+        Raises:
+            ValueError: A job is done, and was told something else.
+        """
+        for job in jobs:
+            found = self.found.get(job.name)
+            if found is not None and found.state == "done" and not self.is_done(job):
+                words = [*self.words(job), *found.words]
+                differ = [each for each in words if words.count(each) == 1]
+                said = f"{job.name} is done otherwise, see {' '.join(differ)}"
+                raise ValueError(f"{self.folder}: {said}; choose another --out")
 
     def note(self, job: Job, done: Done) -> None:
         """Writes what has become of a job."""
-        self.found[job.name] = done
+        self.found[job.name] = replace(done, words=self.words(job))
         said = {name: asdict(each) for name, each in self.found.items()}
         write_text(self.file, json.dumps(said, indent=1) + "\n")
+
+
+def _read_done(each: dict[str, Any]) -> Done:
+    done = Done(**each)
+    return replace(done, words=tuple(done.words))
 
 
 def carry_out(

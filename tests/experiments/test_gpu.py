@@ -74,6 +74,10 @@ def test_every_step_runs_in_miniature_once(
     assert all(row["ms"] > 0 for row in rows)
     assert json.loads((tmp_path / "runs/transformer-seed0/results.json").read_text())["steps"] == 3
     assert main(words, refuse) == 0
+    with pytest.raises(SystemExit):
+        main([each for each in words if each != "--smoke"], refuse)
+    said = capsys.readouterr().err
+    assert "agreement is done otherwise, see --small; choose another --out" in said
 
 
 def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:

@@ -134,6 +134,22 @@ def test_a_journal_of_others_is_refused(tmp_path: Path) -> None:
             Journal.open(tmp_path)
 
 
+def test_what_is_done_is_done_in_the_same_words(tmp_path: Path) -> None:
+    """Wherever the folder has been carried; what has failed may be told something else."""
+    job = Job("a", ("run", "--steps=3", f"--out={tmp_path / 'here'}"))
+    journal = Journal.open(tmp_path / "here")
+    journal.note(job, Done("done", 1.0))
+    journal.note(Job("b", ("run",)), Done("failed", 1.0))
+    journal.folder.rename(tmp_path / "there")
+    journal = Journal.open(tmp_path / "there")
+    same = Job("a", ("run", "--steps=3", f"--out={tmp_path / 'there'}"))
+    more = Job("a", ("run", "--steps=9", f"--out={tmp_path / 'there'}"))
+    assert (journal.is_done(same), journal.is_done(more)) == (True, False)
+    journal.refuse_others([same, Job("b", ("run", "--steps=9"))])
+    with pytest.raises(ValueError, match=r"a is done otherwise, see --steps=9 --steps=3; choose"):
+        journal.refuse_others([same, more])
+
+
 def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("timeit", "-n1", "-r1", "print('on', flush=True); import time; time.sleep(60)")
