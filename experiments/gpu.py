@@ -33,7 +33,13 @@ import torch
 
 from latentheads.experiments.benchmarks.command_line import Parser, positive
 from latentheads.experiments.cli.errors import ending
-from latentheads.experiments.machine.jobs import Journal, Launch, carry_out, start_process
+from latentheads.experiments.machine.jobs import (
+    Journal,
+    Launch,
+    carry_out,
+    ended_by_signals,
+    start_process,
+)
 from latentheads.experiments.machine.packing import MOST, pack
 from latentheads.experiments.machine.plan import STEPS, Order, make_plan
 from latentheads.experiments.machine.report import write_report
@@ -102,7 +108,7 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
     if options.data is not None and not options.data.is_dir():
         parser.error(f"--data: no folder {str(options.data)!r}")
     deadline += 60 * options.minutes
-    with ending("gpu.py", stopped=f"what is done is in {options.out}"):
+    with ending("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
         if options.pack is not None:
             pack_all(options)
             return 0

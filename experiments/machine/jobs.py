@@ -8,14 +8,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 from latentheads.files import read_json, write_text
 
-__all__ = ["Done", "Job", "Journal", "Launch", "Running", "Step", "carry_out", "start_process"]
+__all__ = [
+    "Done",
+    "Job",
+    "Journal",
+    "Launch",
+    "Running",
+    "Step",
+    "carry_out",
+    "ended_by_signals",
+    "start_process",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 10.0
@@ -95,6 +107,7 @@ class _Process:
 
     def __init__(self, job: Job, log: Path) -> None:
         self.interrupted: float | None = None
+        self.killed = False
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         if job.threads:
@@ -112,7 +125,10 @@ class _Process:
 
     def poll(self) -> int | None:
         """Its exit status; None while it runs."""
-        return self.process.poll()
+        status = self.process.poll()
+        if status is not None:
+            self._kill_rest()
+        return status
 
     def interrupt(self) -> None:
         """Sends SIGINT to the group, once."""
@@ -121,25 +137,52 @@ class _Process:
             self._send(signal.SIGINT)
 
     def stop(self) -> None:
-        """Interrupts it, and kills what is left of the group."""
+        """Interrupts it, waits a while, and kills what is left of the group."""
         self.interrupt()
         assert self.interrupted is not None
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, self.interrupted + GRACE - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        self._kill_rest()
+        self.process.wait()
+
+    def _kill_rest(self) -> None:
+        """Kills the group, once: a leader that has ended may leave others, and they the GPU."""
+        if not self.killed:
+            self.killed = True
             self._send(signal.SIGKILL)
-            self.process.wait()
 
     def _send(self, signal_number: int) -> None:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # macOS may not signal what has ended
             os.killpg(self.process.pid, signal_number)
-        except ProcessLookupError:
-            return
 
 
 def start_process(job: Job, log: Path) -> Running:
     """Starts a job as a process."""
     return _Process(job, log)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed.
+
+    A signal that is ignored, as by ``nohup``, stays so; a second one does not disturb the end.
+    """
+    both = (signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in both}
+    heard = [each for each in both if before[each] != signal.SIG_IGN]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in heard:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    try:
+        for each in heard:
+            signal.signal(each, interrupt)
+        yield
+    finally:
+        for each in heard:
+            signal.signal(each, before[each])
 
 
 @dataclass

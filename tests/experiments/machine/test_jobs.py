@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from latentheads.experiments.machine import jobs
-from latentheads.experiments.machine.jobs import Done, Job, Journal, Step, carry_out, start_process
+from latentheads.experiments.machine.jobs import (
+    Done,
+    Job,
+    Journal,
+    Step,
+    carry_out,
+    ended_by_signals,
+    start_process,
+)
 
 
 class Scripted:
@@ -159,3 +170,67 @@ def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
     running.stop()
     assert running.poll() not in (None, 0)
     assert "KeyboardInterrupt" in log.read_text()
+
+
+@pytest.mark.parametrize("patience", [True, False])
+@pytest.mark.parametrize("how", ["poll", "stop"])
+def test_what_a_job_has_started_ends_with_it(
+    how: str, patience: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the job itself has ended at once; and none is killed before it has."""
+    sent: list[str] = []
+
+    class Leader:
+        pid = 7
+
+        def poll(self) -> int:
+            return 1
+
+        def wait(self, timeout: float | None = None) -> None:
+            sent.append("waited for")
+            if timeout is not None and not patience:
+                raise subprocess.TimeoutExpired("job", timeout)
+
+    def send(group: int, number: int) -> None:
+        sent.append(signal.Signals(number).name)
+        if number == signal.SIGKILL and patience:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Leader())
+    monkeypatch.setattr(os, "killpg", send)
+    running = start_process(Job("a", ("nothing",)), tmp_path / "log")
+    if how == "poll":
+        assert [running.poll(), running.poll()] == [1, 1]
+        assert sent == ["SIGKILL"]
+    else:
+        running.stop()
+        assert sent == ["SIGINT", "waited for", "SIGKILL", "waited for"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None:
+    """A second one does not disturb the end."""
+    before = signal.getsignal(number)
+
+    class Told(Scripted):
+        def poll(self) -> None:
+            signal.raise_signal(number)
+
+        def stop(self) -> None:
+            signal.raise_signal(number)
+            super().stop()
+
+    running = Told(-1)
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        work(Journal.open(tmp_path), {"a": running}, 1000.0)
+    assert running.stopped
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
