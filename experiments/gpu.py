@@ -41,7 +41,7 @@ from latentheads.experiments.machine.jobs import (
     start_process,
 )
 from latentheads.experiments.machine.packing import MOST, pack
-from latentheads.experiments.machine.plan import STEPS, Order, make_plan
+from latentheads.experiments.machine.plan import NEEDS, STEPS, Order, make_plan
 from latentheads.experiments.machine.report import write_report
 
 MARGIN = 15.0
@@ -66,7 +66,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of corpora, one a folder")
     parser.add_argument(
-        "--steps", type=steps, default=[*STEPS], help="comma between; default: all of them"
+        "--steps", type=steps, help="comma between; default: all that there are corpora for"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="default: cuda")
     parser.add_argument(
@@ -95,6 +95,15 @@ def pack_all(options: argparse.Namespace) -> None:
     print(f"{options.pack}: {total / 2**20:.1f} MiB{much}")
 
 
+def refuse_empty(parser: Parser, options: argparse.Namespace, planned: Sequence[str]) -> None:
+    """Refuses a step that was named and has no jobs."""
+    for name in options.steps or []:
+        if name not in planned:
+            left_out = "--smoke leaves it out"
+            why = left_out if options.smoke else f"it needs --data with {NEEDS[name]}"
+            parser.error(f"--steps {name}: {why}")
+
+
 def main(arguments: Sequence[str] | None = None, launch: Launch = start_process) -> int:
     """Runs the plan and returns the exit status: 1 where a job has failed.
 
@@ -107,6 +116,10 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
     options = parser.parse_args(arguments)
     if options.data is not None and not options.data.is_dir():
         parser.error(f"--data: no folder {str(options.data)!r}")
+    if options.wheels and options.pack is None:
+        parser.error("--wheels needs --pack FOLDER, where they are gathered")
+    if options.pack is not None and options.data is None and not options.wheels:
+        parser.error("--pack needs what it gathers: --data or --wheels")
     deadline += 60 * options.minutes
     with ending("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
         if options.pack is not None:
@@ -117,10 +130,10 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
         out = options.out.resolve()
         data = None if options.data is None else options.data.resolve()
         order = Order(out, options.device, data, options.smoke, options.at_once)
+        plan = make_plan(order, options.steps or STEPS)
+        refuse_empty(parser, options, [step.name for step in plan])
         journal = Journal.open(out)
         journal.refuse_others(job for step in make_plan(order) for job in step.jobs)
-        plan = make_plan(order, options.steps)
-
         asked = [job.name for step in plan for job in step.jobs]
 
         def report() -> None:

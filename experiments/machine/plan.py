@@ -9,10 +9,16 @@ from pathlib import Path
 
 from latentheads.experiments.machine.jobs import Job, Step
 
-__all__ = ["STEPS", "Order", "largest_corpus", "make_plan"]
+__all__ = ["NEEDS", "STEPS", "Order", "largest_corpus", "make_plan"]
 
 STEPS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
 """The steps by name, in their order."""
+
+NEEDS = {
+    "train": "a folder multi30k",
+    "large": "train.en and train.de in a folder beside multi30k",
+}
+"""What a folder of corpora must hold for a step."""
 
 RECIPES = (
     *("transformer", "coda", "cascaded", "cascaded+alignments", "coda-cs", "realformer"),

@@ -92,13 +92,28 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
     [
         (["--steps=suite,all"], "no step 'all': choose from suite, agreement, "),
         (["--data=nowhere"], "no folder 'nowhere'"),
+        (["--device=cpu", "--steps=train,large"], "--steps train: it needs --data with a folder m"),
+        (
+            ["--device=cpu", "--steps=suite,large", "--data=."],
+            "large: it needs --data with train",
+        ),
+        (
+            ["--device=cpu", "--steps=compiled", "--smoke"],
+            "compiled: --smoke leaves it out",
+        ),
+        (["--wheels=pyro-ppl"], "--wheels needs --pack FOLDER"),
+        (["--pack=packed"], "--pack needs what it gathers: --data or --wheels"),
         (["--minutes=0"], "expected a whole number from 1, got '0'"),
     ],
 )
-def test_what_cannot_be_done_costs_one_line(words: list[str], said: str) -> None:
+def test_what_cannot_be_done_costs_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = inside("gpu.py", *words)
     assert_one_line(done, "gpu.py")
     assert said in done.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_a_machine_needs_is_gathered(tmp_path: Path) -> None:
