@@ -116,8 +116,12 @@ class SecondDevice(TorchDispatchMode):
 
     def _note_copy(self, source: Tensor, far: bool, non_blocking: bool) -> None:
         """A copy between devices is waited for, unless it is told not to be."""
-        if isinstance(source, FarTensor) != far and not non_blocking:
+        if isinstance(source, FarTensor) == far:
+            return
+        if not non_blocking:
             self.waits.append("copy")
+        elif not far:
+            raise RuntimeError("a copy to the CPU that is not waited for may be read too early")
 
 
 def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:

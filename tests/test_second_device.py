@@ -94,6 +94,11 @@ def home(values: Sequence[Tensor]) -> list[Tensor]:
     return [near(value).detach().cpu() for value in values]
 
 
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """All that a batch holds."""
+    return [each for each in vars(batch).values() if isinstance(each, Tensor)]
+
+
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 
 
@@ -281,6 +286,17 @@ def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
             assert found.figures() == pytest.approx(here.figures(), abs=1e-9)
 
 
+def test_a_batch_that_comes_back_is_waited_for(batch: Batch, there: There) -> None:
+    """One that leaves is not; what is read before it has arrived is anything."""
+    with there() as device:
+        device.forget()
+        moved = batch.to(device.name)
+        device.assert_waited([])
+        back = moved.to("cpu")
+        device.assert_waited(["copy"] * len(tensors_of(batch)))
+        close(tensors_of(back), tensors_of(batch), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("shape", [None, "two heads", "chain"])
 def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There) -> None:
     """Of a search and of a draw; what is waited for is told after every token, and in the end."""
@@ -303,6 +319,7 @@ def test_a_tensor_of_the_wrong_device_is_found() -> None:
     with second_device() as device:
         there = torch.arange(6.0, device=NAME).view(2, 3)
         assert (there.device.type, device.waits) == (NAME, [])
+        here = torch.zeros(2, 3)
         assert (there + 1).tolist() == [[1, 2, 3], [4, 5, 6]]
         assert there[there > 3].shape == (2,)
         assert bool(there.any())
@@ -316,5 +333,8 @@ def test_a_tensor_of_the_wrong_device_is_found() -> None:
         for written in (lambda: there[:, [0, 1]], lambda: there.new_tensor([0.0]) + 1):
             with pytest.raises(RuntimeError, match="numbers of the CPU were written on the device"):
                 written()
+        for race in (lambda: there.to("cpu", non_blocking=True), lambda: here.copy_(there, True)):
+            with pytest.raises(RuntimeError, match="a copy to the CPU that is not waited for"):
+                race()
         with pytest.raises(TypeError, match="numpy reads tensors of the CPU alone"):
             there.numpy()
