@@ -9,7 +9,7 @@ train.en and train.de. Step after step, each job a process of its own:
     agreement   the bound in float32, bfloat16 and float16 against the CPU's in float64
     bench, length, decoding   the benchmarks
     speed       a step beside nn.Transformer with fused attention, and waits of the CPU within it
-    compiled    the same, each row given to torch.compile
+    compiled    the same, each row given to torch.compile, nn.Transformer too
     train       Multi30k to the end, recipe after recipe and seed after seed, several at a time
     large       a network of IWSLT's size on the largest corpus at hand
 
