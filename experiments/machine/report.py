@@ -22,10 +22,18 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bench": ("rows", ("recipe", "precision", "row", "ms", "ratio", "memory", "share_of_peak")),
     "length": ("points", ("row", "length", "blocks", "ms", "memory", "tokens_per_second")),
     "decoding": ("rows", ("recipe", "beam", "row", "ms", "sentences_per_second", "ratio")),
-    "speed": ("rows", ("size", "row", "precision", "ms", "ratio", "memory", "waits", "why")),
-    "compiled": ("rows", ("size", "row", "precision", "ms", "ratio", "memory", "why")),
+    "speed": (
+        "rows",
+        ("size", "row", "mode", "precision", "ms", "ratio", "memory", "waits", "why"),
+    ),
+    "compiled": ("rows", ("size", "row", "mode", "precision", "ms", "ratio", "memory", "why")),
 }
 """What a measuring job writes, and the columns that are shown."""
+
+UNITS = (
+    "BLEU and chrF count from 0 to 100, and `tokens_per_second` is the speed of training; "
+    "what stands between `steps` and `bleu` is in nats a token."
+)
 
 FIGURES = ("elbo", "kl", "iwae", "exact", "gap", "plug_in", "bleu", "chrf")
 
@@ -82,7 +90,7 @@ def _trained(journal: Journal) -> Iterator[str]:
             speed = {"tokens_per_second": found.get("tokens_per_second")}
             rows.append({"run": path.parent.name, "steps": found.get("steps"), **figures, **speed})
     if rows:
-        yield "## Training, test part, nats a token\n\n" + _table(rows, tuple(rows[0]))
+        yield f"## Training, test part\n\n{UNITS}\n\n" + _table(rows, tuple(rows[0]))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
