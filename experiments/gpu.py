@@ -38,6 +38,7 @@ from latentheads.experiments.machine.jobs import (
     Launch,
     carry_out,
     ended_by_signals,
+    held,
     start_process,
 )
 from latentheads.experiments.machine.packing import MOST, pack
@@ -132,15 +133,16 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = start_process)
         order = Order(out, options.device, data, options.smoke, options.at_once)
         plan = make_plan(order, options.steps or STEPS)
         refuse_empty(parser, options, [step.name for step in plan])
-        journal = Journal.open(out)
-        journal.refuse_others(job for step in make_plan(order) for job in step.jobs)
-        asked = [job.name for step in plan for job in step.jobs]
+        with held(out):
+            journal = Journal.open(out)
+            journal.refuse_others(job for step in make_plan(order) for job in step.jobs)
+            asked = [job.name for step in plan for job in step.jobs]
 
-        def report() -> None:
-            write_report(journal, options.device, asked)
+            def report() -> None:
+                write_report(journal, options.device, asked)
 
-        carry_out(plan, journal, deadline, launch, lambda said: print(said, flush=True), report)
-        print(f"written to {write_report(journal, options.device, asked)}")
+            carry_out(plan, journal, deadline, launch, lambda said: print(said, flush=True), report)
+            print(f"written to {write_report(journal, options.device, asked)}")
     return int(any(d.state == "failed" for n, d in journal.found.items() if n in asked))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -26,6 +28,7 @@ __all__ = [
     "Step",
     "carry_out",
     "ended_by_signals",
+    "held",
     "start_process",
 ]
 
@@ -183,6 +186,26 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for each in heard:
             signal.signal(each, before[each])
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a folder for this process; the system frees it when the process ends.
+
+    Raises:
+        OSError: It cannot be written, or another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = "another process is writing it; choose another --out"
+            raise OSError(errno.EBUSY, said, str(folder)) from None
+        yield
+    finally:
+        os.close(lock)
 
 
 @dataclass

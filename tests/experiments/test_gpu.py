@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -75,9 +76,26 @@ def test_every_step_runs_in_miniature_once(
     assert json.loads((tmp_path / "runs/transformer-seed0/results.json").read_text())["steps"] == 3
     assert main(words, refuse) == 0
     with pytest.raises(SystemExit):
-        main([each for each in words if each != "--smoke"], refuse)
+        main([words[0], words[2], "--steps=suite"], refuse)
     said = capsys.readouterr().err
     assert "agreement is done otherwise, see --small; choose another --out" in said
+
+
+def test_a_folder_that_another_process_writes_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--steps=suite"]
+    (tmp_path / "jobs.json").write_text("{}")
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit, match="1"):
+            main(words, refuse)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "another process is writing it; choose another --out" in said
+    assert str(tmp_path) in said
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", "jobs.json"]
+    assert main(words, lambda job, log: Ended(0)) == 0
 
 
 def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
