@@ -35,7 +35,7 @@ def count_shared(train: Sequence[Rows], part: Sequence[Rows]) -> int:
         train: The sides of training: targets, and sources where there are any.
         part: The same sides of the part.
     """
-    likely = np.flatnonzero(np.isin(_mark_rows(train), _mark_rows(part)))
+    likely = np.flatnonzero(np.isin(_mark_rows(train), _mark_rows(part), kind="sort"))
     seen = {_read_key(train, place) for place in likely.tolist()}
     full = np.flatnonzero(np.max([side.lengths for side in part], axis=0) > 1)
     return sum(_read_key(part, place) in seen for place in full.tolist())
