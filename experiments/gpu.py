@@ -33,11 +33,11 @@ import torch
 
 from latentheads.experiments.benchmarks.command_line import Parser, positive
 from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.jobs import ended_by_signals
 from latentheads.experiments.machine.jobs import (
     Journal,
     Launch,
     carry_out,
-    ended_by_signals,
     held,
     start_process,
 )

@@ -223,20 +223,28 @@ def _all_end(running: Sequence[_Running]) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed."""
+    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed.
+
+    A signal that is ignored, as by ``nohup``, stays so; a second one does not disturb the end.
+    """
     if current_thread() is not main_thread():  # signals are the main thread's
         yield
         return
-    before = {each: signal.signal(each, _interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    found = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {each: handler for each, handler in found.items() if handler != signal.SIG_IGN}
+
+    def interrupt(*_: object) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
     try:
+        for each in before:
+            signal.signal(each, interrupt)
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _wait_for(running: Sequence[_Running], seconds: float) -> None:

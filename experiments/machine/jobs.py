@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, Protocol
 
 from latentheads.files import read_json, write_text
@@ -27,7 +26,6 @@ __all__ = [
     "Running",
     "Step",
     "carry_out",
-    "ended_by_signals",
     "held",
     "start_process",
 ]
@@ -162,30 +160,6 @@ class _Process:
 def start_process(job: Job, log: Path) -> Running:
     """Starts a job as a process."""
     return _Process(job, log)
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed.
-
-    A signal that is ignored, as by ``nohup``, stays so; a second one does not disturb the end.
-    """
-    both = (signal.SIGTERM, signal.SIGHUP)
-    before = {each: signal.getsignal(each) for each in both}
-    heard = [each for each in both if before[each] != signal.SIG_IGN]
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in heard:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    try:
-        for each in heard:
-            signal.signal(each, interrupt)
-        yield
-    finally:
-        for each in heard:
-            signal.signal(each, before[each])
 
 
 @contextmanager

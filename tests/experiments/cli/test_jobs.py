@@ -166,6 +166,15 @@ def test_a_signal_ends_the_work_as_ctrl_c_does() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_what_was_said_before_stays_in_the_log(tmp_path: Path) -> None:
     made = make(tmp_path, [])
     for _ in range(2):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.experiments.cli.jobs import ended_by_signals
 from latentheads.experiments.machine import jobs
 from latentheads.experiments.machine.jobs import (
     Done,
@@ -16,7 +17,6 @@ from latentheads.experiments.machine.jobs import (
     Journal,
     Step,
     carry_out,
-    ended_by_signals,
     start_process,
 )
 
@@ -225,12 +225,3 @@ def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None
         work(Journal.open(tmp_path), {"a": running}, 1000.0)
     assert running.stopped
     assert signal.getsignal(number) == before
-
-
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with ended_by_signals():
-            signal.raise_signal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
