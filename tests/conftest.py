@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pyro
@@ -13,6 +14,7 @@ from latentheads import Batch
 from tests.tiny import NoiseTape, small_batch
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 gc.set_threshold(100_000, 50, 100)  # the libraries leave little to collect, and much to look at
 
 

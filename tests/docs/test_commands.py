@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +78,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with what the commands of the pages read: a guide and a pruned run."""
     (guide, *_) = Page(ROOT / "docs" / "guides.md").blocks("python")
     (tmp_path / "my_guides.py").write_text(guide, encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "my_guides", None)
+    del sys.modules["my_guides"]  # neither another test's, nor left to another
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
     pruned.mkdir(parents=True)
     (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")

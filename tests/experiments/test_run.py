@@ -102,15 +102,15 @@ class Sharper(Guide):
 def test_a_guide_of_ones_own_is_found_by_import_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_guides.py").write_text(GUIDE)
-    words = ["--guide", "my_guides:Sharper", "--guide.start", "0.7", *TINY, *SHORT]
+    (tmp_path / "my_sharp.py").write_text(GUIDE)
+    words = ["--guide", "my_sharp:Sharper", "--guide.start", "0.7", *TINY, *SHORT]
     done = program("run.py", *words, "--out", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["guide"] == "my_guides:Sharper"
+    assert results["guide"] == "my_sharp:Sharper"
     assert results["test"]["kl"] > 0
     monkeypatch.syspath_prepend(tmp_path)
-    trusted = ["--trust", "my_guides:Sharper"]
+    trusted = ["--trust", "my_sharp:Sharper"]
     translated = inside("translate.py", str(tmp_path / "run"), *trusted, text="the dog\n")
     assert translated.returncode == 0, translated.stderr
     assert translated.stdout.count("\n") == 1
