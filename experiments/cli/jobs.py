@@ -217,7 +217,8 @@ def _all_end(running: Sequence[_Running]) -> Iterator[None]:
         for each in running:
             if each.process.poll() is None:
                 each.process.send_signal(signal.SIGINT)
-        _wait_for(running, 5 * GRACE)
+        with suppress(KeyboardInterrupt):
+            _wait_for(running, 5 * GRACE)
         for each in running:  # one that ignores it loses nothing behind its last checkpoint
             each.process.kill()
             each.process.wait()

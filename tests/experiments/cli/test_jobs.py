@@ -92,11 +92,14 @@ def test_one_that_is_killed_is_named(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pressed twice, too."""
-    made = make(tmp_path, *[["--wait", "60"]] * 3)
+    made, pressed = make(tmp_path, *[["--wait", "60"]] * 3), 0
+    monkeypatch.setattr(jobs, "GRACE", 2.0)
 
     def stop_when_they_run(_: float) -> None:
+        nonlocal pressed
         time.sleep(0.01)
-        if all((job.folder / "configuration").exists() for job in made[:2]):
+        if pressed < 2 and all((job.folder / "configuration").exists() for job in made[:2]):
+            pressed += 1
             raise KeyboardInterrupt
 
     clock = type("Clock", (), {"sleep": staticmethod(stop_when_they_run)})
