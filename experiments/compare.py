@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(words, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
-    kept = f"finished runs are in {out}"
+    kept = f"the same command goes on; what is finished is in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
         check_words(words, recipes, options.seeds, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)

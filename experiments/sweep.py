@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(words, "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
-    kept = f"finished runs are in {out}"
+    kept = f"the same command goes on; what is finished is in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
         check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))

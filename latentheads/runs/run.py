@@ -118,6 +118,8 @@ class Run:
             ValueError: An option is none, or the run is a language model.
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
+        if isinstance(sentences, str):  # it would be translated letter by letter
+            raise ValueError(f"sentences must be a list of texts, got one text: [{sentences!r}]")
         check_least({"draws": draws}, draws=0)
         check_seed(seed)
         lines, task = list(sentences), find_task(self, direction)

@@ -339,8 +339,8 @@ class Trainer:
         self.folder.append(finite(record))
         if self.display is not None:
             self.display.tell(
-                f"bound {report.elbo:.4f} = log p {report.log_likelihood:.4f} - KL {report.kl:.4f} "
-                f"nats/token, {progress.tokens_per_second:,.0f} tokens/s"
+                f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
+                f"- KL {report.kl:.4f} nats/token, {progress.tokens_per_second:,.0f} tokens/s"
             )
         if self.accelerator is not None:
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}

@@ -55,6 +55,11 @@ def english(number: int) -> list[str]:
     return [CORPUS.source.decode(row.tolist()) for row in CORPUS.test.sources or ()][:number]
 
 
+def test_one_text_is_no_list_of_texts(words: Run) -> None:
+    with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
+        words.translate("a b")
+
+
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
     lines, translations = english(3), LINES[:3]
     found = words.align(["", *lines, "  "], ["la", *translations, ""])
