@@ -19,6 +19,7 @@ from latentheads.alignment.law import Pointing
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed
 from latentheads.distributions import Tokens
+from latentheads.layers.numeric import softmax
 from latentheads.layers.output import TableOutput
 from latentheads.names import ALIGNMENT, CHOICE, Block
 
@@ -108,7 +109,7 @@ class AlignmentPass:
         states = self.hidden.states
         heads = [scores for law in self.priors for scores in law.scores.unbind(-2)]
         for scores, vectors in zip(heads, self.vectors, strict=True):
-            states = states + scores.softmax(-1).to(vectors.dtype) @ vectors
+            states = states + softmax(scores).to(vectors.dtype) @ vectors
         return states
 
     def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.alignment.law import Alignments, Pointing
+from latentheads.layers.numeric import log_softmax
 
 __all__ = [
     "ChainAlignments",
@@ -60,7 +61,7 @@ def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]
     if isinstance(pointing, ChainPointing) and pointing.steps is not None:
         steps = pointing.steps
         scores = scores + (steps[..., 1:, :, :] if steps.shape[-3] > 1 else steps)
-    return scores.log_softmax(-1)
+    return log_softmax(scores)
 
 
 def law_of(

@@ -23,6 +23,8 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.layers.numeric import log_softmax
+
 __all__ = ["NOWHERE", "Alignments", "Pointing"]
 
 NOWHERE = -1e9
@@ -66,7 +68,7 @@ class Pointing:
             place = drawn[..., other, None, None].expand(*drawn.shape[:-1], 1, pair.shape[-1])
             pair = pair.expand(*drawn.shape[:-2], *pair.shape[-3:])
             scores = scores + pair.gather(-2, place)[..., 0, :]
-        return scores.log_softmax(-1)
+        return log_softmax(scores)
 
     def table(self, head: int, heads: int) -> Float[Tensor, "*table"]:
         """Log-probabilities of a head's positions for all positions of the heads below.
@@ -82,7 +84,7 @@ class Pointing:
             between = head - other - 1
             shape = (*(1,) * other, pair.shape[-2], *(1,) * between, pair.shape[-1])
             scores = scores + pair.reshape(*pair.shape[:-2], *shape)
-        found = scores.log_softmax(-1)
+        found = log_softmax(scores)
         return found.view(*found.shape, *(1,) * (heads - head - 1))
 
 

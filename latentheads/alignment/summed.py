@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.alignment.law import Pointing
+from latentheads.layers.numeric import log_softmax
 
 __all__ = ["Summed", "block_tables"]
 
@@ -89,7 +90,7 @@ class Summed:
     def log_posterior(self) -> Float[Tensor, "*table"]:
         """Of all heads together, given the word."""
         flat = self.log_joint.flatten(self._first)
-        return flat.log_softmax(-1).view_as(self.log_joint)
+        return log_softmax(flat).view_as(self.log_joint)
 
     def posterior(self) -> list[Pointing]:
         """The exact posterior of every block, given what lies below: Bayes' rule."""

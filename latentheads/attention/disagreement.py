@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.block import HeadBlock, Watch
-from latentheads.layers.numeric import full_precision
+from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import Mask
 from latentheads.names import CHAINS
 
@@ -99,7 +99,7 @@ class Disagreement:
 
         Padding, rows without a choice and heads that are silent do not count.
         """
-        weights = torch.softmax(logits + mask.bias, -1)
+        weights = softmax(logits + mask.bias)
         queries, keys = mask.latent.amax(-1), mask.latent.amax(-2)
         total = logits.new_zeros(())
         for kind in self.kinds:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_chosen
-from latentheads.layers.numeric import dropout, full_precision, weighted_sum
+from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import Mask
 from latentheads.selection.selector import Choice
 
@@ -171,7 +171,7 @@ class MultiHeadAttention(nn.Module):
             mask: Validity of the pairs.
             choice: The heads in the places.
         """
-        weights = torch.softmax(logits + mask.bias, -1)
+        weights = softmax(logits + mask.bias)
         heads = self.sum_values(weights, v)
         if choice is not None:
             heads = self._weigh_chosen(heads, choice)

@@ -1,19 +1,27 @@
-"""Numbers: the width of densities, dropout that costs little, sums that keep little."""
+"""Numbers: the width of densities, softmax and dropout that cost little, sums that keep little."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
-__all__ = ["dropout", "full_precision", "numbers_like", "weighted_sum"]
+__all__ = [
+    "dropout",
+    "full_precision",
+    "log_softmax",
+    "numbers_like",
+    "softmax",
+    "weighted_sum",
+]
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -30,11 +38,32 @@ def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
     return torch.as_tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
-def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """``F.dropout``, on a CPU from 16 random bits an element: five times as fast.
+def softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
+    """``torch.softmax`` over the last dimension; short rows on a CPU cost a third of it."""
+    return torch.softmax(_fill_vectors(x), -1)[..., : x.shape[-1]]
 
-    The probability is rounded to a multiple of 2^-16 below 1, and what is kept is scaled by the
-    rounded one; in half precision that factor is itself rounded.
+
+def log_softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
+    """``torch.log_softmax`` over the last dimension; see :func:`softmax`."""
+    return _fill_vectors(x).log_softmax(-1)[..., : x.shape[-1]]
+
+
+def _fill_vectors(x: Tensor) -> Tensor:
+    """Rows shorter than a vector register of 512 bits, filled up with what has no probability.
+
+    PyTorch goes element by element through a row that does not fill one.
+    """
+    lacking = 64 // x.element_size() - x.shape[-1]
+    if x.device.type != "cpu" or lacking <= 0:
+        return x
+    return F.pad(x, (0, lacking), value=-math.inf)
+
+
+def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
+    """``F.dropout``, on a CPU from 16 random bits an element: several times as fast.
+
+    The probability is rounded to a multiple of 2^-16 between 0 and 1, and what is kept is scaled
+    by the rounded one; in half precision that factor is itself rounded.
     """
     if not training or not probability:
         return x
@@ -43,18 +72,21 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     return x * _factors(x, *_kept(x, probability))
 
 
-def _kept(x: Tensor, probability: float) -> tuple[Bool[Tensor, ...], float]:
-    """Which elements are kept, and the factor that makes up for the others."""
+def _kept(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
+    """Which elements are kept, a byte of 0 or 1 each, and the factor that makes up for the rest."""
     if x.device.type != "cpu":
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
         return kept, 1 / (1 - probability)
-    threshold = min(round(probability * 2**16), 2**16 - 1)
+    threshold = min(max(1, round(probability * 2**16)), 2**16 - 1)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return bits >= threshold - 2**15, 2**16 / (2**16 - threshold)
+    below = threshold - 2**15 - 1
+    # bits > below, as 0 or 1: to compare, and to turn truth values into numbers, costs far more
+    kept = bits.clamp_(below, below + 1).sub_(below).to(torch.int8)
+    return kept, 2**16 / (2**16 - threshold)
 
 
-def _factors(x: Tensor, kept: Bool[Tensor, ...], factor: float) -> Tensor:
+def _factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
     """0 for what is dropped, the factor for what is kept, in the type of ``x``."""
     return kept.to(x.dtype).mul_(factor)
 

@@ -1,12 +1,20 @@
 """Full precision, a dropout of our own, and weighted sums after it."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from pyro.ops.provenance import get_provenance, track_provenance
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from latentheads.layers.numeric import dropout, full_precision, weighted_sum
+from latentheads.layers.numeric import (
+    dropout,
+    full_precision,
+    log_softmax,
+    softmax,
+    weighted_sum,
+)
 
 
 def test_half_precision_becomes_float32_and_nothing_else_changes() -> None:
@@ -139,3 +147,22 @@ def test_a_tensor_that_records_what_is_done_to_it_sees_the_sum() -> None:
     values = track_provenance(torch.randn(2, 7, 11), frozenset({"values"}))
     found = weighted_sum(weights, values, 0.4, True)
     assert get_provenance(found) == frozenset({"weights", "values"})
+
+
+@pytest.mark.parametrize("keys", [1, 3, 7, 8, 11])
+@pytest.mark.parametrize("ours", [softmax, log_softmax])
+def test_a_softmax_of_short_rows_is_torchs_in_value_and_gradient(
+    ours: Callable[[Tensor], Tensor], keys: int
+) -> None:
+    theirs = {softmax: torch.softmax, log_softmax: torch.log_softmax}[ours]
+    x = torch.randn(2, 5, keys, requires_grad=True)
+    with torch.no_grad():
+        x[0, 1, keys // 2 :] = -torch.inf
+        x[0, 1, 0] = 3.0
+    weight = torch.rand(2, 5, keys)
+    results = []
+    for found in (ours(x), theirs(x, -1)):
+        finite = found.masked_fill(found.isinf(), 0.0)
+        results.append((finite, *torch.autograd.grad((finite * weight).sum(), [x])))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
