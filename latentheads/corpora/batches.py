@@ -14,7 +14,7 @@ from latentheads.corpora.corpus import Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Told
 
-__all__ = ["batches", "collate", "groups", "windows"]
+__all__ = ["batches", "collate", "groups", "padding", "windows"]
 
 POOL = 100
 """Sentences are sorted by length within a pool of this many batches, then batches are shuffled."""
@@ -43,7 +43,7 @@ def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> 
     lengths = part.lengths
     if seed is None:
         every = _apart(part, np.arange(len(part)))
-        return [group for places in every for group in _cut(places, lengths, tokens)]
+        return [group for places in every for group in _cut(part, places, tokens)]
     rng = _generator(seed, epoch)
     chosen = _chosen(part, seed, epoch)
     rng.shuffle(chosen)
@@ -53,9 +53,26 @@ def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> 
         group
         for places in _apart(part, chosen)
         for start in range(0, len(places), pool)
-        for group in _cut(places[start : start + pool], lengths, tokens)
+        for group in _cut(part, places[start : start + pool], tokens)
     ]
     return [found[place] for place in rng.permutation(len(found))]
+
+
+def padding(part: Part, tokens: int, seed: int | None = None) -> float:
+    """The share of an epoch's batches, both sides, that is padding.
+
+    Args:
+        part: The sentences.
+        tokens: As in :func:`batches`.
+        seed: The same.
+    """
+    real = held = 0
+    for group in groups(part, tokens, seed):
+        for side in part.sides:
+            lengths = side.lengths[group]
+            real += int(lengths.sum())
+            held += len(group) * int(lengths.max())
+    return 1 - real / max(1, held)
 
 
 def _chosen(part: Part, seed: int, epoch: int) -> Places:
@@ -92,10 +109,16 @@ def _generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def _cut(places: Places, lengths: Places, tokens: int) -> list[Places]:
-    """Sorts by length and cuts where one sentence more would exceed the budget."""
-    ordered = places[np.argsort(lengths[places], kind="stable")]
-    sorted_lengths = lengths[ordered].tolist()
+def _cut(part: Part, places: Places, tokens: int) -> list[Places]:
+    """Sorts by length and cuts where one sentence more would exceed the budget.
+
+    Among sentences whose longer sides are equal, those stand together whose shorter ones are, too:
+    from the longer source to the longer target, and back again at the next length.
+    """
+    lengths, targets = part.lengths[places], part.targets.lengths[places]
+    lead = targets if part.sources is None else targets - part.sources.lengths[places]
+    order = np.lexsort((np.where(lengths % 2, lead, -lead), lengths))
+    ordered, sorted_lengths = places[order], lengths[order].tolist()
     cuts, start = [], 0
     for place, length in enumerate(sorted_lengths):
         if place > start and (place - start + 1) * length > tokens:

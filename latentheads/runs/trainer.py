@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from latentheads.corpora import Corpus, batches
-from latentheads.corpora.batches import collate
+from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide
@@ -230,11 +230,13 @@ class Trainer:
         settings, counts = self.settings, self.parameters()
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else ""
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
-        train = self.corpus.train
+        train, training = self.corpus.train, settings.training
+        padded = padding(train, training.tokens, settings.seed)
         return (
             f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
-            f"{len(train):,} {train.unit}; {self.device.type}{workers}{start}"
+            f"{len(train):,} {train.unit}, {padded:.1%} of a batch padding; "
+            f"{self.device.type}{workers}{start}"
         )
 
     def parameters(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
+from latentheads.corpora.batches import padding
 from latentheads.corpora.corpus import draw_pairs
 from tests.latentheads.corpora.texts import TEXTS, running
 
@@ -33,6 +34,22 @@ def test_order_depends_on_seed_and_epoch_alone(part: Part) -> None:
     assert places(part, seed=3, epoch=1) == places(part, seed=3, epoch=1)
     assert places(part, seed=3, epoch=1) != places(part, seed=3, epoch=2)
     assert places(part, seed=3, epoch=1) != places(part, seed=4, epoch=1)
+
+
+def test_padding_is_counted_on_both_sides(part: Part) -> None:
+    found = list(batches(part, 97, seed=3))
+    sides = [side for batch in found for side in (batch.target, batch.source)]
+    held = sum(side.numel() for side in sides)
+    empty = sum(int((side == PAD).sum()) for side in sides)
+    assert padding(part, 97, 3) == pytest.approx(empty / held)
+
+
+def test_sentences_stand_together_that_are_alike_on_both_sides() -> None:
+    """Of length 5 on the longer side, four of each: no batch of four needs padding."""
+    sizes = [(5, other) for other in (2, 3, 4, 5)] + [(other, 5) for other in (2, 3, 4)]
+    rows = [Rows.of([[9] * size for size in side]) for side in zip(*sizes * 4, strict=True)]
+    assert padding(Part(*rows), 20, seed=1) == 0
+    assert padding(Part(*rows), 40, seed=1) > 0
 
 
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:
