@@ -111,8 +111,10 @@ class _LinearLogProb(torch.autograd.Function):
 
     The logits of a slice are made, read and forgotten, and made again for the gradient:
     :math:`\partial / \partial z_v = [v = y](1 - \epsilon) + \epsilon / V - \mathrm{softmax}(z)_v`.
-    Only the normaliser of each position is kept. Products run in autocast's type, all else in
-    float32 or wider.
+    Products run in autocast's type, all else in float32 or wider.
+
+    On a CPU the gradient of the sum over positions is made in the same pass as the value; it is the
+    one that is asked for unless positions weigh differently.
     """
 
     @staticmethod
@@ -123,12 +125,19 @@ class _LinearLogProb(torch.autograd.Function):
         slices = _Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
         chosen = torch.empty_like(normaliser)
+        at_once = x.device.type == "cpu" and any(ctx.needs_input_grad)
+        sums = _Gradients(slices) if at_once else None
         for rows, logits in slices:
             chosen[rows] = logits.gather(-1, tokens[rows, None]).squeeze(-1)
             top = logits.amax(-1, keepdim=True)
-            normaliser[rows] = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
-        ctx.save_for_backward(states, weight, tokens, normaliser)
+            mass = logits.sub_(top).exp_()
+            total = mass.sum(-1, keepdim=True)
+            normaliser[rows] = (total.log() + top).squeeze(-1)
+            if sums:
+                sums.subtract_mean(rows, mass, total.reciprocal_())
         ctx.smoothing, ctx.kind = smoothing, w.dtype
+        made = sums.of(tokens, torch.ones_like(chosen), smoothing) if sums else ()
+        ctx.save_for_backward(states, weight, tokens, normaliser, *made)
         found = chosen * (1 - smoothing) - normaliser
         if smoothing:
             found = found + smoothing * (full_precision(x) @ full_precision(w).mean(0))
@@ -137,29 +146,54 @@ class _LinearLogProb(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        states, weight, tokens, normaliser = ctx.saved_tensors
-        x, w = states.to(ctx.kind), weight.to(ctx.kind)
-        slices = _Slices(x, w)
-        grad = grad.to(slices.wide)
-        shift = (normaliser - grad.abs().log())[:, None]
-        sign = grad.sign()[:, None]
-        signed = x * sign.to(x.dtype)
-        to_states = torch.empty(states.shape, dtype=slices.wide, device=states.device)
-        to_weight = torch.zeros(weight.shape, dtype=slices.wide, device=weight.device)
-        product, widened = torch.empty_like(w), torch.empty_like(to_weight)
-        for rows, logits in slices:
-            mass = slices.narrowed(logits.sub_(shift[rows]).exp_())
-            to_states[rows] = mass @ w
-            to_weight -= widened.copy_(torch.mm(mass.T, signed[rows], out=product))
-        to_states.mul_(-sign)
-        sure = (1 - ctx.smoothing) * grad
-        to_states.addcmul_(full_precision(w)[tokens], sure[:, None])
-        to_weight.index_add_(0, tokens, full_precision(x) * sure[:, None])
-        if ctx.smoothing:
-            share = ctx.smoothing * grad
-            to_states += share[:, None] * full_precision(w).mean(0)
-            to_weight += (share @ full_precision(x)) / len(weight)
+        states, weight, tokens, normaliser, *made = ctx.saved_tensors
+        grad = grad.to(normaliser.dtype)
+        alike = bool(made) and torch.equal(grad, grad[:1].expand_as(grad))
+        if made and (alike or not ctx.needs_input_grad[1]):
+            to_states, to_weight = made[0] * grad[:, None], made[1] * grad[:1]
+        else:
+            slices = _Slices(states.to(ctx.kind), weight.to(ctx.kind))
+            sums = _Gradients(slices)
+            for rows, logits in slices:
+                mass = logits.sub_(normaliser[rows, None]).exp_()
+                sums.subtract_mean(rows, mass, grad[rows, None])
+            to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
         return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
+
+
+class _Gradients:
+    """What the log-probabilities, weighed and summed, give to the states and to the table.
+
+    Args:
+        slices: The logits.
+    """
+
+    def __init__(self, slices: _Slices) -> None:
+        self.slices = slices
+        x, w = slices.x, slices.w
+        self.states = torch.empty(x.shape, dtype=slices.wide, device=x.device)
+        self.table = torch.zeros(w.shape, dtype=slices.wide, device=w.device)
+        self._product, self._widened = torch.empty_like(w), torch.empty_like(self.table)
+
+    def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor) -> None:
+        """Of a slice, the part that its softmax has: the mass, scaled."""
+        slices = self.slices
+        narrow = slices.narrowed(mass)
+        torch.mul(narrow @ slices.w, -scale, out=self.states[rows])
+        scaled = (slices.x[rows] * scale).to(narrow.dtype)
+        self.table -= self._widened.copy_(torch.mm(narrow.T, scaled, out=self._product))
+
+    def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Adds the part that the tokens have, and the smoothing, and returns both gradients."""
+        x, w = full_precision(self.slices.x), full_precision(self.slices.w)
+        sure = (1 - smoothing) * weights
+        self.states.addcmul_(w[tokens], sure[:, None])
+        self.table.index_add_(0, tokens, x * sure[:, None])
+        if smoothing:
+            share = smoothing * weights
+            self.states += share[:, None] * w.mean(0)
+            self.table += (share @ x) / len(w)
+        return self.states, self.table
 
 
 class _Slices:

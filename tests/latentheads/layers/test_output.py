@@ -45,6 +45,38 @@ def test_a_table_gives_the_plain_softmax_and_its_gradient(smoothing: float) -> N
 
 
 @pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weight", [1.0, -0.7, 0.0])
+def test_where_all_positions_weigh_alike_the_gradient_is_the_same(
+    weight: float, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made beside the value then: the logits are not made again."""
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states = torch.randn(2, 7, WIDTH, requires_grad=True)
+    tokens = torch.randint(TYPES, (2, 7))
+    inputs = [states, layer.table.weight]
+    expected = torch.autograd.grad(weight * plain(layer(states), tokens, smoothing).sum(), inputs)
+    found = layer.log_prob(states, tokens, smoothing)
+    monkeypatch.delattr(output, "_Slices")
+    gradients = torch.autograd.grad(weight * found.sum(), inputs)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH)).requires_grad_(False)
+    states, weight = torch.randn(7, WIDTH, requires_grad=True), torch.randn(7)
+    tokens = torch.randint(TYPES, (7,))
+    (expected,) = torch.autograd.grad(plain(layer(states), tokens, 0.1) @ weight, [states])
+    found = layer.log_prob(states, tokens, 0.1)
+    monkeypatch.delattr(output, "_Slices")
+    (gradient,) = torch.autograd.grad(found @ weight, [states])
+    assert torch.allclose(gradient, expected, atol=1e-12)
+
+
+@pytest.mark.usefixtures("slices")
 def test_gradients_are_those_of_finite_differences() -> None:
     layer = TableOutput(nn.Embedding(TYPES, WIDTH))
     tokens = torch.randint(TYPES, (4,))
