@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,7 +19,10 @@ from latentheads.layers.numeric import full_precision
 __all__ = ["CHUNK", "GivenLogits", "Output", "TableOutput", "for_products", "linear_log_prob"]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
-"""Logits that are in memory at a time: on a CPU they stay in its cache."""
+"""Logits in float32 that are in memory at a time, in half precision twice as many."""
+
+STRIP = {"cpu": 2**18, "cuda": 2**27}
+"""Logits that are widened at a time: on a CPU they stay in the cache of a core."""
 
 
 class Output(nn.Module, ABC):
@@ -127,14 +131,16 @@ class _LinearLogProb(torch.autograd.Function):
         chosen = torch.empty_like(normaliser)
         at_once = x.device.type == "cpu" and any(ctx.needs_input_grad)
         sums = _Gradients(slices) if at_once else None
-        for rows, logits in slices:
-            chosen[rows] = logits.gather(-1, tokens[rows, None]).squeeze(-1)
-            top = logits.amax(-1, keepdim=True)
-            mass = logits.sub_(top).exp_()
-            total = mass.sum(-1, keepdim=True)
-            normaliser[rows] = (total.log() + top).squeeze(-1)
+        total = torch.empty_like(normaliser)
+        for rows, narrow in slices:
+            for strip, logits in slices.widened(rows, narrow, put_back=at_once):
+                chosen[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
+                top = logits.amax(-1, keepdim=True)
+                torch.sum(logits.sub_(top).exp_(), -1, out=total[strip])
+                normaliser[strip] = top.squeeze(-1)
             if sums:
-                sums.subtract_mean(rows, mass, total.reciprocal_())
+                sums.subtract_mean(rows, narrow, total[rows].reciprocal())
+        normaliser += total.log_()
         ctx.smoothing, ctx.kind = smoothing, w.dtype
         made = sums.of(tokens, torch.ones_like(chosen), smoothing) if sums else ()
         ctx.save_for_backward(states, weight, tokens, normaliser, *made)
@@ -154,9 +160,10 @@ class _LinearLogProb(torch.autograd.Function):
         else:
             slices = _Slices(states.to(ctx.kind), weight.to(ctx.kind))
             sums = _Gradients(slices)
-            for rows, logits in slices:
-                mass = logits.sub_(normaliser[rows, None]).exp_()
-                sums.subtract_mean(rows, mass, grad[rows, None])
+            for rows, narrow in slices:
+                for strip, logits in slices.widened(rows, narrow, put_back=True):
+                    logits.sub_(normaliser[strip, None]).exp_()
+                sums.subtract_mean(rows, narrow, grad[rows])
             to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
         return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
 
@@ -177,11 +184,10 @@ class _Gradients:
 
     def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor) -> None:
         """Of a slice, the part that its softmax has: the mass, scaled."""
-        slices = self.slices
-        narrow = slices.narrowed(mass)
-        torch.mul(narrow @ slices.w, -scale, out=self.states[rows])
-        scaled = (slices.x[rows] * scale).to(narrow.dtype)
-        self.table -= self._widened.copy_(torch.mm(narrow.T, scaled, out=self._product))
+        x, w = self.slices.x[rows], self.slices.w
+        torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
+        scaled = (x * scale[:, None]).to(x.dtype)
+        self.table -= self._widened.copy_(torch.mm(mass.T, scaled, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Adds the part that the tokens have, and the smoothing, and returns both gradients."""
@@ -207,24 +213,37 @@ class _Slices:
     def __init__(self, x: Tensor, w: Tensor) -> None:
         self.x, self.w = x, w
         self.wide = torch.promote_types(x.dtype, torch.float32)
-        limit = CHUNK.get(w.device.type, CHUNK["cuda"])
-        self.height = min(max(1, limit // len(w)), max(1, len(x)))
-        self._narrow = x.new_empty(self.height, len(w))
-        same = self.wide == x.dtype
-        self._wide = self._narrow if same else torch.empty_like(self._narrow, dtype=self.wide)
+        self.same = self.wide == x.dtype
+        self._height = self._rows(CHUNK) * (1 if self.same else 2)
+        self._strip = min(self._rows(STRIP), self._height)
+        self._narrow = x.new_empty(min(self._height, max(1, len(x))), len(w))
+        self._wide = x.new_empty(0 if self.same else self._strip, len(w), dtype=self.wide)
+
+    def _rows(self, limit: Mapping[str, int]) -> int:
+        """Positions whose logits fill what may be in memory."""
+        return max(1, limit.get(self.w.device.type, limit["cuda"]) // len(self.w))
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(self.x), self.height):
-            rows = slice(start, min(start + self.height, len(self.x)))
+        for start in range(0, len(self.x), self._height):
+            rows = slice(start, min(start + self._height, len(self.x)))
             narrow = self._narrow[: rows.stop - start]
-            torch.mm(self.x[rows], self.w.T, out=narrow)
-            wide = self._wide[: rows.stop - start]
-            yield rows, wide if wide.dtype == narrow.dtype else wide.copy_(narrow)
+            yield rows, torch.mm(self.x[rows], self.w.T, out=narrow)
 
-    def narrowed(self, wide: Tensor) -> Tensor:
-        """A slice in the type of the products."""
-        narrow = self._narrow[: len(wide)]
-        return wide if wide.dtype == narrow.dtype else narrow.copy_(wide)
+    def widened(
+        self, rows: slice, narrow: Tensor, put_back: bool
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """A slice in float32 or wider, a strip at a time.
+
+        Args:
+            rows: Where the slice stands.
+            narrow: Its logits.
+            put_back: What is made of a strip takes its place in the slice.
+        """
+        for start, part in zip(count(rows.start, self._strip), narrow.split(self._strip)):
+            wide = part if self.same else self._wide[: len(part)].copy_(part)
+            yield slice(start, start + len(part)), wide
+            if put_back and not self.same:
+                part.copy_(wide)
 
 
 def for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
