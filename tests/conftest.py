@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from latentheads import Batch
+from tests.experiments.programs import unpainted
 from tests.tiny import NoiseTape, small_batch
 
 torch.set_num_threads(1)
@@ -31,6 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="cpu",
         help="where tests marked device compute: a second device of the CPU's, or a GPU",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def figures_without_paint() -> Iterator[None]:
+    """Painting takes longer than a tiny run; a test of a picture itself asks for ``painted``."""
+    with unpainted():
+        yield
 
 
 @pytest.fixture(autouse=True)

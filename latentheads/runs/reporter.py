@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -26,6 +26,9 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Reporter", "average"]
 
@@ -227,14 +230,14 @@ class Reporter:
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
-        from latentheads.plot import draw_divergence, save  # matplotlib loads when it draws
+        from latentheads.plot import draw_divergence  # matplotlib loads when it draws
 
         shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
-        figure = draw_divergence(heads, f"Plug-in heads, {self.corpus.name}, validation")
-        save(figure, self.folder.path / "divergence.png")
+        title = f"Plug-in heads, {self.corpus.name}, validation"
+        self._paint("divergence", draw_divergence, heads, title)
         chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
         return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
 
@@ -242,15 +245,20 @@ class Reporter:
         """Draws the plots; adds nothing to the results."""
         from latentheads import plot  # matplotlib loads when it draws
 
-        records, path, chosen = self.folder.metrics(), self.folder.path, results["selection"]
-        plot.save(plot.draw_bound(records), path / "bound.png")
-        plot.save(plot.draw_kl(results["kl_by_site"], results["kl_how"]), path / "kl.png")
+        records, chosen = self.folder.metrics(), results["selection"]
+        self._paint("bound", plot.draw_bound, records)
+        self._paint("kl", plot.draw_kl, results["kl_by_site"], results["kl_how"])
         if chosen:
-            plot.save(plot.draw_selection(chosen), path / "selection.png")
+            self._paint("selection", plot.draw_selection, chosen)
         if chosen and any("selection" in record for record in records):
-            history = plot.draw_selection_history(records, chosen)
-            plot.save(history, path / "selection-history.png")
+            self._paint("selection-history", plot.draw_selection_history, records, chosen)
         return {}
+
+    def _paint(self, name: str, draw: Callable[..., Figure], *of: Any) -> None:
+        """Draws a picture of something into the run folder."""
+        from latentheads.plot import save
+
+        save(draw(*of), self.folder.path / f"{name}.png")
 
 
 def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:

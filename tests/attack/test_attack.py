@@ -25,7 +25,6 @@ from tests.attack.__main__ import (
 from tests.attack.grounds import make_ground
 from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Trial, TrialError, check
-from tests.experiments.programs import unpainted
 
 LINE = "update 1,024 of 3,000, 15.7 updates/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
@@ -174,8 +173,7 @@ def test_the_quick_part_finds_nothing(
 ) -> None:
     for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")  # put back what the attack sets
-    with unpainted():
-        status = main(["--quick", "--out", str(tmp_path)])
+    status = main(["--quick", "--out", str(tmp_path)])
     out, error = capsys.readouterr()
     assert (status, error) == (0, ""), out + error
     assert out.count("\n") == 2 + len(KINDS)

@@ -18,7 +18,6 @@ from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guides import RECIPES, Exact, Guide
 from latentheads.models import Network, Translation, make_prior
 from tests.docs.pages import PAGES, README, ROOT, Page
-from tests.experiments.programs import unpainted
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import small_batch
 
@@ -76,8 +75,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     ):
         assert said in script
         script = script.replace(said, here)
-    with unpainted():
-        run(script, {})
+    run(script, {})
     assert "Report(elbo=" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
 

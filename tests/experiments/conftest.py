@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.experiments.programs import SHORT, TINY, inside, unpainted
-
-
-@pytest.fixture(scope="package", autouse=True)
-def figures_without_paint() -> Iterator[None]:
-    """Painting takes longer than a tiny run; a test of a picture itself asks for ``painted``."""
-    with unpainted():
-        yield
+from tests.experiments.programs import SHORT, TINY, inside
 
 
 @pytest.fixture(scope="session")

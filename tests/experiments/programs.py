@@ -17,6 +17,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from latentheads.runs.reporter import Reporter
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
 SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
@@ -31,24 +33,37 @@ CUDA = pytest.param(
 """Words that are a mistake on a machine without a GPU."""
 
 
-PAINT = Figure.savefig
+BLANK = b"\x89PNG"
+PAINT, PICTURE = Figure.savefig, Reporter._paint
 
 
 @contextmanager
 def unpainted() -> Iterator[None]:
-    """Figures are made, and their files too, but nothing stands in them."""
+    """Figures are made, and their files too, but nothing stands in them.
+
+    Those of a run's report are not even made: that takes longer than a tiny run.
+    """
 
     def write_blank(figure: Figure, path: Path, **_: Any) -> None:
-        Path(path).write_bytes(b"\x89PNG")
+        Path(path).write_bytes(BLANK)
 
-    with mock.patch.object(Figure, "savefig", write_blank):
+    def leave_blank(reporter: Reporter, name: str, *_: Any) -> None:
+        (reporter.folder.path / f"{name}.png").write_bytes(BLANK)
+
+    with (
+        mock.patch.object(Figure, "savefig", write_blank),
+        mock.patch.object(Reporter, "_paint", leave_blank),
+    ):
         yield
 
 
 @contextmanager
 def painted() -> Iterator[None]:
-    """Figures are painted after all."""
-    with mock.patch.object(Figure, "savefig", PAINT):
+    """Figures are made and painted after all."""
+    with (
+        mock.patch.object(Figure, "savefig", PAINT),
+        mock.patch.object(Reporter, "_paint", PICTURE),
+    ):
         yield
 
 

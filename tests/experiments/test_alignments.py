@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from latentheads import load_run
 from latentheads.metrics.alignment import read_pharaoh
 from latentheads.reading import best_attention, score_alignments
-from tests.experiments.programs import assert_one_line, inside, unpainted
+from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (
     *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
@@ -148,8 +148,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
 ) -> None:
     out = tmp_path / "heads"
     words = ("--sentences=5", "--relevance=0", "--part=test", "--out", str(out))
-    with unpainted():
-        done = inside("analyse.py", str(base), str(plain), *words)
+    done = inside("analyse.py", str(base), str(plain), *words)
     assert done.returncode == 0, done.stderr
     assert (out / "alignments-base.png").exists()
     assert not (out / "alignments-plain.png").exists()

@@ -17,7 +17,7 @@ from latentheads.runs import reporter
 from latentheads.runs.reporter import Reporter
 from tests.docs.pages import Page
 from tests.docs.test_commands import accept, commands
-from tests.experiments.programs import ROOT, unpainted
+from tests.experiments.programs import ROOT
 
 FOLDER = ROOT / "experiments" / "notebooks"
 SCRIPTS = sorted(FOLDER.glob("[0-9]*.py"))
@@ -59,8 +59,7 @@ def test_it_runs_as_a_script_in_a_smoke_size(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LATENTHEADS_SMOKE", "1")
     shorten_reports(monkeypatch)
-    with unpainted():  # figures are made, and nothing stands in them
-        runpy.run_path(str(script), run_name="__main__")
+    runpy.run_path(str(script), run_name="__main__")
 
 
 @every_script

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.experiments.conftest import figures_without_paint, tiny_run
+from tests.experiments.conftest import tiny_run
 
-__all__ = ["figures_without_paint", "tiny_run"]
+__all__ = ["tiny_run"]
