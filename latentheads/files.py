@@ -7,6 +7,8 @@ before anybody walks through it.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from typing import Any
 import yaml
 
 __all__ = [
+    "last_line",
+    "lock_folder",
     "naming",
     "parse_json",
     "parse_yaml",
@@ -33,8 +37,42 @@ MOST_BYTES = 2**26
 MOST_YAML = 2**16
 """Bytes of a configuration: a long one has a tenth of them."""
 
+MOST_SAID = 4096
+"""Bytes of a log in which its last line is looked for."""
+
 MOST_DEPTH = 32
 """Lists and mappings that may stand one in the other."""
+
+
+def lock_folder(folder: Path) -> int:
+    """Keeps a folder for this process; the system frees it when the process ends.
+
+    Returns:
+        A descriptor: closing it frees the folder, too.
+
+    Raises:
+        OSError: It cannot be written, or another process holds it.
+    """
+    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as reason:
+        os.close(lock)
+        if isinstance(reason, BlockingIOError):
+            raise OSError(errno.EBUSY, "another process is writing it") from None
+        raise
+    return lock
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not empty; nothing where there is no log yet."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_SAID))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def read_text(path: Path, most: int = MOST_BYTES, errors: str = "strict") -> str:

@@ -23,7 +23,7 @@ from threading import current_thread, main_thread
 from typing import IO, NoReturn
 
 from latentheads.errors import UnfinishedError
-from latentheads.files import write_text
+from latentheads.files import last_line, write_text
 
 __all__ = [
     "LOG",
@@ -48,8 +48,6 @@ PROGRAM = (sys.executable, "-m", "latentheads.experiments.run")
 POLL = 0.2
 EVERY = 60.0
 """Seconds between two tables of what runs, where the output is a file or a pipe."""
-LONGEST = 4096
-"""Bytes of a log that its last line is looked for in."""
 GRACE = 2.0
 """Seconds that runs have to end by themselves: Ctrl-C at a terminal reaches them too."""
 
@@ -75,13 +73,7 @@ class Job:
 
     def last_words(self) -> str:
         """The last line that it has said."""
-        try:
-            with (self.folder / LOG).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - LONGEST))
-                lines = log.read().decode(errors="replace").split("\n")
-        except FileNotFoundError:  # it waits for a node
-            return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return last_line(self.folder / LOG)
 
 
 @dataclass

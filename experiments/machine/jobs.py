@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import signal
@@ -16,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from latentheads.files import read_json, write_text
+from latentheads.files import last_line, lock_folder, read_json, write_text
 
 __all__ = [
     "Done",
@@ -33,6 +31,9 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 10.0
 """Seconds between Ctrl-C and force."""
+
+LONGEST = 200
+"""Characters of a log's last line that a table has room for."""
 
 State = Literal["done", "failed", "stopped"]
 
@@ -170,13 +171,12 @@ def held(folder: Path) -> Iterator[None]:
         OSError: It cannot be written, or another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            said = "another process is writing it; choose another --out"
-            raise OSError(errno.EBUSY, said, str(folder)) from None
+        lock = lock_folder(folder)
+    except BlockingIOError as reason:
+        said = f"{reason.strerror}; choose another --out"
+        raise OSError(reason.errno, said, str(folder)) from None
+    try:
         yield
     finally:
         os.close(lock)
@@ -319,15 +319,5 @@ def _look_at(
         process.stop()
         return Done("stopped", seconds, "its time was over")
     if status:
-        return Done("failed", seconds, _last_line(journal.log(job)) or f"status {status}")
+        return Done("failed", seconds, last_line(journal.log(job))[:LONGEST] or f"status {status}")
     return Done("done", seconds)
-
-
-def _last_line(log: Path) -> str:
-    """The last line of a log, as far as it fits in a table."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return ""
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:200] if said else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.files import (
+    lock_folder,
     naming,
     parse_json,
     parse_yaml,
@@ -215,12 +215,7 @@ class Folder:
     def _lock(self) -> None:
         """Keeps the folder for this run; the system frees it when the process ends."""
         self.release()
-        held = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-        self._release = weakref.finalize(self, os.close, held)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(errno.EBUSY, "another process is writing it") from None
+        self._release = weakref.finalize(self, os.close, lock_folder(self.path))
 
     def _refuse_changed(self) -> None:
         """Whoever holds the lock must find what it decided upon: another run may have been here."""

@@ -100,7 +100,7 @@ def test_a_folder_that_another_process_writes_is_left_alone(
 
 def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("CUDA is here")
     assert_one_line(inside("gpu.py", "--out", str(tmp_path / "x")), "gpu.py")
     assert not (tmp_path / "x").exists()
 

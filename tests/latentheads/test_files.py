@@ -123,3 +123,29 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "file").read_text() == "new"
     assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_folder_is_kept_for_one_and_free_again_when_it_is_let_go(tmp_path: Path) -> None:
+    lock = files.lock_folder(tmp_path)
+    with pytest.raises(OSError, match="another process is writing it"):
+        files.lock_folder(tmp_path)
+    os.close(lock)
+    os.close(files.lock_folder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (b"first\nlast\n\n", "last"),
+        (b"", ""),
+        (b"\n \n", ""),
+        (b"x" * 9000 + b"\nend", "end"),
+        (b"\xff", "\ufffd"),
+    ],
+)
+def test_the_last_line_of_a_log_is_the_last_that_says_something(
+    said: bytes, line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log.txt").write_bytes(said)
+    assert files.last_line(tmp_path / "log.txt") == line
+    assert files.last_line(tmp_path / "none.txt") == ""
