@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import estimate_ci
 
 from latentheads.metrics.protocol import Protocol
+from latentheads.metrics.resampling import Estimate, draw_places, estimate_systems
 
 __all__ = [
     "Comparison",
@@ -33,7 +33,6 @@ __all__ = [
     "split_compounds",
 ]
 
-FEWEST_RESAMPLES = 40
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
@@ -86,35 +85,6 @@ class Scores:
     chrf_signature: str
     paper_bleu: float | None = None
     paper_signature: str | None = None
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A score of one system and what resampling the sentences says about it.
-
-    Attributes:
-        score: Of the whole corpus.
-        mean: Over the resamples.
-        half_width: Of the 95 % interval around ``mean``.
-        p: Of no difference to the baseline, both sides; None for the baseline itself.
-        signature: How the score was computed, with the number of resamples and their seed.
-    """
-
-    score: float
-    mean: float
-    half_width: float
-    p: float | None
-    signature: str
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval."""
-        return self.mean - self.half_width
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval."""
-        return self.mean + self.half_width
 
 
 @dataclass(frozen=True)
@@ -181,15 +151,13 @@ def paired_bootstrap(
     Returns:
         The baseline, then the others in their order.
     """
-    if resamples < FEWEST_RESAMPLES:
-        raise ValueError(f"resamples must be at least {FEWEST_RESAMPLES}, got {resamples}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
     systems = [baseline, *others]
     for lines in systems:
         _check_lines(lines, references)
+    places = draw_places(len(references), resamples, seed)
+    how = f"bs:{resamples}|seed:{seed}|p:two-sided"
     columns = {
-        name: _estimates(metric, systems, references, resamples, seed)
+        name: _estimates(metric, systems, references, places, how)
         for name, metric in _metrics(tokenised, protocol, lowercase).items()
     }
     return [Comparison(*row) for row in zip(*columns.values(), strict=True)]
@@ -226,32 +194,12 @@ def _estimates(
     metric: Any,
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
-    resamples: int,
-    seed: int,
+    places: NDArray[np.int64],
+    how: str,
 ) -> list[Estimate]:
-    r"""One score of all systems, the first of them the baseline.
-
-    With the difference d to the baseline on all sentences and d_b on resample b, the test counts
-
-    .. math:: p = \frac{1 + \#\{b : |d_b - \bar d| \ge |d|\}}{B + 1}
-
-    which looks at both sides. sacreBLEU's own paired bootstrap takes ``|d_b|`` before the mean is
-    subtracted, so that its p is about half as large.
-    """
-    rng = np.random.default_rng(seed)
-    places = rng.choice(len(references), (resamples, len(references)))
+    """One score of all systems, the first of them the baseline."""
     every = [_resampled(metric, lines, references, places) for lines in systems]
-    signature = f"{metric.get_signature().format()}|bs:{resamples}|seed:{seed}|p:two-sided"
-    (first, baseline), *_ = every
-    estimates = []
-    for score, resampled in every:
-        differences = resampled - baseline
-        away = np.abs(differences - differences.mean()) >= abs(score - first)
-        p = (1 + int(away.sum())) / (resamples + 1)
-        mean, half = estimate_ci(resampled)
-        estimates.append(Estimate(score, float(mean), float(half), p, signature))
-    estimates[0] = replace(estimates[0], p=None)
-    return estimates
+    return estimate_systems(every, f"{metric.get_signature().format()}|{how}")
 
 
 def _resampled(
