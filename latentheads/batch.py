@@ -131,6 +131,25 @@ class Batch:
         ids = self.task_of(side)
         return None if ids is None else SentenceTasks(ids, self.one_task)
 
+    def repeated(self, draws: int) -> Batch:
+        """The same sentences so many times, one behind the other, each time under another draw."""
+        source = self.source
+        return Batch(
+            self.target.repeat(draws, 1),
+            None if source is None else source.repeat(draws, 1),
+            source_task=self._repeat_task(self.source_task, draws),
+            target_task=self._repeat_task(self.target_task, draws),
+            one_task=self.one_task,
+            draws=draws,
+        )
+
+    def _repeat_task(self, task: Tensor | None, draws: int) -> Tensor | None:
+        """The task of every sentence, once for every draw, and told where there are several."""
+        if draws == 1:
+            return task
+        one = torch.zeros_like(self.target[:, 0])
+        return (one if task is None else task).repeat(draws)
+
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor, without waiting for a GPU that they are moved to."""
         # what comes back must have arrived before it is read

@@ -351,6 +351,50 @@ class Dictionary:
         here = _Masses.of(states, self.weight)
         return _by_pairs(plain, said) - self._log_normalisers(here, states)
 
+    def word_entropies(
+        self, states: Float[Tensor, "sentence row dim"]
+    ) -> Float[Tensor, "sentence row *keys"]:
+        r"""Entropy of the next word given where heads point, for all positions.
+
+        With :math:`a_v` and :math:`b_v` the scores below the largest of their rows it is
+        :math:`\log Z - \frac1Z \sum_v e^{a_v + b_v} (a_v + b_v)`: one product of matrices for Z,
+        and one for each of the factors that the sum is over.
+
+        Args:
+            states: What predicts each next word.
+        """
+        here = _Masses.of(states, self.weight)
+        values = [side.values for side in self.sides]
+        scaled = _products(here.values, values)
+        spread = _products(torch.xlogy(here.values, here.values), values)
+        for place, value in enumerate(values):
+            moved = [*values[:place], torch.xlogy(value, value), *values[place + 1 :]]
+            spread = spread + _products(here.values, moved)
+        kept = scaled.clamp_min(SMALLEST)
+        found = kept.log() - spread / kept
+        if (low := scaled < SMALLEST).any():
+            rows = _rows_at(low, states, self.lexicons)
+            laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
+            found[low] = -(laws.exp() * laws).sum(-1).to(found.dtype)
+        return found
+
+    def mean_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        law: Float[Tensor, "sentence row vocab"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Mean log-probability of words that come by another law, for all positions.
+
+        Args:
+            states: What predicts each next word.
+            law: The probabilities that words come with.
+        """
+        meant = law @ full_precision(self.weight)
+        said = [meant @ full_precision(each).mT for each in self.lexicons]
+        plain = (meant * full_precision(states)).sum(-1)
+        here = _Masses.of(states, self.weight)
+        return _by_pairs(plain, said) - self._log_normalisers(here, states)
+
     def _log_normalisers(
         self, here: _Masses, states: Float[Tensor, "sentence row dim"]
     ) -> Float[Tensor, "sentence row *keys"]:

@@ -34,6 +34,7 @@ class AlignmentState:
         self.vectors = aligner.vectors(hidden.memory)
         self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.table.weight)
         self._last: tuple[Tensor, Tensor] | None = None
+        self._scored: tuple[Tensor, Tensor] | None = None
 
     def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
         """Makes keys of the states of further words, each for the words behind it."""
@@ -108,7 +109,39 @@ class AlignmentState:
             law = self._walk(states, tokens, prior, self.dictionary)
         else:
             law = sum_of(block_tables(aligned.priors))
+        self._scored = rows, law
         return self.dictionary.log_probs(rows, law).view(*states.shape[:-1], -1)
+
+    def disagree(
+        self,
+        law: Float[Tensor, "sentence row vocab"],
+        words: Int[Tensor, "sentence row"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """How far the positions that heads may point at differ about the words scored last.
+
+        No alignment is drawn: each figure is a mean over all of them.
+
+        Args:
+            law: The probabilities of the next words, whatever heads point at: what was scored.
+            words: The words that came.
+
+        Returns:
+            Of every row the mean entropy of the word given where heads point, its mean
+            log-probability, and the mean KL from its law to that given where they point.
+
+        Raises:
+            ValueError: Nothing was scored yet, or heads are not drawn.
+        """
+        if self.dictionary is None or self._scored is None:
+            raise ValueError("there are no alignments that differ: score words first")
+        rows, log_prior = self._scored
+        prior = log_prior.exp()
+        entropies = self.dictionary.word_entropies(rows)
+        came = self.dictionary.word_log_probs(rows, words)
+        meant = self.dictionary.mean_log_probs(rows, law)
+        means = ((prior * each).flatten(2).sum(-1) for each in (entropies, came, meant))
+        data, mean_log, cross = means
+        return data, mean_log, torch.xlogy(law, law).sum(-1) - cross
 
     def _walk(
         self, states: Tensor, tokens: Tensor, prior: ChainPointing, dictionary: Dictionary

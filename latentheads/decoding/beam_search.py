@@ -98,7 +98,7 @@ def beam_search(
     limits, draws = _limits(batch, limit), max(samples, 1)
     search = _Search(batch, beam, draws, limits, model.density_dtype, least, no_repeat)
     with nullcontext() if samples else PlugIn():
-        state = model.begin(search.drawn())
+        state = model.begin(batch.repeated(draws))
         while not search.done:
             logits = model.step(search.fed, state)
             state.select(*search.advance(logits.squeeze(-2)))
@@ -225,7 +225,7 @@ class _Search:
         least: int,
         no_repeat: int,
     ) -> None:
-        self.batch, self.beam, self.draws, self.limits = batch, beam, draws, limits
+        self.beam, self.draws, self.limits = beam, draws, limits
         self.least, self.no_repeat = least, no_repeat
         self.shortest, longest = (int(limit) for limit in torch.aminmax(limits))
         number, device = len(batch), limits.device
@@ -240,24 +240,6 @@ class _Search:
     def done(self) -> bool:
         """Whether no sentence is left."""
         return not len(self.sentences)
-
-    def drawn(self) -> Batch:
-        """The batch, once for every draw."""
-        source = self.batch.source
-        return Batch(
-            self.batch.target.repeat(self.draws, 1),
-            None if source is None else source.repeat(self.draws, 1),
-            source_task=self._repeated(self.batch.source_task),
-            target_task=self._repeated(self.batch.target_task),
-            one_task=self.batch.one_task,
-            draws=self.draws,
-        )
-
-    def _repeated(self, task: Tensor | None) -> Tensor | None:
-        """The task of every sentence, once for every draw, and told where there are several."""
-        if self.draws == 1:
-            return task
-        return (torch.zeros_like(self.count) if task is None else task).repeat(self.draws)
 
     @property
     def fed(self) -> Int[Tensor, "row hypothesis 1"]:

@@ -102,6 +102,21 @@ def test_next_words_are_mixed_over_all_positions(heads: int) -> None:
     assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:
+    states, lexicons, weight, _ = (
+        [each.detach() for each in part] if isinstance(part, list) else part.detach()
+        for part in inputs(heads, size)
+    )
+    laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
+    dictionary = Dictionary(lexicons, weight)
+    entropies = -torch.xlogy(laws.exp(), laws.exp()).sum(-1)
+    assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
+    means = torch.einsum("ntv,nt...v->nt...", other, laws)
+    assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
+
+
 def test_three_heads_are_refused() -> None:
     states, lexicons, weight, words = inputs(2, 1.0)
     with pytest.raises(ValueError, match="1 to 2 heads can be summed out, got 3"):

@@ -1,0 +1,350 @@
+"""Committees: whose laws are mixed, and how they write.
+
+- :class:`Alone`: one network, its heads at their prior's location. Alignments are summed out: their
+  positions are members, and what they differ by is known in one pass, without a draw.
+- :class:`HeadDraws`: draws of the heads from their prior, each held along a sentence.
+- :class:`DroppedOut`: passes with dropout on (Gal and Ghahramani 2016,
+  https://arxiv.org/abs/1506.02142), of heads at their location or drawn.
+- :class:`Ensemble`: networks trained apart (Lakshminarayanan et al. 2017,
+  https://arxiv.org/abs/1612.01474).
+- :class:`Noised`: the control of head draws: a network that was trained without noise gets some.
+
+A guide is asked for nothing but which heads speak: a posterior has seen what is predicted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from latentheads.alignment.state import AlignmentState
+from latentheads.batch import Batch
+from latentheads.decoding.beam_search import beam_search
+from latentheads.decoding.translate import Decoding
+from latentheads.distributions import DeltaHeads
+from latentheads.distributions.heads import standard_normal
+from latentheads.effects import PlugIn
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import evaluating
+from latentheads.layers.numeric import full_precision
+from latentheads.model import Decoder
+from latentheads.uncertainty.prediction import Prediction, mix_laws
+
+__all__ = [
+    "Alone",
+    "Committee",
+    "DroppedOut",
+    "Ensemble",
+    "HeadDraws",
+    "Noised",
+    "can_draw_heads",
+    "can_drop_out",
+    "dropping_out",
+]
+
+
+class Committee(ABC):
+    """Several laws of the same tokens.
+
+    Attributes:
+        members: How many.
+    """
+
+    members: int
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> Prediction:
+        """What the members say of every target token of a batch, given those before it."""
+
+    @abstractmethod
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates the sources of a batch into tokens, the end of a sentence the last."""
+
+
+def can_draw_heads(model: Decoder) -> bool:
+    """Whether two draws of a model's heads differ, alignments apart."""
+    return any(block.has_noise for block in model.drawn_blocks)
+
+
+def can_drop_out(model: Decoder) -> bool:
+    """Whether a model has dropout."""
+    names = ("p", "dropout", "probability", "rate")
+    return any(
+        isinstance(getattr(module, name, None), float) and getattr(module, name) > 0
+        for module in model.modules()
+        for name in names
+    )
+
+
+@contextmanager
+def dropping_out(model: Decoder) -> Iterator[None]:
+    """Turns dropout on; the likelihood stays the exact one, without label smoothing."""
+    modes = {part: part.training for part in model.modules()}
+    for part in modes:
+        part.training = part is not model
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+class _NoiseAround(Messenger):
+    """Draws heads that have no noise from around where they stand.
+
+    Args:
+        scale: Standard deviation of the noise.
+    """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], DeltaHeads) and msg["value"] is None:
+            location = msg["fn"].location
+            msg["value"] = location + self.scale * standard_normal(location)
+
+
+def _log_laws(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
+    """Log-probabilities of all tokens at every place of a target, and what decoding kept."""
+    state = model.begin(batch)
+    logits = full_precision(model.step(batch.fed, state))
+    return logits.log_softmax(-1), state
+
+
+def _search(model: Any, batch: Batch, decoding: Decoding, samples: int) -> list[list[int]]:
+    """The best hypothesis of every sentence."""
+    found = beam_search(
+        model,
+        batch,
+        decoding.beam,
+        decoding.length_penalty,
+        samples,
+        decoding.max_tokens or None,
+        decoding.min_tokens,
+        decoding.no_repeat,
+    )
+    return [hypotheses[0].tokens for hypotheses in found]
+
+
+class Alone(Committee):
+    """One network at the location of its heads, all alignments summed.
+
+    Args:
+        model: The network.
+        guide: Whose likeliest selection of heads is used.
+    """
+
+    members = 1
+
+    def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
+        self.model, self.guide = model, guide
+
+    def predict(self, batch: Batch) -> Prediction:
+        """What the network says, and how far the positions that it may point at differ."""
+        here = batch.to(self.model.device)
+        with evaluating(self.model), PlugIn(), WithSelection(self.guide):
+            log_law, state = _log_laws(self.model, here)
+            alignments = state.alignments
+            if not isinstance(alignments, AlignmentState) or alignments.aligner.soft:
+                return Prediction.of_one(log_law, here.target)
+            data, mean_log, reverse = alignments.disagree(log_law.exp(), here.target)
+        return Prediction(log_law, mean_log, data, reverse.clamp_min(0))
+
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Searches for the likeliest sentences of the network."""
+        with evaluating(self.model), WithSelection(self.guide):
+            return _search(self.model, batch.to(self.model.device), decoding, 0)
+
+
+class _Drawn(Committee):
+    """One network, and several draws of it in one pass.
+
+    Args:
+        model: The network.
+        guide: Whose selection of heads is used.
+        members: Draws.
+    """
+
+    held = False
+
+    def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
+        if members < 1:
+            raise ValueError(f"members must be at least 1, got {members}")
+        self.model, self.guide, self.members = model, guide, members
+
+    @abstractmethod
+    def drawing(self) -> Any:
+        """What a pass stands under, so that its sentences are drawn."""
+
+    def predict(self, batch: Batch) -> Prediction:
+        """What the draws say: the sentences stand behind each other, once for each."""
+        here = batch.to(self.model.device)
+        with evaluating(self.model), WithSelection(self.guide), self.drawing():
+            log_laws, _ = _log_laws(self.model, here.repeated(self.members))
+        members = log_laws.unflatten(0, (self.members, -1))
+        return mix_laws(list(members), here.target, self.held)
+
+
+class HeadDraws(_Drawn):
+    """Draws of the heads from their prior, each held along a sentence."""
+
+    held = True
+
+    def drawing(self) -> Any:
+        """Nothing more: heads are drawn where nobody sets them."""
+        return nullcontext()
+
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Searches for the likeliest sentences under the mean of the draws."""
+        with evaluating(self.model), WithSelection(self.guide):
+            return _search(self.model, batch.to(self.model.device), decoding, self.members)
+
+
+class DroppedOut(_Drawn):
+    """Passes with dropout on.
+
+    Args:
+        model: The network.
+        guide: Whose selection of heads is used.
+        members: Passes.
+        heads: Whether heads are drawn too; else they stand at their location.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        guide: ModelGuide | None = None,
+        members: int = 8,
+        heads: bool = False,
+    ) -> None:
+        super().__init__(model, guide, members)
+        self.heads = heads
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Dropout, and heads at their location unless they are drawn."""
+        with dropping_out(self.model), nullcontext() if self.heads else PlugIn():
+            yield
+
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """What the network writes without dropout: the passes then judge it."""
+        return Alone(self.model, self.guide).write(batch, decoding)
+
+
+class Noised(_Drawn):
+    """A network that was trained without noise in its heads, with noise around their location.
+
+    Args:
+        model: The network.
+        guide: Whose selection of heads is used.
+        members: Draws.
+        scale: Standard deviation of the noise.
+    """
+
+    held = True
+
+    def __init__(
+        self,
+        model: Decoder,
+        guide: ModelGuide | None = None,
+        members: int = 8,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__(model, guide, members)
+        if scale < 0:
+            raise ValueError(f"scale must be at least 0, got {scale}")
+        self.scale = scale
+
+    def drawing(self) -> Any:
+        """The noise."""
+        return _NoiseAround(self.scale)
+
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Searches for the likeliest sentences under the mean of the draws."""
+        with evaluating(self.model), WithSelection(self.guide), self.drawing():
+            return _search(self.model, batch.to(self.model.device), decoding, self.members)
+
+
+class Ensemble(Committee):
+    """Networks that were trained apart on one vocabulary, each at the location of its heads.
+
+    Args:
+        models: The networks.
+        guides: Whose likeliest selections of heads are used, one for each.
+    """
+
+    def __init__(
+        self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None] | None = None
+    ) -> None:
+        if not models:
+            raise ValueError("models must be at least one")
+        self.models, self.members = list(models), len(models)
+        self.guides = list(guides) if guides else [None] * len(models)
+
+    def predict(self, batch: Batch) -> Prediction:
+        """What the networks say, all counting alike."""
+        members = []
+        for model, guide in zip(self.models, self.guides, strict=True):
+            here = batch.to(model.device)
+            with evaluating(model), PlugIn(), WithSelection(guide):
+                members.append(_log_laws(model, here)[0])
+        return mix_laws(members, batch.target.to(members[0].device))
+
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Searches for the likeliest sentences under the mean law, token by token."""
+        with evaluating(*self.models):
+            return _search(_Together(self.models, self.guides), batch, decoding, 0)
+
+
+class _Together:
+    """Several networks as one that decodes: the mean of their laws.
+
+    Args:
+        models: The networks.
+        guides: Whose likeliest selections of heads are used.
+    """
+
+    def __init__(self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None]) -> None:
+        self.pairs = list(zip(models, guides, strict=True))
+
+    @property
+    def density_dtype(self) -> torch.dtype:
+        """The widest of the networks'."""
+        kinds = [model.density_dtype for model, _ in self.pairs]
+        return torch.float64 if torch.float64 in kinds else torch.float32
+
+    def begin(self, batch: Batch) -> _States:
+        """Prepares every network."""
+        states = _States()
+        for model, guide in self.pairs:
+            with WithSelection(guide):
+                states.append(model.begin(batch.to(model.device)))
+        return states
+
+    def step(
+        self, tokens: Int[Tensor, "batch *hypothesis new"], states: _States
+    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
+        """The log of the mean probability of every next token."""
+        every = [
+            full_precision(model.step(tokens, state)).log_softmax(-1)
+            for (model, _), state in zip(self.pairs, states, strict=True)
+        ]
+        return torch.stack(every).logsumexp(0)
+
+
+class _States(list[Any]):
+    """What every network keeps while it decodes."""
+
+    def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
+        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
+        for state in self:
+            state.select(sentences, hypotheses)

@@ -1,0 +1,173 @@
+"""Committees: exact where they can be counted, and one network where they are one."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads.alignment.chain import ChainPointing
+from latentheads.alignment.summed import block_tables, sum_of
+from latentheads.batch import Batch
+from latentheads.decoding.beam_search import beam_search
+from latentheads.decoding.translate import Decoding
+from latentheads.effects import PlugIn
+from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.uncertainty.committees import (
+    Alone,
+    DroppedOut,
+    Ensemble,
+    HeadDraws,
+    Noised,
+    can_draw_heads,
+    can_drop_out,
+    dropping_out,
+)
+from latentheads.uncertainty.prediction import Prediction, mix_laws
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import build, small_batch
+
+DECODING = Decoding(max_tokens=5)
+CPU = torch.device("cpu")
+FIGURES = ("log_law", "mean_log", "data", "reverse")
+
+
+def assert_same(one: Prediction, other: Prediction, valid: Tensor) -> None:
+    for name in FIGURES:
+        mine, its = getattr(one, name), getattr(other, name)
+        assert torch.allclose(mine[valid], its[valid], atol=1e-9), name
+
+
+def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of all alignments of a word, and of all words given each: one by one."""
+    with torch.no_grad(), PlugIn():
+        known = model.law(batch).aligned
+        assert batch.source is not None
+        heads = len(known.vectors)
+        places = torch.cartesian_prod(*[torch.arange(batch.source.shape[1])] * heads)
+        shape = (*batch.target.shape, heads)
+        states = [known.moved(place.expand(shape)) for place in places.view(-1, heads)]
+        laws = torch.stack([model.output(each).log_softmax(-1) for each in states])
+    if isinstance(known.priors[0], ChainPointing):
+        return walk(known.priors[0], laws, batch.target), laws
+    return sum_of(block_tables(known.priors)).flatten(2).movedim(-1, 0), laws
+
+
+def walk(prior: ChainPointing, laws: Tensor, words: Tensor) -> Tensor:
+    """Where each word of a chain may point, given the words before it."""
+    place = words.expand(len(laws), -1, -1)[..., None]
+    came = laws.gather(-1, place)[..., 0].exp()
+    law = prior.start.exp()
+    found = [law]
+    for word, steps in enumerate(prior.transitions.exp().unbind(1)):
+        law = law * came[:, :, word].T
+        law = ((law / law.sum(-1, keepdim=True))[:, :, None] * steps).sum(1)
+        found.append(law)
+    return torch.stack(found, 1).log().movedim(-1, 0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str) -> None:
+    model, batch = aligned(SHAPES[shape]), small_batch()
+    found = Alone(model).predict(batch)
+    log_prior, laws = positions_of(model, batch)
+    weights, valid = log_prior.exp(), batch.target_valid
+    mean = (log_prior[..., None] + laws).logsumexp(0)
+    entropies = -(laws.exp() * laws).sum(-1)
+    reverse = (mean.exp() * (mean - laws)).sum(-1)
+    came = laws.gather(-1, batch.target.expand(len(laws), -1, -1)[..., None])[..., 0]
+    expected = Prediction(mean, *((weights * each).sum(0) for each in (came, entropies, reverse)))
+    assert_same(found, expected, valid)
+    assert float(found.knowledge[valid].min()) > 1e-6
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "none"])
+def test_the_law_of_a_reference_is_the_likelihood_of_the_network(shape: str) -> None:
+    model = aligned(SHAPES.get(shape))
+    batch = small_batch()
+    found = Alone(model).predict(batch).log_law.gather(-1, batch.target[..., None])[..., 0]
+    with torch.no_grad():
+        expected = plug_in_log_likelihood(model, batch)
+    assert torch.allclose((found * batch.target_valid).sum(-1), expected)
+
+
+def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
+    model = build(prior="cascaded").eval()
+    batch = Batch.of([[2]], [[4, 5, 6, 2]])
+    with fixed_noise(3, CPU):
+        ((best,),) = beam_search(model, batch, 1, 1.0, 3, limit=1)
+    with fixed_noise(3, CPU):
+        found = HeadDraws(model, members=3).predict(batch)
+    assert best.tokens == [2]
+    assert float(found.log_law[0, 0, 2]) == pytest.approx(best.log_prob)
+
+
+def test_draws_of_heads_that_have_no_noise_are_the_network_alone() -> None:
+    model, batch = build(prior="delta").eval(), small_batch()
+    assert not can_draw_heads(model)
+    assert can_draw_heads(build())
+    for committee in (
+        HeadDraws(model, members=3),
+        DroppedOut(model, members=3),
+        Noised(model, members=3, scale=0.0),
+        Ensemble([model, model]),
+    ):
+        assert_same(committee.predict(batch), Alone(model).predict(batch), batch.target_valid)
+        assert committee.write(batch, DECODING) == Alone(model).write(batch, DECODING)
+
+
+def test_noise_from_outside_is_the_noise_of_a_prior_of_its_scale() -> None:
+    plain, noisy = build(prior="delta").eval(), build(options={"scale": 0.7}).eval()
+    plain.load_state_dict(noisy.state_dict())
+    batch = small_batch()
+    predictions = []
+    for committee in (Noised(plain, members=2, scale=0.7), HeadDraws(noisy, members=2)):
+        with fixed_noise(5, CPU):
+            predictions.append(committee.predict(batch))
+    assert_same(*predictions, batch.target_valid)
+    assert float(predictions[0].knowledge.max()) > 1e-6
+
+
+def test_dropout_drops_and_leaves_every_module_as_it_was() -> None:
+    model, batch = build(prior="delta", dropout=0.3, label_smoothing=0.1).eval(), small_batch()
+    model.encoder.train()
+    before = [part.training for part in model.modules()]
+    committee = DroppedOut(model, members=4)
+    found = committee.predict(batch)
+    assert [part.training for part in model.modules()] == before
+    assert float(found.knowledge[batch.target_valid].min()) > 1e-6
+    assert can_drop_out(model)
+    assert not can_drop_out(build(prior="delta"))
+    with dropping_out(model):
+        assert not model.training
+        assert all(part.training for part in model.decoder.modules())
+    assert committee.write(batch, DECODING) == Alone(model).write(batch, DECODING)
+
+
+def test_dropout_and_draws_of_heads_go_together() -> None:
+    model, batch = build(dropout=0.3).eval(), small_batch()
+    with fixed_noise(1, CPU):
+        still = DroppedOut(model, members=2).predict(batch)
+    with fixed_noise(1, CPU):
+        both = DroppedOut(model, members=2, heads=True).predict(batch)
+    assert not torch.allclose(still.log_law, both.log_law)
+
+
+def test_an_ensemble_is_the_mean_of_its_networks() -> None:
+    one, other = build(prior="delta").eval(), build(prior="delta").eval()
+    batch = small_batch()
+    found = Ensemble([one, other]).predict(batch)
+    members = [Alone(model).predict(batch).log_law for model in (one, other)]
+    assert_same(found, mix_laws(members, batch.target), batch.target_valid)
+    (written, *_) = Ensemble([one, other]).write(batch, Decoding(max_tokens=1))
+    assert written == [2]
+    with pytest.raises(ValueError, match="models must be at least one"):
+        Ensemble([])
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    model = build()
+    with pytest.raises(ValueError, match="members must be at least 1, got 0"):
+        HeadDraws(model, members=0)
+    with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
+        Noised(model, scale=-1.0)
