@@ -19,7 +19,6 @@ sentences costs one product of matrices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,15 +65,18 @@ class Bins:
 
     @property
     def error(self) -> float:
-        """The expected calibration error."""
+        """The expected calibration error; NaN of no token."""
         away = np.abs(np.nan_to_num(self.accuracy - self.confidence))
-        return float((self.count * away).sum() / self.count.sum())
+        return self._mean(away)
 
     @property
     def excess(self) -> float:
-        """Mean probability less the share of right ones: positive where a model is too sure."""
-        gaps = np.nan_to_num(self.confidence - self.accuracy)
-        return float((self.count * gaps).sum() / self.count.sum())
+        """Mean probability less the share of right ones, positive where a model is too sure."""
+        return self._mean(np.nan_to_num(self.confidence - self.accuracy))
+
+    def _mean(self, gaps: Float[ndarray, " bin"]) -> float:
+        tokens = self.count.sum()
+        return float(self.count @ gaps / tokens) if tokens else float("nan")
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,6 @@ class BinSums:
         with np.errstate(invalid="ignore"):
             return Bins(count, confidence / count, right / count)
 
-    def joined(self, others: Sequence[BinSums]) -> BinSums:
-        """The same sentences judged several times, as by several seeds: all in one sum."""
-        every = (self, *others)
-        columns = ("count", "confidence", "right")
-        return BinSums(*(np.sum([getattr(s, name) for s in every], 0) for name in columns))
-
 
 def sum_bins(
     confidence: Float[ndarray, " token"],
@@ -130,5 +126,6 @@ def sum_bins(
     shape = sentences, len(edges) + 1
     size = shape[0] * shape[1]
     columns = (np.ones_like(confidence), confidence, right.astype(float))
-    found = (np.bincount(places, each, size).reshape(shape) for each in columns)
+    # of no token at all numpy counts in whole numbers
+    found = (np.bincount(places, each, size).reshape(shape).astype(float) for each in columns)
     return BinSums(*found)

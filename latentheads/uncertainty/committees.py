@@ -40,6 +40,7 @@ from latentheads.uncertainty.prediction import Prediction, mix_laws
 __all__ = [
     "Alone",
     "Committee",
+    "DrawnCommittee",
     "DroppedOut",
     "Ensemble",
     "HeadDraws",
@@ -58,6 +59,11 @@ class Committee(ABC):
     """
 
     members: int
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where its networks are."""
 
     @abstractmethod
     def predict(self, batch: Batch) -> Prediction:
@@ -148,6 +154,11 @@ class Alone(Committee):
     def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
         self.model, self.guide = model, guide
 
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.model.device
+
     def predict(self, batch: Batch) -> Prediction:
         """What the network says, and how far the positions that it may point at differ."""
         here = batch.to(self.model.device)
@@ -165,7 +176,7 @@ class Alone(Committee):
             return _search(self.model, batch.to(self.model.device), decoding, 0)
 
 
-class _Drawn(Committee):
+class DrawnCommittee(Committee):
     """One network, and several draws of it in one pass.
 
     Args:
@@ -181,6 +192,11 @@ class _Drawn(Committee):
             raise ValueError(f"members must be at least 1, got {members}")
         self.model, self.guide, self.members = model, guide, members
 
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.model.device
+
     @abstractmethod
     def drawing(self) -> Any:
         """What a pass stands under, so that its sentences are drawn."""
@@ -193,8 +209,14 @@ class _Drawn(Committee):
         members = log_laws.unflatten(0, (self.members, -1))
         return mix_laws(list(members), here.target, self.held)
 
+    def write_by_one(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """What one draw writes by itself: drawn anew, it may write something else."""
+        here = batch.to(self.model.device)
+        with evaluating(self.model), WithSelection(self.guide), self.drawing():
+            return _search(self.model, here, decoding, 1)
 
-class HeadDraws(_Drawn):
+
+class HeadDraws(DrawnCommittee):
     """Draws of the heads from their prior, each held along a sentence."""
 
     held = True
@@ -209,7 +231,7 @@ class HeadDraws(_Drawn):
             return _search(self.model, batch.to(self.model.device), decoding, self.members)
 
 
-class DroppedOut(_Drawn):
+class DroppedOut(DrawnCommittee):
     """Passes with dropout on.
 
     Args:
@@ -240,7 +262,7 @@ class DroppedOut(_Drawn):
         return Alone(self.model, self.guide).write(batch, decoding)
 
 
-class Noised(_Drawn):
+class Noised(DrawnCommittee):
     """A network that was trained without noise in its heads, with noise around their location.
 
     Args:
@@ -289,6 +311,11 @@ class Ensemble(Committee):
             raise ValueError("models must be at least one")
         self.models, self.members = list(models), len(models)
         self.guides = list(guides) if guides else [None] * len(models)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first network is."""
+        return self.models[0].device
 
     def predict(self, batch: Batch) -> Prediction:
         """What the networks say, all counting alike."""

@@ -48,14 +48,6 @@ def test_a_sentence_that_is_drawn_twice_counts_twice() -> None:
     assert bins.excess == pytest.approx(expected.excess)
 
 
-def test_several_judgements_of_the_same_sentences_add_up() -> None:
-    one = sum_bins(CONFIDENCE, RIGHT, SENTENCE, 2, edges_of_width(2))
-    other = sum_bins(CONFIDENCE, ~RIGHT, SENTENCE, 2, edges_of_width(2))
-    bins = one.joined([other]).bins()
-    assert bins.count.tolist() == [2, 6]
-    assert bins.accuracy.tolist() == [0.5, 0.5]
-
-
 def test_an_empty_bin_says_nothing_and_costs_nothing() -> None:
     bins = sum_bins(np.array([1.0]), np.array([True]), np.array([0]), 1, edges_of_width(3)).bins()
     assert np.isnan(bins.accuracy[:2]).all()

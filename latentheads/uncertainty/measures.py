@@ -1,0 +1,216 @@
+"""Every figure of a trial, and what resampling the sentences says of it and of systems in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from latentheads.metrics.resampling import Estimate, draw_places, estimate_systems
+from latentheads.uncertainty.calibration import (
+    Bins,
+    BinSums,
+    edges_of_mass,
+    edges_of_width,
+    sum_bins,
+)
+from latentheads.uncertainty.figures import Judgement, TokenFigures
+from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
+from latentheads.uncertainty.trial import TEST, Trial
+
+__all__ = ["bins_of_law", "compare_systems", "measure_trial"]
+
+Places = Mapping[str, Int[ndarray, " sentence"]]
+"""The sentences of each text that a figure is of; in a resample some stand there twice."""
+
+Measure = Callable[[Places], float]
+"""A figure of the sentences that it is given."""
+
+
+def measure_trial(trial: Trial) -> dict[str, Measure]:
+    """Every figure of a trial, by its name, as a function of the sentences.
+
+    Of the references: ``nll``, ``brier``; ``ece`` by bins of equal width, ``ece_mass`` of equal
+    mass, ``excess`` (its sign), all of places whose likeliest token is no end; ``ece_end`` where it
+    is one; ``ece_weighted``, all probabilities at all places; each with ``_scaled`` behind it at
+    the fitted temperature. Of what was written: ``chrf``, ``right`` and ``sure`` (share of tokens
+    that are right, and their mean probability), ``own_ece`` and ``own_ece_line``, and for each
+    score ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF) and for each other
+    text ``roc_TEXT_SCORE``.
+    """
+    references = trial.references
+    found: dict[str, Measure] = {}
+    for ending, judged in zip(("", "_scaled"), _both(trial), strict=True):
+        of_law = _measure_law(references, judged)
+        found |= {f"{name}{ending}": measure for name, measure in of_law.items()}
+    found |= _measure_output(trial)
+    error = 1 - trial.chrf / 100
+    for name, values in trial.scores[TEST].items():
+        found[f"prr_{name}"] = partial(_ratio_at, values, error)
+        found[f"chrf_{name}"] = partial(_correlation_at, -values, trial.chrf)
+        for text, scores in trial.scores.items():
+            if text != TEST:
+                found[f"roc_{text}_{name}"] = partial(_area_at, text, values, scores[name])
+    return found
+
+
+def _both(trial: Trial) -> tuple[Judgement, Judgement]:
+    """The laws at temperature 1, and at the fitted one."""
+    judged = trial.references.judged
+    return judged[1.0], judged[trial.temperature]
+
+
+def _measure_law(figures: TokenFigures, judged: Judgement) -> dict[str, Measure]:
+    """What is measured of laws on references."""
+    tokens = figures.sums(np.ones(len(figures.sentence)))
+
+    def mean_of(values: Float[ndarray, " token"]) -> Measure:
+        return partial(_mean_at, figures.sums(values), tokens)
+
+    inner = bins_of_law(figures, judged)
+    mass = bins_of_law(figures, judged, mass=True)
+    ends = bins_of_law(figures, judged, ends=True)
+    masses = np.stack([figures.sums(column) for column in judged.masses.T], 1)
+    return {
+        "nll": mean_of(-judged.log_prob),
+        "brier": mean_of(judged.brier),
+        "ece": partial(_error_at, inner),
+        "ece_mass": partial(_error_at, mass),
+        "excess": partial(_excess_at, inner),
+        "ece_end": partial(_error_at, ends),
+        "ece_weighted": partial(_weighted_at, masses, tokens),
+    }
+
+
+def bins_of_law(
+    figures: TokenFigures, judged: Judgement, ends: bool = False, mass: bool = False
+) -> BinSums:
+    """Puts the likeliest tokens of references into bins by their probability.
+
+    Args:
+        figures: Of the tokens.
+        judged: Their laws.
+        ends: Take the places whose likeliest token is the end of a sentence; else all others.
+        mass: Bins of equal mass; else of equal width.
+    """
+    some = figures.ends == ends
+    confidence, right = judged.confidence[some], judged.right[some]
+    edges = edges_of_mass(confidence) if mass and len(confidence) else edges_of_width()
+    return sum_bins(confidence, right, figures.sentence[some], figures.sentences, edges)
+
+
+def _measure_output(trial: Trial) -> dict[str, Measure]:
+    """What is measured of the tokens that were written."""
+    output = trial.output
+    probability = np.exp(output.log_prob)
+    sums = output.bins(probability)
+    tokens = sums.count.sum(1)
+    return {
+        "chrf": partial(_mean_at, trial.chrf, np.ones(len(trial.chrf))),
+        "right": partial(_mean_at, sums.right.sum(1), tokens),
+        "sure": partial(_mean_at, sums.confidence.sum(1), tokens),
+        "own_ece": partial(_error_at, sums),
+        "own_ece_line": partial(_error_at, output.bins(trial.line(output.log_prob))),
+    }
+
+
+def _weights(places: Places, sentences: int) -> Float[ndarray, " sentence"]:
+    """How often each sentence of the test part counts."""
+    counts: Float[ndarray, " sentence"] = np.bincount(places[TEST], minlength=sentences).astype(
+        float
+    )
+    return counts
+
+
+def _mean_at(sums: ndarray, tokens: ndarray, places: Places) -> float:
+    weights = _weights(places, len(sums))
+    return float(weights @ sums / (weights @ tokens))
+
+
+def _bins_at(sums: BinSums, places: Places) -> Bins:
+    return sums.bins(_weights(places, len(sums.count)))
+
+
+def _error_at(sums: BinSums, places: Places) -> float:
+    return _bins_at(sums, places).error
+
+
+def _excess_at(sums: BinSums, places: Places) -> float:
+    return _bins_at(sums, places).excess
+
+
+def _weighted_at(masses: ndarray, tokens: ndarray, places: Places) -> float:
+    weights = _weights(places, len(tokens))
+    return float(np.abs(weights @ masses).sum() / (weights @ tokens))
+
+
+def _ratio_at(scores: ndarray, error: ndarray, places: Places) -> float:
+    some = places[TEST]
+    return rejection_ratio(scores[some], error[some])
+
+
+def _correlation_at(one: ndarray, other: ndarray, places: Places) -> float:
+    some = places[TEST]
+    return correlation(one[some], other[some])
+
+
+def _area_at(text: str, inside: ndarray, outside: ndarray, places: Places) -> float:
+    return roc_area(inside[places[TEST]], outside[places[text]])
+
+
+def compare_systems(
+    systems: Sequence[Sequence[Trial]],
+    sizes: Mapping[str, int],
+    resamples: int = 1000,
+    seed: int = 12345,
+) -> dict[str, list[Estimate | None]]:
+    """Every figure of every system with what resampling the sentences says of it.
+
+    A system is several trials, as of runs with different seeds; its figure is their mean. All
+    systems are resampled alike.
+
+    Args:
+        systems: The trials of each; the first is the one that others are tested against.
+        sizes: Sentences of each text, as :attr:`Texts.sizes` has them.
+        resamples: How often the sentences are resampled.
+        seed: Of the resamples.
+
+    Returns:
+        For each figure an estimate a system; None of one that has it not.
+    """
+    drawn = {
+        name: draw_places(number, resamples, seed + place)
+        for place, (name, number) in enumerate(sizes.items())
+    }
+    whole = {name: np.arange(number) for name, number in sizes.items()}
+    every = [[measure_trial(trial) for trial in trials] for trials in systems]
+    names = dict.fromkeys(name for measured in every for name in measured[0])
+    how = f"bs:{resamples}|seed:{seed}|p:two-sided"
+    found: dict[str, list[Estimate | None]] = {}
+    for name in names:
+        has = [name in measured[0] for measured in every]
+        known = [
+            _resample(measured, name, whole, drawn) for measured in every if name in measured[0]
+        ]
+        estimates = iter(estimate_systems(known, how))
+        found[name] = [next(estimates) if own else None for own in has]
+    return found
+
+
+def _resample(
+    measured: Sequence[Mapping[str, Measure]],
+    name: str,
+    whole: Places,
+    drawn: Mapping[str, Int[ndarray, "resample sentence"]],
+) -> tuple[float, ndarray]:
+    """The mean over trials of one figure, of all sentences and of every resample."""
+    rows = range(len(next(iter(drawn.values()))))
+
+    def mean_at(places: Places) -> float:
+        return float(np.mean([each[name](places) for each in measured]))
+
+    resampled = [mean_at({text: each[row] for text, each in drawn.items()}) for row in rows]
+    return mean_at(whole), np.array(resampled)

@@ -1,0 +1,103 @@
+"""Figures of tokens and sentences against the laws that they are of."""
+
+import numpy as np
+import pytest
+import torch
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part, Rows
+from latentheads.decoding.translate import Decoding
+from latentheads.uncertainty import figures as rooms
+from latentheads.uncertainty.committees import Alone, HeadDraws
+from latentheads.uncertainty.figures import (
+    SCORES,
+    Judgement,
+    fit_temperature,
+    read_tokens,
+    score_sentences,
+    with_targets,
+    write_part,
+)
+from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
+
+LAW = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.5, 0.45]]).double()
+PART = Part(Rows.of(TARGETS), Rows.of(SOURCES))
+
+
+def test_a_judgement_by_hand() -> None:
+    found = Judgement.of(LAW.log(), torch.tensor([0, 2]))
+    assert found.log_prob == pytest.approx(np.log([0.7, 0.45]))
+    assert found.confidence == pytest.approx([0.7, 0.5])
+    assert found.right.tolist() == [True, False]
+    assert found.brier == pytest.approx([0.3**2 + 0.2**2 + 0.1**2, 0.05**2 + 0.5**2 + 0.55**2])
+    assert found.masses.shape == (2, 15)
+    assert found.masses[0, [10, 3, 1]] == pytest.approx([0.7 * 0.3, -(0.2**2), -(0.1**2)])
+    assert found.masses[1, [7, 6, 0]] == pytest.approx([-(0.5**2), 0.45 * 0.55, -(0.05**2)])
+    assert found.masses.sum() == pytest.approx(0.7 + 0.45 - (LAW**2).sum().item())
+
+
+def test_probabilities_that_are_not_looked_at_fall_into_the_lowest_bin() -> None:
+    law = torch.full((1, 40), 0.5 / 39).double()
+    law[0, 3] = 0.5
+    found = Judgement.of(law.log(), torch.tensor([30]))
+    rest = 0.5 / 39 - 39 * (0.5 / 39) ** 2
+    assert found.masses[0, [7, 0]] == pytest.approx([-0.25, rest])
+
+
+def test_columns_are_those_of_every_sentence_whatever_its_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committee = Alone(build(prior="delta").eval())
+    at = (1.0, 2.0)
+    together = read_tokens(committee, PART, TARGET_TYPES, at)
+    monkeypatch.setattr(rooms, "NUMBERS", TARGET_TYPES)
+    apart = read_tokens(committee, PART, TARGET_TYPES, at)
+    assert together.token.tolist() == [token for row in TARGETS for token in row]
+    assert together.sentence.tolist() == [0] * 4 + [1] * 2 + [2] * 3
+    assert together.sentences == 3
+    batch = Batch.of(TARGETS, SOURCES)
+    law = committee.predict(batch).log_law[batch.target_valid]
+    assert together.ends.tolist() == (law.argmax(-1) == 2).tolist()
+    warm = Judgement.of((law / 2).log_softmax(-1), batch.target[batch.target_valid])
+    assert together.judged[2.0].log_prob == pytest.approx(warm.log_prob)
+    for name in ("mean_log", "total", "data", "reverse"):
+        assert getattr(apart, name) == pytest.approx(getattr(together, name))
+    for temperature in at:
+        for name, column in vars(together.judged[temperature]).items():
+            assert getattr(apart.judged[temperature], name) == pytest.approx(column), name
+    assert together.seconds >= 0
+
+
+def test_scores_of_sentences_are_means_over_their_tokens() -> None:
+    model = build().eval()
+    found = read_tokens(HeadDraws(model, members=3), PART, TARGET_TYPES)
+    scores = score_sentences(found)
+    assert list(scores) == list(SCORES)
+    assert scores["total"][1] == pytest.approx(found.total[4:6].mean())
+    assert scores["log_prob"][2] == pytest.approx(-found.judged[1.0].log_prob[6:].mean())
+    difference = scores["mean_log"] - scores["log_prob"]
+    assert scores["reverse"] == pytest.approx(difference)
+    assert (scores["reverse"] > -1e-12).all()  # Jensen: a held draw's mean is above the members'
+    assert (scores["knowledge"] > 0).all()
+    assert scores["pairs"] == pytest.approx(scores["knowledge"] + found.means(found.reverse))
+
+
+def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
+    committee = Alone(build(prior="delta").eval())
+    likely = write_part(committee, PART, Decoding(max_tokens=4))
+    part = with_targets(PART, [*likely[:2], TARGETS[2]])
+    best = fit_temperature(committee, part, TARGET_TYPES)
+    assert 0.4 < best < 2.5
+    near = (best / 1.05, best, best * 1.05)
+    judged = read_tokens(committee, part, TARGET_TYPES, near).judged
+    nats = [judged[each].log_prob.sum() for each in near]
+    assert max(nats) == nats[1]
+
+
+def test_a_part_is_written_and_judged_in_its_own_words() -> None:
+    committee = Alone(build(prior="delta").eval())
+    written = write_part(committee, PART, Decoding(max_tokens=4))
+    own = with_targets(PART, written)
+    assert [row.tolist() for row in own.targets] == written
+    assert own.sources is PART.sources
+    assert all(row[-1] == 2 for row in written)

@@ -1,0 +1,131 @@
+"""Trials of tiny networks: every figure is that of the columns it is made of."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import CHRF
+
+from latentheads.decoding.translate import Decoding
+from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws
+from latentheads.uncertainty.edits import label_tokens
+from latentheads.uncertainty.figures import SCORES
+from latentheads.uncertainty.measures import bins_of_law, compare_systems, measure_trial
+from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
+from latentheads.uncertainty.trial import TEST, Texts, Trial, try_committee
+from tests.latentheads.page.runs import make_run, small_corpus
+from tests.tiny import sizes
+
+CORPUS = small_corpus()
+LINES = ["a b c", "d $x$", "e"]
+TEXTS = Texts(
+    CORPUS.valid,
+    replace(CORPUS.test, references=LINES),
+    CORPUS.target,
+    {"turned": replace(CORPUS.test.take([2, 0]), links=())},
+)
+WHOLE = {TEST: np.arange(3), "turned": np.arange(2)}
+DECODING = Decoding(max_tokens=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("trial") / "run"
+    return make_run(folder, CORPUS, network=sizes(dropout=0.3)).model
+
+
+@pytest.fixture(scope="module")
+def trial(model: Any) -> Trial:
+    return try_committee(HeadDraws(model, members=3), TEXTS, DECODING, varied=2)
+
+
+def test_figures_of_references_are_means_over_their_tokens(trial: Trial) -> None:
+    found = measure_trial(trial)
+    for temperature, ending in ((1.0, ""), (trial.temperature, "_scaled")):
+        judged = trial.references.judged[temperature]
+        assert found[f"nll{ending}"](WHOLE) == pytest.approx(-judged.log_prob.mean())
+        assert found[f"brier{ending}"](WHOLE) == pytest.approx(judged.brier.mean())
+        weighted = np.abs(judged.masses.sum(0)).sum() / len(judged.masses)
+        assert found[f"ece_weighted{ending}"](WHOLE) == pytest.approx(weighted)
+        inner = ~trial.references.ends
+        excess = (judged.confidence - judged.right)[inner].mean()
+        assert found[f"excess{ending}"](WHOLE) == pytest.approx(excess)
+        bins = bins_of_law(trial.references, judged).bins()
+        assert found[f"ece{ending}"](WHOLE) == pytest.approx(bins.error)
+
+
+def test_figures_of_a_resample_are_those_of_its_sentences(trial: Trial) -> None:
+    found, twice = measure_trial(trial), {TEST: np.array([0, 0, 1]), "turned": np.array([1, 1])}
+    log_prob = trial.references.judged[1.0].log_prob
+    first, second = (log_prob[trial.references.sentence == place] for place in (0, 1))
+    nats = np.concatenate([first, first, second])
+    assert found["nll"](twice) == pytest.approx(-nats.mean())
+    score, error = trial.scores[TEST]["total"], 1 - trial.chrf / 100
+    chosen = score[[0, 0, 1]], error[[0, 0, 1]]
+    assert found["prr_total"](twice) == pytest.approx(rejection_ratio(*chosen), nan_ok=True)
+    other = trial.scores["turned"]["total"][[1, 1]]
+    assert found["roc_turned_total"](twice) == pytest.approx(roc_area(chosen[0], other))
+
+
+def test_what_is_written_is_compared_with_its_references(trial: Trial) -> None:
+    output, found = trial.output, measure_trial(trial)
+    for place, tokens in enumerate(output.tokens):
+        inner = [token for token in tokens if token != 2]
+        reference = [token for token in CORPUS.test.targets[place].tolist() if token != 2]
+        own = output.figures.sentence[output.inner] == place
+        assert output.right[own].tolist() == label_tokens(inner, reference).tolist()
+        assert trial.texts[place] == CORPUS.target.decode(list(tokens))
+        chrf = CHRF().sentence_score(trial.texts[place], [LINES[place]]).score
+        assert trial.chrf[place] == pytest.approx(chrf)
+    probability = np.exp(output.log_prob)
+    assert found["right"](WHOLE) == pytest.approx(output.right.mean())
+    assert found["sure"](WHOLE) == pytest.approx(probability.mean())
+    line = output.bins(trial.line(output.log_prob)).bins()
+    assert found["own_ece_line"](WHOLE) == pytest.approx(line.error)
+    uncertain = trial.scores[TEST]["log_prob"]
+    expected = correlation(-uncertain, trial.chrf)
+    assert found["chrf_log_prob"](WHOLE) == pytest.approx(expected, nan_ok=True)
+
+
+def test_every_score_is_there_for_every_text(trial: Trial) -> None:
+    assert {*trial.scores} == {TEST, "turned"}
+    assert list(trial.scores["turned"]) == [*SCORES, "unlike"]
+    assert ((trial.scores[TEST]["unlike"] >= 0) & (trial.scores[TEST]["unlike"] <= 1)).all()
+    assert trial.seconds >= 0
+    assert TEXTS.sizes == {TEST: 3, "turned": 2}
+
+
+def test_what_is_known_is_not_written_again(model: Any) -> None:
+    known: dict[str, list[list[int]]] = {}
+    alone = try_committee(Alone(model), TEXTS, DECODING, written=known)
+    assert {*known} == {"valid", TEST, "turned"}
+    known[TEST] = [[5, 2], [6, 2], [7, 2]]
+    again = try_committee(DroppedOut(model, members=2), TEXTS, DECODING, written=known)
+    assert again.output.tokens == [[5, 2], [6, 2], [7, 2]]
+    assert alone.members == 1
+    assert "unlike" not in alone.scores[TEST]
+
+
+def test_systems_are_compared_on_the_same_resamples(model: Any, trial: Trial) -> None:
+    alone = try_committee(Alone(model), TEXTS, DECODING)
+    found = compare_systems([[trial], [trial, trial], [alone]], TEXTS.sizes, resamples=40)
+    nll = found["nll"]
+    assert nll[0] is not None
+    assert nll[1] is not None
+    assert nll[2] is not None
+    assert nll[0].p is None
+    assert nll[1].p == 1
+    assert (nll[1].score, nll[1].mean) == (pytest.approx(nll[0].score), pytest.approx(nll[0].mean))
+    assert nll[2].score == pytest.approx(-alone.references.judged[1.0].log_prob.mean())
+    assert nll[2].p is not None
+    assert nll[2].signature == "bs:40|seed:12345|p:two-sided"
+    assert found["prr_unlike"][2] is None
+
+
+def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(trial: Trial) -> None:
+    never = replace(trial.references, ends=np.zeros_like(trial.references.ends))
+    found = measure_trial(replace(trial, references=never))
+    assert np.isnan(found["ece_end"](WHOLE))
+    always = replace(trial.references, ends=np.ones_like(trial.references.ends))
+    assert np.isnan(measure_trial(replace(trial, references=always))["ece_mass"](WHOLE))
