@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from latentheads import plot as plot
     from latentheads import pruning as pruning
     from latentheads import reading as reading
+    from latentheads import uncertainty as uncertainty
     from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
     from latentheads.corpora.batches import batches as batches
@@ -101,7 +102,7 @@ PLACES = {
     "terms": "inference.bound",
 }
 """The module of every public name."""
-FOLDERS = ("guides", "models", "plot", "pruning", "reading")
+FOLDERS = ("guides", "models", "plot", "pruning", "reading", "uncertainty")
 """Parts of the library that are public as a whole."""
 
 __all__ = [*PLACES, *FOLDERS]

@@ -18,6 +18,7 @@ PROGRAMS = {
     "generate": "continues text with a finished language model",
     "score": "BLEU and chrF of finished runs, with paired tests",
     "analyse": "reads what the heads of finished runs do",
+    "uncertainty": "tells what the uncertainty of finished runs is worth",
     "report": "makes one page of finished runs, to be opened in a browser",
     "prune": "removes heads of a finished run",
     "bench": "times the library against the same network by hand",

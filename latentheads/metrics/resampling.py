@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.significance import estimate_ci
 
-__all__ = ["FEWEST_RESAMPLES", "Estimate", "draw_places", "estimate_systems"]
+__all__ = ["FEWEST_RESAMPLES", "Estimate", "Resampled", "draw_places", "estimate_systems"]
 
 FEWEST_RESAMPLES = 40
 

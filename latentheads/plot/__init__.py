@@ -25,6 +25,7 @@ from latentheads.plot.runs import (
 )
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
+from latentheads.plot.uncertainty import draw_figures, draw_rejection, draw_reliability
 
 __all__ = [
     "Picture",
@@ -35,6 +36,7 @@ __all__ = [
     "draw_averages",
     "draw_bound",
     "draw_divergence",
+    "draw_figures",
     "draw_gates",
     "draw_kl",
     "draw_kl_history",
@@ -42,6 +44,8 @@ __all__ = [
     "draw_maps",
     "draw_pruning",
     "draw_recipes",
+    "draw_rejection",
+    "draw_reliability",
     "draw_roles",
     "draw_selection",
     "draw_selection_history",

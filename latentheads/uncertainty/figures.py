@@ -34,7 +34,7 @@ __all__ = [
     "write_part",
 ]
 
-NUMBERS = 2**26
+NUMBERS = 2**24
 """Probabilities that are in memory at a time: members times tokens times the vocabulary."""
 
 SCORES = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from latentheads.metrics.resampling import Estimate, draw_places, estimate_systems
+from latentheads.metrics.resampling import Resampled, draw_places, estimate_systems
 from latentheads.uncertainty.calibration import (
     Bins,
     BinSums,
@@ -17,11 +18,11 @@ from latentheads.uncertainty.calibration import (
     edges_of_width,
     sum_bins,
 )
-from latentheads.uncertainty.figures import Judgement, TokenFigures
+from latentheads.uncertainty.figures import SCORES, Judgement, TokenFigures
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
-from latentheads.uncertainty.trial import TEST, Trial
+from latentheads.uncertainty.trial import TEST, UNLIKE, Trial
 
-__all__ = ["bins_of_law", "compare_systems", "measure_trial"]
+__all__ = ["Figure", "baseline_of", "bins_of_law", "compare_systems", "measure_trial"]
 
 Places = Mapping[str, Int[ndarray, " sentence"]]
 """The sentences of each text that a figure is of; in a resample some stand there twice."""
@@ -37,9 +38,9 @@ def measure_trial(trial: Trial) -> dict[str, Measure]:
     mass, ``excess`` (its sign), all of places whose likeliest token is no end; ``ece_end`` where it
     is one; ``ece_weighted``, all probabilities at all places; each with ``_scaled`` behind it at
     the fitted temperature. Of what was written: ``chrf``, ``right`` and ``sure`` (share of tokens
-    that are right, and their mean probability), ``own_ece`` and ``own_ece_line``, and for each
-    score ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF) and for each other
-    text ``roc_TEXT_SCORE``.
+    that are right, and their mean probability), ``own_ece`` and ``own_ece_line``. For each score
+    that varies ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF), and for
+    each other text ``roc_TEXT_SCORE``.
     """
     references = trial.references
     found: dict[str, Measure] = {}
@@ -49,6 +50,8 @@ def measure_trial(trial: Trial) -> dict[str, Measure]:
     found |= _measure_output(trial)
     error = 1 - trial.chrf / 100
     for name, values in trial.scores[TEST].items():
+        if not np.ptp(values):  # one member differs from nobody: that ranks nothing
+            continue
         found[f"prr_{name}"] = partial(_ratio_at, values, error)
         found[f"chrf_{name}"] = partial(_correlation_at, -values, trial.chrf)
         for text, scores in trial.scores.items():
@@ -161,12 +164,38 @@ def _area_at(text: str, inside: ndarray, outside: ndarray, places: Places) -> fl
     return roc_area(inside[places[TEST]], outside[places[text]])
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a system, and how far it is from that which it is held against.
+
+    Attributes:
+        score: Of all sentences, the mean over the system's trials.
+        low: Lower end of the 95 % interval.
+        high: Its upper end.
+        difference: What it is above the baseline: the first system's own figure, of a score of
+            uncertainty that of the first system's log-probability.
+        difference_low: Lower end of the 95 % interval, the same resamples for both.
+        difference_high: Its upper end.
+        p: Of no difference, both sides; None of the baseline itself.
+        each: Of every trial.
+    """
+
+    score: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    p: float | None
+    each: list[float]
+
+
 def compare_systems(
     systems: Sequence[Sequence[Trial]],
     sizes: Mapping[str, int],
     resamples: int = 1000,
     seed: int = 12345,
-) -> dict[str, list[Estimate | None]]:
+) -> list[dict[str, Figure]]:
     """Every figure of every system with what resampling the sentences says of it.
 
     A system is several trials, as of runs with different seeds; its figure is their mean. All
@@ -179,7 +208,7 @@ def compare_systems(
         seed: Of the resamples.
 
     Returns:
-        For each figure an estimate a system; None of one that has it not.
+        The figures of each system, by their names.
     """
     drawn = {
         name: draw_places(number, resamples, seed + place)
@@ -187,17 +216,49 @@ def compare_systems(
     }
     whole = {name: np.arange(number) for name, number in sizes.items()}
     every = [[measure_trial(trial) for trial in trials] for trials in systems]
-    names = dict.fromkeys(name for measured in every for name in measured[0])
-    how = f"bs:{resamples}|seed:{seed}|p:two-sided"
-    found: dict[str, list[Estimate | None]] = {}
-    for name in names:
-        has = [name in measured[0] for measured in every]
-        known = [
-            _resample(measured, name, whole, drawn) for measured in every if name in measured[0]
-        ]
-        estimates = iter(estimate_systems(known, how))
-        found[name] = [next(estimates) if own else None for own in has]
-    return found
+    known = [
+        {name: _resample(measured, name, whole, drawn) for name in measured[0]}
+        for measured in every
+    ]
+    return [
+        {
+            name: _compare_figure(
+                known[0][baseline_of(name)],
+                known[place][name],
+                place == 0 and name == baseline_of(name),
+                [float(each[name](whole)) for each in measured],
+            )
+            for name in measured[0]
+        }
+        for place, measured in enumerate(every)
+    ]
+
+
+def baseline_of(name: str) -> str:
+    """The figure of the first system that one is held against."""
+    for score in (*SCORES, UNLIKE):
+        if name.startswith(("prr_", "chrf_", "roc_")) and name.endswith(f"_{score}"):
+            return f"{name.removesuffix(score)}log_prob"
+    return name
+
+
+def _compare_figure(
+    baseline: Resampled, own: Resampled, is_baseline: bool, each: list[float]
+) -> Figure:
+    """An estimate of a figure, and of its difference to another."""
+    estimate = estimate_systems([baseline, own], "")[1]
+    apart = own[0] - baseline[0], own[1] - baseline[1]
+    difference = estimate_systems([apart], "")[0]
+    return Figure(
+        score=estimate.score,
+        low=estimate.low,
+        high=estimate.high,
+        difference=difference.score,
+        difference_low=difference.low,
+        difference_high=difference.high,
+        p=None if is_baseline else estimate.p,
+        each=each,
+    )
 
 
 def _resample(
@@ -205,7 +266,7 @@ def _resample(
     name: str,
     whole: Places,
     drawn: Mapping[str, Int[ndarray, "resample sentence"]],
-) -> tuple[float, ndarray]:
+) -> Resampled:
     """The mean over trials of one figure, of all sentences and of every resample."""
     rows = range(len(next(iter(drawn.values()))))
 

@@ -25,6 +25,9 @@ from torch import Tensor
 
 __all__ = ["Prediction", "mix_laws"]
 
+LOWEST = -1e4
+"""A log-probability whose probability is 0 in every type of numbers."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -70,8 +73,8 @@ class Prediction:
 
 def entropy(log_law: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch"]:
     """In nats; a token that never comes adds nothing."""
-    law = log_law.exp()
-    return -torch.xlogy(law, law).sum(-1)
+    # 0 times a finite number is 0
+    return -(log_law.exp() * log_law.clamp_min(LOWEST)).sum(-1)
 
 
 def log_prob_of(
@@ -96,18 +99,15 @@ def mix_laws(
             much as it foresaw those before it, and the log-probabilities of a sentence's tokens
             add up to the log of the mean probability of the sentence; else all count alike.
     """
-    came = torch.stack([log_prob_of(each, words) for each in members])
+    every = torch.stack(list(members))
+    came = log_prob_of(every, words)
     log_weights = torch.full_like(came, -math.log(len(members)))
     if held:
         before = came.cumsum(-1) - came
         log_weights = before.log_softmax(0)
-    log_law = torch.full_like(members[0], -math.inf)
-    crossed = torch.zeros_like(log_law)
-    data = torch.zeros_like(came[0])
-    for each, log_weight in zip(members, log_weights, strict=True):
-        weight = log_weight.exp()
-        log_law = torch.logaddexp(log_law, each + log_weight[..., None])
-        crossed = crossed + weight[..., None] * each
-        data = data + weight * entropy(each)
+    weights = log_weights.exp()
+    log_law = (every + log_weights[..., None]).logsumexp(0)
+    crossed = torch.einsum("kst,kstv->stv", weights, every)
+    data = (weights * entropy(every)).sum(0)
     reverse = (log_law.exp() * (log_law - crossed)).sum(-1).clamp_min(0)
     return Prediction(log_law, came.mean(0), data, reverse)

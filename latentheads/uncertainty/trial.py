@@ -28,13 +28,16 @@ from latentheads.uncertainty.figures import (
 )
 from latentheads.uncertainty.scaling import Line, fit_line
 
-__all__ = ["OWN_BINS", "TEST", "Output", "Texts", "Trial", "try_committee"]
+__all__ = ["OWN_BINS", "TEST", "UNLIKE", "Output", "Texts", "Trial", "try_committee"]
 
 OWN_BINS = 20
 """Bins of what a committee writes itself."""
 
 TEST = "test"
 """The name of the held-out text."""
+
+UNLIKE = "unlike"
+"""The score of how little translations by single draws are like each other."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def try_committee(
     if varied and isinstance(committee, DrawnCommittee):
         every = {TEST: texts.test, **texts.others}
         for name, part in every.items():
-            scores[name]["unlike"] = _measure_unlikeness(
+            scores[name][UNLIKE] = _measure_unlikeness(
                 committee, part, texts.target, decoding, seed, varied
             )
     chrf = np.array(_score_lines(lines, texts.test.references))

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import guides, models, plot, pruning
+from latentheads import guides, models, plot, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
 
@@ -71,6 +71,7 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
         ("latentheads.plot", {*plot.__all__}),
         ("latentheads.pruning", {*pruning.__all__}),
+        ("latentheads.uncertainty", {*uncertainty.__all__}),
     ],
 )
 def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[str]) -> None:

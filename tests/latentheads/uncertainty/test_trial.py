@@ -11,7 +11,12 @@ from latentheads.decoding.translate import Decoding
 from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws
 from latentheads.uncertainty.edits import label_tokens
 from latentheads.uncertainty.figures import SCORES
-from latentheads.uncertainty.measures import bins_of_law, compare_systems, measure_trial
+from latentheads.uncertainty.measures import (
+    baseline_of,
+    bins_of_law,
+    compare_systems,
+    measure_trial,
+)
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
 from latentheads.uncertainty.trial import TEST, Texts, Trial, try_committee
 from tests.latentheads.page.runs import make_run, small_corpus
@@ -110,17 +115,27 @@ def test_what_is_known_is_not_written_again(model: Any) -> None:
 def test_systems_are_compared_on_the_same_resamples(model: Any, trial: Trial) -> None:
     alone = try_committee(Alone(model), TEXTS, DECODING)
     found = compare_systems([[trial], [trial, trial], [alone]], TEXTS.sizes, resamples=40)
-    nll = found["nll"]
-    assert nll[0] is not None
-    assert nll[1] is not None
-    assert nll[2] is not None
-    assert nll[0].p is None
-    assert nll[1].p == 1
-    assert (nll[1].score, nll[1].mean) == (pytest.approx(nll[0].score), pytest.approx(nll[0].mean))
-    assert nll[2].score == pytest.approx(-alone.references.judged[1.0].log_prob.mean())
-    assert nll[2].p is not None
-    assert nll[2].signature == "bs:40|seed:12345|p:two-sided"
-    assert found["prr_unlike"][2] is None
+    first, same, other = (system["nll"] for system in found)
+    assert (first.p, first.difference) == (None, 0)
+    assert (same.p, same.difference_low, same.difference_high) == (1, 0, 0)
+    assert (same.low, same.high) == (pytest.approx(first.low), pytest.approx(first.high))
+    assert len(same.each) == 2
+    assert other.score == pytest.approx(-alone.references.judged[1.0].log_prob.mean())
+    assert other.difference == pytest.approx(other.score - first.score)
+    assert other.difference_low <= other.difference <= other.difference_high
+    assert other.p is not None
+    assert "prr_unlike" not in found[2]
+
+
+def test_scores_are_held_against_the_log_probability_of_the_first_system() -> None:
+    for name, baseline in (
+        ("prr_mean_log", "prr_log_prob"),
+        ("chrf_unlike", "chrf_log_prob"),
+        ("roc_mean_log_total", "roc_mean_log_log_prob"),
+        ("chrf", "chrf"),
+        ("ece_scaled", "ece_scaled"),
+    ):
+        assert baseline_of(name) == baseline
 
 
 def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(trial: Trial) -> None:

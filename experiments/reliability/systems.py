@@ -1,0 +1,140 @@
+"""Systems: the committees that can be made of some runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from latentheads.runs.folder import unlike_names
+from latentheads.runs.run import Run
+from latentheads.uncertainty.committees import (
+    Alone,
+    Committee,
+    DroppedOut,
+    Ensemble,
+    HeadDraws,
+    Noised,
+    can_draw_heads,
+    can_drop_out,
+)
+
+__all__ = ["KINDS", "Group", "System", "group_runs", "make_systems"]
+
+KINDS = {
+    "alone": "one pass, heads at their prior's location, alignments summed",
+    "dropout": "passes with dropout on",
+    "heads": "draws of the heads from their prior, each held along a sentence",
+    "both": "the two together",
+    "noise": "the control: a network that was trained without noise gets some",
+    "ensemble": "runs that differ in their seed alone",
+}
+"""Kinds of systems."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        name: What they are called.
+        runs: One for each seed.
+    """
+
+    name: str
+    runs: list[Run]
+
+
+@dataclass(frozen=True)
+class System:
+    """Committees of one kind, one of each run of a group, or of all together.
+
+    Attributes:
+        name: What it is called.
+        kind: One of ``KINDS``.
+        committees: One a run; of an ensemble one alone.
+        writers: Which committees write the same, by a name: a pass with dropout judges what the
+            network alone writes.
+    """
+
+    name: str
+    kind: str
+    committees: list[Committee]
+    writers: list[str]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Puts runs of the same settings but for the seed together, in the order they are given in."""
+    names = unlike_names([run.path for run in runs])
+    found: dict[str, list[tuple[str, Run]]] = {}
+    for name, run in zip(names, runs, strict=True):
+        same = replace(run.settings, seed=0).to_yaml()
+        found.setdefault(same, []).append((name, run))
+    stems = [_cut_seed([name for name, _ in each]) for each in found.values()]
+    firsts = [each[0][0] for each in found.values()]
+    chosen = stems if len(set(stems)) == len(stems) else firsts
+    pairs = zip(chosen, found.values(), strict=True)
+    return [Group(name, [run for _, run in each]) for name, each in pairs]
+
+
+def _cut_seed(names: Sequence[str]) -> str:
+    """What the names of runs with different seeds have in common."""
+    stems = {re.sub(r"[-_]?(seed)?\d+$", "", Path(name).as_posix()) for name in names}
+    (first, *others) = sorted(stems)
+    return first if first and not others else names[0]
+
+
+def make_systems(
+    groups: Sequence[Group], kinds: Sequence[str], members: int, noise: float
+) -> list[System]:
+    """Makes every system that the runs allow.
+
+    Args:
+        groups: The runs.
+        kinds: Those of ``KINDS`` that are wanted.
+        members: Passes of each committee but of networks alone and ensembles.
+        noise: Standard deviation of the control's noise; 0: there is no control.
+
+    Raises:
+        ValueError: No run allows a kind.
+    """
+    found: list[System] = []
+    for group in groups:
+        found += _systems_of(group, kinds, members, noise)
+    if not found:
+        raise ValueError(f"systems: the runs allow none of {', '.join(kinds)}")
+    return found
+
+
+Make = Callable[[Run], Committee]
+
+
+def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
+    first = group.runs[0]
+    drop, draw = can_drop_out(first.model), can_draw_heads(first.model)
+    makers: dict[str, tuple[bool, str, Make]] = {
+        "alone": (True, "", lambda run: Alone(run.model, run.guide)),
+        "dropout": (drop, "dropout", lambda run: DroppedOut(run.model, run.guide, members)),
+        "heads": (draw, "heads", lambda run: HeadDraws(run.model, run.guide, members)),
+        "both": (
+            drop and draw,
+            "heads and dropout",
+            lambda run: DroppedOut(run.model, run.guide, members, heads=True),
+        ),
+        "noise": (
+            noise > 0 and not draw and bool(first.model.blocks),
+            f"noise {noise:g}",
+            lambda run: Noised(run.model, run.guide, members, noise),
+        ),
+    }
+    for kind, (allowed, ending, make) in makers.items():
+        if kind in kinds and allowed:
+            name = f"{group.name}, {ending}" if ending else group.name
+            writer = "alone" if kind in ("alone", "dropout", "both") else name
+            writers = [f"{run.path} {writer}" for run in group.runs]
+            yield System(name, kind, [make(run) for run in group.runs], writers)
+    if "ensemble" in kinds and len(group.runs) > 1:
+        committee = Ensemble([r.model for r in group.runs], [r.guide for r in group.runs])
+        name = f"{group.name}, {committee.members} seeds"
+        yield System(name, "ensemble", [committee], [name])

@@ -1,0 +1,185 @@
+"""What is found of systems, as tables of at most 100 columns, rows of a CSV, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from latentheads.experiments.cli.tables import aligned
+from latentheads.experiments.reliability.systems import System
+from latentheads.uncertainty.figures import SCORES
+from latentheads.uncertainty.measures import Figure
+from latentheads.uncertainty.trial import TEST, UNLIKE, Trial
+
+__all__ = ["SHOWN", "csv_rows", "to_json", "write_tables"]
+
+Found = Mapping[str, Figure]
+
+SHOWN = {
+    "log_prob": "log p",
+    "mean_log": "members",
+    "total": "entropy",
+    "data": "data",
+    "knowledge": "knowledge",
+    "pairs": "pairs",
+    "reverse": "reverse",
+    UNLIKE: "unlike",
+}
+"""Short names of the scores."""
+
+WIDEST = 26
+"""Letters of a system's name in a table."""
+
+
+def write_tables(
+    systems: Sequence[System],
+    trials: Sequence[Sequence[Trial]],
+    found: Sequence[Found],
+    others: Sequence[str],
+) -> str:
+    """All tables, one below the other."""
+    names = [_shorten(system.name) for system in systems]
+    scores = [name for name in SHOWN if any(f"prr_{name}" in figures for figures in found)]
+    parts = [
+        "References: nats a token, and calibration before and at the temperature of validation",
+        _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(trials, found)),
+        "What systems write: token by token against edits to the reference, and as sentences",
+        _table(("system", *OWN), names, [_cells(each, OWN.values()) for each in found]),
+        "Rejection: prediction rejection ratio by each score (100: the errors themselves)",
+        _score_table("prr_", names, found, scores),
+        "Quality without references: correlation of each score with sentence chrF",
+        _score_table("chrf_", names, found, scores),
+    ]
+    for other in others:
+        parts.append(f"Other texts, area under the ROC curve by each score: {other}")
+        parts.append(_score_table(f"roc_{other}_", names, found, scores, 3))
+    parts.append(f"Less the first system's, {names[0]} [95 % interval]; scores by log p")
+    parts.append(_table(("system", *APART), names[1:], map(_apart_cells, found[1:])))
+    return "\n\n".join(parts)
+
+
+LAWS = {
+    "NLL": "nll",
+    "at T": "nll_scaled",
+    "Brier": "brier",
+    "ECE": "ece",
+    "ECE at T": "ece_scaled",
+    "too sure": "excess",
+    "end": "ece_end",
+    "weighted": "ece_weighted",
+}
+OWN = {
+    "chrF": "chrf",
+    "right": "right",
+    "said": "sure",
+    "ECE": "own_ece",
+    "by the line": "own_ece_line",
+}
+APART = {
+    "NLL at T": "nll_scaled",
+    "ECE at T": "ece_scaled",
+    "PRR": "prr_log_prob",
+}
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= WIDEST else "\N{HORIZONTAL ELLIPSIS}" + name[1 - WIDEST :]
+
+
+def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
+    cells = [(name, *row) for name, row in zip(names, rows, strict=True)]
+    return aligned([tuple(titles), *cells])
+
+
+def _law_cells(trials: Sequence[Sequence[Trial]], found: Sequence[Found]) -> Iterator[list[str]]:
+    """Figures of laws, the mean temperature, passes, and seconds of a thousand tokens."""
+    for each, figures in zip(trials, found, strict=True):
+        temperature = sum(trial.temperature for trial in each) / len(each)
+        seconds = sum(trial.seconds for trial in each) / len(each)
+        cells = _cells(figures, LAWS.values())
+        yield [*cells, f"{temperature:.2f}", str(each[0].members), f"{seconds:.2f}"]
+
+
+def _cells(figures: Found, names: Any) -> list[str]:
+    return [_number(figures.get(name), 2 if name == "chrf" else 3) for name in names]
+
+
+def _number(figure: Figure | None, digits: int) -> str:
+    """A figure; nothing where there is none."""
+    known = figure is not None and not math.isnan(figure.score)
+    return f"{figure.score:.{digits}f}" if known and figure is not None else ""
+
+
+def _score_table(
+    kind: str,
+    names: Sequence[str],
+    found: Sequence[Found],
+    scores: Sequence[str],
+    digits: int | None = None,
+) -> str:
+    digits = digits or (1 if kind == "prr_" else 3)
+    rows = [[_number(each.get(f"{kind}{score}"), digits) for score in scores] for each in found]
+    return _table(("system", *(SHOWN[score] for score in scores)), names, rows)
+
+
+def _apart_cells(figures: Found) -> list[str]:
+    """Differences with their intervals."""
+    found = []
+    for name in APART.values():
+        each, digits = figures[name], 1 if name.startswith("prr") else 3
+        ends = f"[{each.difference_low:+.{digits}f}, {each.difference_high:+.{digits}f}]"
+        found.append(f"{each.difference:+.{digits}f} {ends}")
+    return found
+
+
+def csv_rows(systems: Sequence[System], found: Sequence[Found]) -> list[dict[str, Any]]:
+    """A row for every figure of every system."""
+    rows = []
+    for system, figures in zip(systems, found, strict=True):
+        for name, figure in figures.items():
+            said = {key: value for key, value in asdict(figure).items() if key != "each"}
+            each = " ".join(f"{value:.6g}" for value in figure.each)
+            rows.append({"system": system.name, "figure": name, **said, "each": each})
+    return rows
+
+
+def to_json(
+    systems: Sequence[System],
+    trials: Sequence[Sequence[Trial]],
+    found: Sequence[Found],
+    sizes: Mapping[str, int],
+    options: Mapping[str, Any],
+) -> str:
+    """Everything, as JSON; what is not known is null."""
+    rows = [
+        {
+            "system": system.name,
+            "kind": system.kind,
+            "passes": each[0].members,
+            "temperatures": [trial.temperature for trial in each],
+            "lines": [asdict(trial.line) for trial in each],
+            "seconds_per_1000_tokens": [trial.seconds for trial in each],
+            "tokens": [len(trial.references.token) for trial in each],
+            "figures": {name: asdict(figure) for name, figure in figures.items()},
+        }
+        for system, each, figures in zip(systems, trials, found, strict=True)
+    ]
+    said = {
+        "options": dict(options),
+        "sentences": dict(sizes),
+        "scores": SCORES | {UNLIKE: "less the likeness of translations by single draws"},
+        "baseline": f"{systems[0].name}; of scores its less log-probability, on {TEST}",
+        "systems": rows,
+    }
+    return json.dumps(_without_nan(said), indent=1, ensure_ascii=False) + "\n"
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

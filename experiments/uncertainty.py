@@ -1,0 +1,262 @@
+"""Tells what the uncertainty of finished runs is worth: calibration, rejection, other texts.
+
+python experiments/uncertainty.py runs/transformer-seed0 runs/coda-seed0 --others news=news.en
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+import numpy as np
+from jsonargparse import Namespace
+
+from latentheads.checks import check_least, check_seed
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.reliability.systems import (
+    KINDS,
+    Group,
+    System,
+    group_runs,
+    make_systems,
+)
+from latentheads.experiments.reliability.tables import SHOWN, csv_rows, to_json, write_tables
+from latentheads.experiments.reliability.texts import open_texts, read_others
+from latentheads.files import write_text
+from latentheads.metrics.resampling import FEWEST_RESAMPLES
+from latentheads.uncertainty.measures import Figure, bins_of_law, compare_systems
+from latentheads.uncertainty.ranking import rejection_curve
+from latentheads.uncertainty.trial import TEST, UNLIKE, Texts, Trial, try_committee
+
+DESCRIPTION = (
+    "Tells what the uncertainty of finished runs is worth, on the same sentences.\n\n"
+    "    python experiments/uncertainty.py runs/transformer-seed0 runs/transformer-seed1 \\\n"
+    "      runs/coda-seed0 --others news=news.en --out runs/uncertainty\n\n"
+    "Systems are made of the runs: each alone, passes with dropout on, draws of heads, and runs "
+    "that differ in their seed alone together. Each is fitted a temperature on validation, and "
+    "judged by its calibration, by whether the translations that it doubts are the bad ones, and "
+    "by whether it knows texts of other kinds. Writes tables, a figure a measure, CSV and JSON; "
+    "intervals are by resampling the sentences, the same for all, and differences are tested "
+    "against the first system."
+)
+DIGITS = "%.6g"
+DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
+"""The scores that stand in figures."""
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    usage = "uncertainty.py [options] RUN [RUN ...]"
+    parser = Parser(prog="uncertainty.py", usage=usage, description=DESCRIPTION)
+    parser.sections = {
+        "what to try": ("systems", "members", "noise", "varied"),
+        "on which text": ("others", "sentences", "fitted"),
+        "output": ("resamples", "out"),
+        "the runs": (*OF_RUNS, "help"),
+    }
+    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+    parser.add_argument(
+        "--systems",
+        type=str,
+        default=",".join(KINDS),
+        help=f"those that are wanted, commas between; the runs must allow one. {kinds}",
+    )
+    parser.add_argument(
+        "--members", type=int, default=8, help="passes of every system with dropout or draws"
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=0.0,
+        help="standard deviation of the noise that heads are given in runs that were trained "
+        "without; 0: none are",
+    )
+    parser.add_argument(
+        "--varied",
+        type=int,
+        default=0,
+        help="translations of each sentence by single draws, whose likeness is a score too; "
+        "0: leave it out",
+    )
+    parser.add_argument(
+        "--others",
+        type=str,
+        nargs="*",
+        default=[],
+        help="sources of other kinds, as NAME=PATH, a line a sentence, prepared as the corpus was; "
+        "beside them stand the test part's own with their pieces permuted",
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=500, help="so many first ones of each text"
+    )
+    parser.add_argument(
+        "--fitted", type=int, default=300, help="so many first ones of validation, to fit on"
+    )
+    parser.add_argument("--resamples", type=int, default=1000, help="resamples of the sentences")
+    parser.add_argument("--out", type=str, default="runs/uncertainty", help="where everything goes")
+    add_run_options(parser, "of the draws")
+    return parser
+
+
+def _check(options: Namespace) -> list[str]:
+    """Refuses figures out of range; gives the kinds of systems."""
+    check_least(vars(options), members=2, noise=0, varied=0, sentences=2, fitted=1)
+    check_least(vars(options), resamples=FEWEST_RESAMPLES)
+    check_seed(options.seed)
+    if options.varied == 1:
+        raise ValueError("varied must be 0, for none, or at least 2, got 1")
+    kinds: list[str] = options.systems.split(",")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"systems: unknown {kind!r}: choose from {', '.join(KINDS)}")
+    if options.noise and "noise" not in kinds:
+        raise ValueError("noise is for the system noise: --systems has it not")
+    return kinds
+
+
+def _open_groups(options: Namespace) -> list[Group]:
+    """The runs by what they are of; those of one corpus share it."""
+    runs = [open_run(run, options, finished=True) for run in options.runs]
+    groups = group_runs(runs)
+    for run in runs[1:]:
+        if run.settings.data == runs[0].settings.data:
+            run.given = runs[0].corpus
+    return groups
+
+
+def try_systems(systems: Sequence[System], texts: Texts, options: Namespace) -> list[list[Trial]]:
+    """Tries every committee of every system; those that write the same write once."""
+    written: dict[str, dict[str, list[list[int]]]] = {}
+    found = []
+    for system in systems:
+        trials = []
+        for committee, writer in zip(system.committees, system.writers, strict=True):
+            known = written.setdefault(writer, {})
+            trials.append(
+                try_committee(
+                    committee, texts, options.decoding, options.seed, options.varied, known
+                )
+            )
+        print(f"{system.name}: tried", file=sys.stderr)
+        found.append(trials)
+    return found
+
+
+def write(
+    systems: Sequence[System],
+    trials: Sequence[Sequence[Trial]],
+    found: Sequence[dict[str, Figure]],
+    texts: Texts,
+    options: Namespace,
+    out: Path,
+) -> str:
+    """Writes figures, tables and JSON; returns the tables."""
+    import pandas as pd  # takes long to load
+
+    said = write_tables(systems, trials, found, list(texts.others))
+    names = ("systems", "members", "noise", "varied", "fitted", "resamples", "seed", "runs")
+    chosen = {name: options[name] for name in names}
+    write_text(out / "uncertainty.json", to_json(systems, trials, found, texts.sizes, chosen))
+    write_text(out / "table.md", f"```\n{said}\n```\n")
+    frame = pd.DataFrame(csv_rows(systems, found))
+    write_text(out / "uncertainty.csv", frame.to_csv(index=False, float_format=DIGITS))
+    draw(systems, trials, found, texts, out)
+    return said
+
+
+def draw(
+    systems: Sequence[System],
+    trials: Sequence[Sequence[Trial]],
+    found: Sequence[dict[str, Figure]],
+    texts: Texts,
+    out: Path,
+) -> None:
+    """Draws a figure a measure."""
+    from latentheads.plot import draw_figures, draw_rejection, draw_reliability, save
+
+    title = f"{len(texts.test)} sentences of test, mean over the runs of a system"
+    names = [system.name for system in systems]
+    firsts = dict(zip(names, (each[0] for each in trials), strict=True))
+    before = {
+        name: {
+            "as it is": bins_of_law(trial.references, trial.references.judged[1.0]).bins(),
+            f"at T = {trial.temperature:.2f}": bins_of_law(
+                trial.references, trial.references.judged[trial.temperature]
+            ).bins(),
+        }
+        for name, trial in firsts.items()
+    }
+    first_run = f"{len(texts.test)} sentences of test, the first run of every system"
+    save(draw_reliability(before, first_run), out / "reliability.png")
+    error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
+    curves = {
+        SHOWN[score]: {
+            name: rejection_curve(trial.scores[TEST][score], error[name])
+            for name, trial in firsts.items()
+            if np.ptp(trial.scores[TEST][score])
+        }
+        for score in ("log_prob", "mean_log", "knowledge")
+    }
+    oracle = rejection_curve(error[names[0]], error[names[0]])
+    save(draw_rejection(curves, oracle, first_run), out / "rejection.png")
+    figures = dict(zip(names, found, strict=True))
+    scores = {name: SHOWN[name] for name in DRAWN if any(f"prr_{name}" in e for e in found)}
+    laws = {
+        "NLL": {"nll": "as it is", "nll_scaled": "at its temperature"},
+        "ECE": {"ece": "as it is", "ece_scaled": "at its temperature"},
+        "Brier score": {"brier": "as it is", "brier_scaled": "at its temperature"},
+    }
+    save(draw_figures(figures, laws, f"Laws of references\n{title}"), out / "calibration.png")
+    quality = {
+        "prediction rejection ratio": {f"prr_{name}": said for name, said in scores.items()},
+        "correlation with chrF": {f"chrf_{name}": said for name, said in scores.items()},
+    }
+    what = f"Does doubt find bad translations?\n{title}"
+    save(draw_figures(figures, quality, what), out / "quality.png")
+    areas = {
+        other: {f"roc_{other}_{name}": said for name, said in scores.items()}
+        for other in texts.others
+    }
+    what = f"Does doubt find texts of other kinds? Area under the ROC curve\n{title}"
+    save(draw_figures(figures, areas, what), out / "others.png")
+
+
+def _folder(name: str) -> Path:
+    """Makes the folder of the results."""
+    out = Path(name)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "table.md").touch()
+    except OSError as reason:
+        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    with ending("uncertainty.py", stopped="nothing was written"):
+        kinds, others = _check(options), read_others(options.others)
+        groups = _open_groups(options)
+        runs = [run for group in groups for run in group.runs]
+        texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
+        options.decoding = runs[0].settings.decoding
+        systems = make_systems(groups, kinds, options.members, options.noise)
+        out = _folder(options.out)
+        for note in notes:
+            print(f"uncertainty.py: note: {note}", file=sys.stderr)
+        trials = try_systems(systems, texts, options)
+        found = compare_systems(trials, texts.sizes, options.resamples)
+        print(write(systems, trials, found, texts, options, out))
+    print(f"written to {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What uncertainty is worth, as the program tells it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from latentheads.experiments.reliability.systems import KINDS, group_runs, make_systems
+from latentheads.experiments.reliability.texts import open_texts, read_others
+from tests.experiments.programs import assert_one_line, inside
+from tests.latentheads.page.runs import make_run, small_corpus
+
+QUICK = ["--members=2", "--resamples=40", "--sentences=6", "--fitted=5"]
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two runs that differ in their seed."""
+    out = tmp_path_factory.mktemp("seeds")
+    for seed in (0, 1):
+        run = Path(shutil.copytree(tiny_run, out / f"tiny-seed{seed}"))
+        text = (run / "config.yaml").read_text(encoding="utf-8")
+        assert "\nseed: 0\n" in text
+        (run / "config.yaml").write_text(text.replace("\nseed: 0\n", f"\nseed: {seed}\n"))
+    return [str(out / f"tiny-seed{seed}") for seed in (0, 1)]
+
+
+def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None:
+    file, out = tmp_path / "verse.txt", tmp_path / "out"
+    file.write_text("the cat sleeps\n\nthe old dog sees the cat\n", encoding="utf-8")
+    words = ["--noise=.5", "--varied=2", "--others", f"verse={file}", "--out", str(out)]
+    done = inside("uncertainty.py", *seeds, *QUICK, *words)
+    assert done.returncode == 0, done.stderr
+    assert "note: verse: 1 empty or too long lines of verse.txt were left out" in done.stderr
+    assert done.stdout.endswith(f"written to {out}\n")
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 100
+    names = ["tiny", "tiny, noise 0.5", "tiny, 2 seeds"]  # it was trained without dropout
+    said = json.loads((out / "uncertainty.json").read_text(encoding="utf-8"))
+    systems = {system["system"]: system for system in said["systems"]}
+    assert list(systems) == names
+    assert said["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
+    assert [systems[name]["passes"] for name in names] == [1, 2, 2]
+    assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
+    assert systems["tiny"]["figures"]["nll"]["p"] is None
+    assert "roc_verse_unlike" in systems["tiny, noise 0.5"]["figures"]
+    table = pd.read_csv(out / "uncertainty.csv")
+    (row,) = table[(table.system == "tiny") & (table.figure == "nll")].to_dict("records")
+    each = [float(word) for word in row["each"].split()]
+    assert row["score"] == pytest.approx(np.mean(each), rel=1e-4)
+    pictures = {path.stem for path in out.glob("*.png")}
+    assert pictures == {"reliability", "rejection", "calibration", "quality", "others"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--members=1"], "members must be at least 2, got 1"),
+        (["--varied=1"], "varied must be 0, for none, or at least 2, got 1"),
+        (["--resamples=9"], "resamples must be at least 40, got 9"),
+        (["--systems=alone,guess"], "systems: unknown 'guess': choose from alone, dropout"),
+        (["--systems=alone", "--noise=1"], "noise is for the system noise: --systems has it not"),
+        (["--systems=heads"], "systems: the runs allow none of heads"),
+        (["--others", "news"], "others must be NAME=PATH, the name a word; got 'news'"),
+        (["--others", "test=x"], "others: test is taken, choose another name"),
+        (["--others", "news=nowhere.en"], "there is no file nowhere.en"),
+    ],
+)
+def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -> None:
+    done = inside("uncertainty.py", str(tiny_run), *words)
+    assert_one_line(done, "uncertainty.py")
+    assert said in done.stderr
+
+
+def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    runs = [make_run(tmp_path / name, corpus) for name in ("plain-0", "plain-1", "other")]
+    for run, seed in zip(runs, (0, 1, 0), strict=True):
+        run.settings.__dict__["seed"] = seed
+    runs[2].settings.__dict__["samples"] = 3
+    groups = group_runs(runs)
+    assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("other", 1)]
+    systems = make_systems(groups, [*KINDS], 3, 1.0)
+    found = [(system.name, system.kind, len(system.committees)) for system in systems]
+    assert found == [
+        ("plain", "alone", 2),
+        ("plain, heads", "heads", 2),
+        ("plain, 2 seeds", "ensemble", 1),
+        ("other", "alone", 1),
+        ("other, heads", "heads", 1),
+    ]
+
+
+def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    texts, notes = open_texts([run], {}, 2, 1, 0)
+    assert notes == []
+    assert (len(texts.valid), len(texts.test)) == (1, 2)
+    permuted = texts.others["permuted"]
+    pairs = zip(permuted.sources or (), texts.test.sources or (), strict=True)
+    for one, other in pairs:
+        assert sorted(one.tolist()) == sorted(other.tolist())
+        assert one[-1] == 2
+
+
+def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
+    text = make_run(tmp_path / "text", small_corpus(text=True))
+    with pytest.raises(ValueError, match="is a language model: it writes no translations"):
+        open_texts([text], {}, 2, 1, 0)
+    with pytest.raises(ValueError, match="others: news is taken, choose another name"):
+        read_others(["news=a", "news=b"])

@@ -1,0 +1,46 @@
+"""What stands in the figures of uncertainty."""
+
+import numpy as np
+import pytest
+
+from latentheads.plot import draw_figures, draw_rejection, draw_reliability
+from latentheads.uncertainty import Bins, Figure
+
+BINS = Bins(np.array([2.0, 0.0]), np.array([0.25, np.nan]), np.array([0.5, np.nan]))
+
+
+def some_figure(score: float) -> Figure:
+    return Figure(score, score - 0.1, score + 0.2, 0.0, 0.0, 0.0, None, [score])
+
+
+def test_a_panel_a_system_with_a_line_for_each_of_its_laws() -> None:
+    drawn = draw_reliability({name: {"as it is": BINS} for name in "abcde"}, "title")
+    shown = [axis for axis in drawn.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in shown] == [*"abcde"]
+    line = shown[0].get_lines()[1]
+    assert line.get_xydata()[0].tolist() == [0.25, 0.5]
+    assert line.get_label() == "as it is: ECE 0.250"
+
+
+def test_a_curve_a_system_beside_the_oracle_and_a_random_order() -> None:
+    curve = np.array([0.4, 0.1, 0.0])
+    drawn = draw_rejection({"log p": {"a": curve, "b": curve}, "knowledge": {"b": curve}}, curve)
+    first, second = drawn.axes
+    labels = [line.get_label() for line in first.get_lines()]
+    assert labels == ["a", "b", "oracle", "random order"]
+    assert second.get_lines()[0].get_color() == first.get_lines()[1].get_color()
+    assert first.get_lines()[3].get_ydata().tolist() == [0.4, 0]
+
+
+def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
+    systems = {
+        "a": {"nll": some_figure(2.0)},
+        "b": {"nll": some_figure(1.0), "ece": some_figure(3.0)},
+    }
+    drawn = draw_figures(systems, {"nats": {"nll": "as it is", "ece": "error"}})
+    (axis,) = drawn.axes
+    dots, ends = axis.containers[0][0], axis.containers[0][2][0].get_segments()
+    assert dots.get_xdata().tolist() == [2, 1]
+    assert ends[0][:, 0].tolist() == pytest.approx([1.9, 2.2])
+    assert axis.containers[1][0].get_xdata().tolist() == [3]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["a", "b"]
