@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
@@ -27,6 +27,9 @@ from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.run import Run
 from latentheads.runs.writing import find_task, translate_lines
 
+if TYPE_CHECKING:
+    from latentheads.runs.confiding import Confidant
+
 DESCRIPTION = (
     "Translates standard input with a finished run, line by line.\n\n"
     "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n\n"
@@ -34,7 +37,9 @@ DESCRIPTION = (
     "for an empty one. Output comes while input is still being read. A line that is too long, "
     "for the run or for the machine, is named on standard error and stays empty; the status is "
     "then 1. With --alignments FILE the words of each line and of its translation are linked, a "
-    "line for each line, as 0-0 1-2."
+    "line for each line, as 0-0 1-2. With --confidence FILE there is for each line the share of "
+    "its translation's tokens that is expected to be right, and the translation with its doubtful "
+    "words in brackets."
 )
 
 
@@ -46,7 +51,7 @@ def make_parser() -> Parser:
     parser.sections = {
         "what to translate": ("direction", "buffer"),
         "decoding": ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat"),
-        "output": ("alignments",),
+        "output": ("alignments", "confidence", "doubt"),
         "the run": (*OF_RUNS, "help"),
     }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
@@ -94,6 +99,18 @@ def make_parser() -> Parser:
         "Every token points at the likeliest under the exact posterior, by each head; words are "
         "linked where a token of one points at one of the other. A run with --alignments alone",
     )
+    parser.add_argument(
+        "--confidence",
+        type=str,
+        help="file for how sure the run is of each translation: the share of its tokens that is "
+        "expected to be right, fitted on the run's validation text, a tab, and the translation "
+        "with its doubtful words in brackets",
+    )
+    parser.add_argument(
+        "--doubt",
+        type=float,
+        help="a word is doubtful that is right with less than this probability (default: 0.5)",
+    )
     add_run_options(parser, "of the draws")
     return parser
 
@@ -130,18 +147,29 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
 
 
 @contextmanager
-def _open_links(run: Run, name: str | None) -> Iterator[TextIO | None]:
-    """Opens the file of alignments, where one is asked for."""
+def _open_file(option: str, name: str | None) -> Iterator[TextIO | None]:
+    """Opens a file for output beside the translations, where one is asked for."""
     if name is None:
         yield None
         return
-    check_alignments(run)
     try:
         file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
     except OSError as reason:
-        raise ValueError(f"--alignments: cannot write {name}: {reason.strerror}") from reason
+        raise ValueError(f"--{option}: cannot write {name}: {reason.strerror}") from reason
     with file:
         yield file
+
+
+def _check_files(run: Run, options: Namespace) -> None:
+    """Refuses files that nothing can be written to, before one is opened."""
+    if options.alignments is not None:
+        check_alignments(run)
+    if options.doubt is None:
+        return
+    if options.confidence is None:
+        raise ValueError("--doubt is for --confidence FILE")
+    if not 0 <= options.doubt <= 1:
+        raise ValueError(f"doubt must lie in [0, 1], got {options.doubt}")
 
 
 def _write_links(
@@ -153,16 +181,48 @@ def _write_links(
     file.flush()
 
 
+def _make_confidant(
+    run: Run, decoding: Decoding, task: int | None, options: Namespace
+) -> Confidant:
+    """Fits what a run says of its translations on its validation text."""
+    from latentheads.runs.confiding import Confidant  # brings all measures with it
+
+    return Confidant(run, decoding, task, options.seed)
+
+
+def _write_confidence(
+    confidant: Confidant,
+    lines: list[str],
+    written: list[str],
+    doubt: float,
+    losses: Losses,
+    file: TextIO,
+) -> None:
+    """Writes a score and the marked translation of some lines, and nothing for an empty one."""
+    from latentheads.runs.confiding import mark_doubts
+
+    judged = confidant.judge(lines, written, losses.note)
+    for text, confidence in zip(written, judged, strict=True):
+        score = "" if confidence.score is None else f"{confidence.score:.3f}"
+        file.write(f"{score}\t{mark_doubts(text, confidence, doubt)}\n" if score else "\n")
+    file.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
         with ending("translate.py"):
             run, decoding, task = load(options)
-            file = stack.enter_context(_open_links(run, options.alignments))
+            _check_files(run, options)
+            file = stack.enter_context(_open_file("alignments", options.alignments))
+            sure = stack.enter_context(_open_file("confidence", options.confidence))
+            confidant = None if sure is None else _make_confidant(run, decoding, task, options)
         torch.manual_seed(options.seed)
         losses = Losses("translate.py", "line")
         unlinked = Losses("translate.py", "alignment of line")
+        unsure = Losses("translate.py", "confidence of line")
+        doubt = 0.5 if options.doubt is None else options.doubt
         with streaming("translate.py"):
             for lines in chunks(sys.stdin.buffer, options.buffer):
                 written = translate_lines(run, lines, decoding, task, losses.note)
@@ -171,8 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.buffer.flush()
                 if file is not None:
                     _write_links(run, lines, written, task, unlinked, file)
-                losses.before = unlinked.before = losses.before + len(lines)
-    return int(losses.number + unlinked.number > 0)
+                if sure is not None and confidant is not None:
+                    _write_confidence(confidant, lines, written, doubt, unsure, sure)
+                losses.before += len(lines)
+                unlinked.before = unsure.before = losses.before
+    return int(losses.number + unlinked.number + unsure.number > 0)
 
 
 if __name__ == "__main__":

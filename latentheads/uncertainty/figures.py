@@ -286,11 +286,12 @@ def write_part(
         return work_through(part, lambda batch: committee.write(batch, decoding), [EOS])
 
 
-def with_targets(part: Part, targets: Sequence[Sequence[int]]) -> Part:
+def with_targets(part: Part, targets: Rows | Sequence[Sequence[int]]) -> Part:
     """The sources of a part, with other targets.
 
     Args:
         part: The sentences.
         targets: Tokens, the end of a sentence the last.
     """
-    return Part(Rows.of(targets), part.sources, task=part.task, mixture=part.mixture)
+    rows = targets if isinstance(targets, Rows) else Rows.of(targets)
+    return Part(rows, part.sources, task=part.task, mixture=part.mixture)

@@ -113,3 +113,34 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
         open_texts([text], {}, 2, 1, 0)
     with pytest.raises(ValueError, match="others: news is taken, choose another name"):
         read_others(["news=a", "news=b"])
+
+
+def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Path) -> None:
+    file, links = tmp_path / "sure.txt", tmp_path / "links.txt"
+    words = [f"--confidence={file}", "--doubt=1", f"--alignments={links}", "--buffer=1"]
+    done = inside("translate.py", str(tiny_run), *words, text="the cat sleeps\n\nthe dog\n")
+    assert done.returncode == 0, done.stderr
+    lines = file.read_text(encoding="utf-8").split("\n")
+    assert (lines[1], lines[3], len(lines)) == ("", "", 4)
+    for place, written in enumerate(done.stdout.splitlines()):
+        if written:
+            score, marked = lines[place].split("\t")
+            assert 0 < float(score) < 1
+            assert marked == " ".join(f"[{word}]" for word in written.split())
+    assert len(links.read_text(encoding="utf-8").splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--doubt=.3"], "--doubt is for --confidence FILE"),
+        (["--confidence=sure.txt", "--doubt=1.5"], "doubt must lie in [0, 1], got 1.5"),
+        (["--confidence=nowhere/sure.txt"], "--confidence: cannot write nowhere/sure.txt: No such"),
+    ],
+)
+def test_a_mistake_of_confidence_costs_one_line(
+    tiny_run: Path, words: list[str], said: str
+) -> None:
+    done = inside("translate.py", str(tiny_run), *words, text="the cat\n")
+    assert_one_line(done, "translate.py")
+    assert said in done.stderr

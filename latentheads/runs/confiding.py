@@ -1,0 +1,153 @@
+"""How sure a run is of translations: a probability for every word, fitted on what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentheads.batch import EOS
+from latentheads.corpora import Part, Rows
+from latentheads.decoding.translate import Decoding, Lose
+from latentheads.errors import in_a_line
+from latentheads.runs.writing import encode_sources, lose_nothing
+from latentheads.uncertainty.committees import Alone, Committee, HeadDraws
+from latentheads.uncertainty.figures import read_tokens, with_targets, write_part
+from latentheads.uncertainty.scaling import Line, fit_line
+from latentheads.uncertainty.trial import Output
+
+if TYPE_CHECKING:
+    from latentheads.runs.run import Run
+
+__all__ = ["Confidant", "Confidence", "mark_doubts"]
+
+FITTED = 200
+"""Sentences of validation that the line is fitted on."""
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure a run is of a translation.
+
+    Attributes:
+        score: The share of its tokens that it expects to be right; None where it has none.
+        words: The probability that every word is right, that of its least sure token.
+    """
+
+    score: float | None
+    words: list[float]
+
+
+class Confidant:
+    """What a run confides of translations: probabilities that hold on its validation text.
+
+    A token is right if an edit to the reference would leave it alone. What the run says of tokens
+    that it wrote itself is put on a line through log-odds, fitted on its translations of the first
+    sentences of validation.
+
+    Args:
+        run: The run.
+        decoding: How it translates; with ``draws`` the laws are means over as many.
+        task: The place of the lines' task, where the run has tasks.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: The run's corpus cannot be had.
+    """
+
+    def __init__(
+        self, run: Run, decoding: Decoding, task: int | None = None, seed: int = 0
+    ) -> None:
+        self.run, self.task, self.seed = run, task, seed
+        self.committee: Committee = (
+            HeadDraws(run.model, run.guide, decoding.draws)
+            if decoding.draws
+            else Alone(run.model, run.guide)
+        )
+        self.line = self._fit(decoding)
+
+    def _fit(self, decoding: Decoding) -> Line:
+        try:
+            part = self.run.corpus.valid
+        except (OSError, ValueError) as reason:
+            raise ValueError(
+                f"confidence is fitted on the run's validation text: {in_a_line(reason)}"
+            ) from reason
+        places = range(len(part)) if self.task is None else part.places(self.task)
+        part = part.take(list(places)[:FITTED])
+        tokens = write_part(self.committee, part, decoding, self.seed)
+        types = len(self.run.target)
+        written = Output.of(self.committee, part, types, tokens, self.seed)
+        if not len(written.right):
+            raise ValueError(f"{self.run.path} writes empty translations: nothing can be fitted")
+        return fit_line(written.log_prob, written.right)
+
+    def judge(
+        self, sources: Sequence[str], targets: Sequence[str], lose: Lose | None = None
+    ) -> list[Confidence]:
+        """Says how sure the run is of translations.
+
+        Args:
+            sources: Lines in its source language.
+            targets: Their translations.
+            lose: Called with the place of a line that is too long for the run, and why; None ends
+                the work.
+
+        Returns:
+            One for each line; without a score for an empty one.
+
+        Raises:
+            UnfinishedError: A line is lost.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"targets must be {len(sources)} lines, as sources; got {len(targets)}"
+            )
+        found = [Confidence(None, [])] * len(sources)
+        lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
+        part, places = encode_sources(self.run, lines, self.task, lose or lose_nothing)
+        if not places:
+            return found
+        rows = self.run.target.encode_all(targets[place] for place in places)
+        for place, each in zip(places, self._judge_part(part, rows), strict=True):
+            found[place] = each
+        return found
+
+    def _judge_part(self, part: Part, rows: Rows) -> list[Confidence]:
+        """Judges encoded lines."""
+        told = with_targets(part, rows)
+        figures = read_tokens(self.committee, told, len(self.run.target), seed=self.seed)
+        probability = self.line(figures.judged[1.0].log_prob)
+        found = []
+        for place in range(len(told)):
+            own = figures.sentence == place
+            tokens, sure = figures.token[own].tolist(), probability[own]
+            inner = np.array(tokens) != EOS
+            words = self.run.target.word_places(tokens)
+            score = float(sure[inner].mean()) if inner.any() else None
+            found.append(Confidence(score, _least_of_words(words, sure.tolist())))
+        return found
+
+
+def _least_of_words(places: Sequence[int | None], sure: Sequence[float]) -> list[float]:
+    """The least probability of the tokens of every word."""
+    known = [place for place in places if place is not None]
+    least = [1.0] * (max(known, default=-1) + 1)
+    for place, each in zip(places, sure, strict=False):  # the end of a sentence is no word
+        if place is not None:
+            least[place] = min(least[place], each)
+    return least
+
+
+def mark_doubts(text: str, confidence: Confidence, below: float = 0.5) -> str:
+    """Puts brackets around the words that are right with less than some probability.
+
+    >>> mark_doubts("a cat sleeps", Confidence(0.7, [0.9, 0.3, 0.9]))
+    'a [cat] sleeps'
+    """
+    words = text.split()
+    sure = [*confidence.words, *[1.0] * (len(words) - len(confidence.words))]
+    marked = (f"[{word}]" if p < below else word for word, p in zip(words, sure, strict=False))
+    return " ".join(marked)

@@ -1,0 +1,74 @@
+"""How sure a run is of translations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from latentheads.corpora import Part
+from latentheads.decoding.translate import Decoding
+from latentheads.runs.confiding import Confidant, Confidence, mark_doubts
+from latentheads.runs.run import Run
+from latentheads.uncertainty import Alone, HeadDraws, Output, fit_line, read_tokens
+from latentheads.uncertainty.figures import write_part
+from tests.latentheads.page.runs import make_run, small_corpus
+
+CORPUS = small_corpus()
+DECODING = Decoding(max_tokens=4)
+SOURCES, TARGETS = ["b a", "", "c e f"], ["a b c", "", "a d"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("confiding") / "run", CORPUS)
+
+
+def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
+    alone = Alone(run.model, run.guide)
+    tokens = write_part(alone, CORPUS.valid, DECODING)
+    written = Output.of(alone, CORPUS.valid, len(run.target), tokens, 0)
+    assert Confidant(run, DECODING).line == fit_line(written.log_prob, written.right)
+
+
+def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
+    confidant = Confidant(run, DECODING)
+    first, empty, last = confidant.judge(SOURCES, TARGETS)
+    assert empty == Confidence(None, [])
+    rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
+    figures = read_tokens(Alone(run.model, run.guide), Part(rows, sources), len(run.target))
+    probability = confidant.line(figures.judged[1.0].log_prob)
+    assert last.words == pytest.approx(probability[:2].tolist())
+    assert last.score == pytest.approx(probability[:2].mean())
+    assert len(first.words) == 3
+    assert confidant.judge(["", " "], ["", ""]) == [Confidence(None, [])] * 2
+
+
+def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
+    confidant = Confidant(run, replace(DECODING, draws=2))
+    assert isinstance(confidant.committee, HeadDraws)
+    assert confidant.committee.members == 2
+
+
+def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="targets must be 3 lines, as sources; got 1"):
+        Confidant(run, DECODING).judge(SOURCES, TARGETS[:1])
+    lost = replace(run, given=None)
+    lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
+        Confidant(lost, DECODING)
+
+
+def test_doubtful_words_stand_in_brackets() -> None:
+    assert mark_doubts("a b  c d", Confidence(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
+    assert mark_doubts("a b", Confidence(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
+    assert mark_doubts("", Confidence(None, [])) == ""
+
+
+def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
+    confidant = Confidant(run, DECODING)
+    together = confidant.judge(SOURCES, TARGETS)
+    (alone,) = confidant.judge(SOURCES[:1], TARGETS[:1])
+    assert np.allclose(together[0].words, alone.words)
