@@ -15,6 +15,7 @@ from latentheads.corpora.data import Data
 from latentheads.errors import in_a_line
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
+from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import find_revision, gather_facts
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
@@ -186,6 +187,7 @@ def _gather_run(
     if list_blocks(run):
         apart = measure_distances(run, some)
         facts["grid"], facts["pairs"] = gather_grid(run, some, apart), gather_pairs(apart)
+    facts["calibration"] = gather_calibration(run, some)
     chosen = choose_sentences(text, sentences)
     return _Gathered(facts, _gather_sentences(run, chosen, draws, seed))
 

@@ -21,6 +21,7 @@ SCRIPTS = (
     "lines",
     "view_runs",
     "view_heads",
+    "view_calibration",
     "view_sentences",
     "page",
 )

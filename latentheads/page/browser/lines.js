@@ -1,4 +1,4 @@
-// Lines over updates.
+// Lines over updates, or over something else.
 
 const LEFT = 48;
 const BELOW = 26;
@@ -53,7 +53,7 @@ function drawLine(line, x, { y, shows }) {
 }
 
 // A chart of lines, each { name, colour, steps, values }; a value may be missing.
-function drawLines(title, note, lines, { decades = false, zero = false, room }) {
+function drawLines(title, note, lines, { decades = false, zero = false, along: name = "updates", room }) {
   const width = Math.min(room, 600);
   const steps = lines.flatMap((line) => line.steps);
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
@@ -67,7 +67,7 @@ function drawLines(title, note, lines, { decades = false, zero = false, room }) 
   const along = ticksOf(first, last, false).map((tick) =>
     textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
   );
-  along.push(textOf((LEFT + width - 12) / 2, HIGH + 12, "updates", centred));
+  along.push(textOf((LEFT + width - 12) / 2, HIGH + 12, name, centred));
   const drawn = lines.map((line) => drawLine(line, x, scale));
   const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
   const svg = make("svg", { ...size, role: "img", "aria-label": title }, across.flat(), along, drawn.flat());

@@ -63,6 +63,13 @@ const VIEWS = [
     draw: drawSelection,
   },
   {
+    key: "calibration",
+    title: "Calibration",
+    says: "Whether what is said with probability .7 is right seven times of ten: the likeliest token at every place of the references, but for the ends of sentences.",
+    offered: (run) => isFull(run.calibration),
+    draw: drawCalibration,
+  },
+  {
     key: "sentences",
     title: "Sentences",
     says: "Sentences of the corpus with the run's own translation and bound, in nats a token; k-hat says whether the draws suffice.",

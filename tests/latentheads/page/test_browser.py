@@ -76,7 +76,8 @@ def seen(page: lh.ReportPage, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def test_every_view_that_has_something_to_show_is_drawn(seen: dict[str, Any]) -> None:
     common = {"bounds", "training", "heads", "head", "pairs", "sentences"}
     offered = {run: {view for each, view in seen["views"] if each == run} for run in range(3)}
-    assert offered == {0: common | {"selection"}, 1: common | {"alignments"}, 2: common}
+    translated = common | {"calibration"}
+    assert offered == {0: translated | {"selection"}, 1: translated | {"alignments"}, 2: common}
     assert all(each["drawn"] > 0 for each in seen["views"].values())
 
 

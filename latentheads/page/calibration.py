@@ -1,0 +1,41 @@
+"""How often what a run says with some probability is right, on the sentences that it is read on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latentheads.corpora import Part
+from latentheads.runs.run import Run
+from latentheads.uncertainty.committees import Alone
+from latentheads.uncertainty.figures import read_tokens
+from latentheads.uncertainty.measures import bins_of_law
+
+__all__ = ["gather_calibration"]
+
+
+def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
+    """The likeliest token of every place by its probability, ends of sentences apart.
+
+    Heads stand at their prior's location, and alignments are summed.
+
+    Args:
+        run: The run.
+        part: The sentences.
+
+    Returns:
+        ``bins`` with ``tokens``, the mean probability that was ``said`` and the share that is
+        ``right``, ``error`` and ``excess``; nothing of a language model.
+    """
+    if run.source is None:
+        return {}
+    figures = read_tokens(Alone(run.model, run.guide), part, len(run.target))
+    bins = bins_of_law(figures, figures.judged[1.0]).bins()
+    if not bins.count.sum():
+        return {}
+    columns = (bins.count.tolist(), bins.confidence.tolist(), bins.accuracy.tolist())
+    rows = [
+        {"tokens": int(tokens), "said": said, "right": right}
+        for tokens, said, right in zip(*columns, strict=True)
+        if tokens
+    ]
+    return {"bins": rows, "error": bins.error, "excess": bins.excess}
