@@ -50,8 +50,8 @@ def measure_trial(trial: Trial) -> dict[str, Measure]:
     found |= _measure_output(trial)
     error = 1 - trial.chrf / 100
     for name, values in trial.scores[TEST].items():
-        if not np.ptp(values):  # one member differs from nobody: that ranks nothing
-            continue
+        if name != "log_prob" and not np.ptp(values):
+            continue  # one member differs from nobody: that ranks nothing
         found[f"prr_{name}"] = partial(_ratio_at, values, error)
         found[f"chrf_{name}"] = partial(_correlation_at, -values, trial.chrf)
         for text, scores in trial.scores.items():
