@@ -19,7 +19,7 @@ __all__ = ["draw_figures", "draw_rejection", "draw_reliability"]
 
 COLOURS = (
     *("#3b6fb6", "#d98032", "#4a9a5b", "#8a4fa3", "#b0413e", "#7b6a58", "#d16ba5", "#6f7f8f"),
-    *("#b8a532", "#2f9e9e"),
+    *("#b8a532", "#2f9e9e", "#1d2f5e", "#8fb339"),
 )
 ROW = 0.3
 """Inches of a system, at least."""
@@ -111,7 +111,8 @@ def draw_figures(
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)
     names = list(systems)
     for axis, (what, shown) in zip(axes.flat, panels.items(), strict=True):
-        shifts = np.linspace(-0.35, 0.35, len(shown)) if len(shown) > 1 else [0.0]
+        half = min(0.35, 0.09 * (len(shown) - 1))
+        shifts = np.linspace(-half, half, len(shown))
         for shift, colour, (name, label) in zip(shifts, COLOURS, shown.items(), strict=False):
             _draw_dots(axis, [systems[each].get(name) for each in names], shift, colour, label)
         axis.set_xlabel(what, fontsize=8)
