@@ -26,10 +26,11 @@ def own_groups(name: str) -> dict[str, list[str]]:
 
         extend = None if name == "run" else program.extend
         parser, _ = make_parser(f"{name}.py", program.DESCRIPTION, extend)
+        with pytest.raises(SystemExit), redirect_stdout(io.StringIO()):
+            parser.parse_args(["--help"])  # some options are there from then on alone
     else:
         parser = program.make_parser()
-    with pytest.raises(SystemExit), redirect_stdout(io.StringIO()):
-        parser.parse_args(["--help"])  # some options are there from then on alone
+    parser.format_help()
     shown = {group.title: group._group_actions for group in parser._action_groups}
     return {title: [each.dest for each in found] for title, found in shown.items() if found}
 
