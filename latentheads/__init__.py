@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from latentheads import guides as guides
     from latentheads import models as models
     from latentheads import plot as plot
+    from latentheads import pretrained as pretrained
     from latentheads import pruning as pruning
     from latentheads import reading as reading
     from latentheads import uncertainty as uncertainty
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from latentheads.names import Block as Block
     from latentheads.page.assembly import ReportPage as ReportPage
     from latentheads.page.assembly import report as report
+    from latentheads.pretrained.model import latent as latent
+    from latentheads.pretrained.model import plain as plain
     from latentheads.runs.loading import load_run as load_run
     from latentheads.runs.results import Results as Results
     from latentheads.runs.run import Run as Run
@@ -94,15 +97,17 @@ PLACES = {
     "hub_tasks": "corpora.makers",
     "hub_text": "corpora.makers",
     "importance": "inference.bound",
+    "latent": "pretrained.model",
     "load_run": "runs.loading",
     "make_corpus": "corpora.options",
+    "plain": "pretrained.model",
     "python_docs": "corpora.makers",
     "report": "page.assembly",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
 }
 """The module of every public name."""
-FOLDERS = ("guides", "models", "plot", "pruning", "reading", "uncertainty")
+FOLDERS = ("guides", "models", "plot", "pretrained", "pruning", "reading", "uncertainty")
 """Parts of the library that are public as a whole."""
 
 __all__ = [*PLACES, *FOLDERS]

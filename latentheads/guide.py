@@ -94,7 +94,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in model.selecting:
-            block, like = module.block, module.projection.weight
+            block, like = module.block, module.output_weight
             assert module.selector is not None
             family = module.selector.posterior(block.chain, like)
             if family is not None:

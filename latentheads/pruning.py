@@ -99,12 +99,18 @@ def remove_heads(
     chains: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
     for module in blocks:
         chains[module.block.chain, module.latent].append(module)
-    for chain in chains.values():
-        for module, drawn in zip(chain, _find_drawn(chain, active, guide), strict=True):
-            block = module.block
-            if guide is not None and module.prior is not None and len(drawn) < block.heads:
-                guide.prune(block, drawn)
-            module.prune(drawn, active[block.name])
+    left = [
+        (module, drawn)
+        for chain in chains.values()
+        for module, drawn in zip(chain, _find_drawn(chain, active, guide), strict=True)
+    ]
+    for module, drawn in left:
+        module.check_removal(drawn, active[module.block.name])
+    for module, drawn in left:
+        block = module.block
+        if guide is not None and module.prior is not None and len(drawn) < block.heads:
+            guide.prune(block, drawn)
+        module.prune(drawn, active[block.name])
 
 
 @torch.no_grad()
@@ -123,7 +129,7 @@ def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
         if not isinstance(module.selector, Gating):
             continue
         law = guide.selections[module.block.key]()
-        module.projection.weight *= law.mode[0].repeat_interleave(module.size)
+        module.output_weight.mul_(law.mode[0].repeat_interleave(module.size))
         found[module.block.name] = law
         guide.settle(module.block)
         module.selector = None

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pyro
 import torch
@@ -75,8 +75,13 @@ class HeadBlock(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def projection(self) -> nn.Linear:
+    def projection(self) -> nn.Module:
         """What reads the heads out."""
+
+    @property
+    def output_weight(self) -> Float[Tensor, "width joined"]:
+        """The weights that read the heads out, side by side: the projection's own, not a copy."""
+        return cast(Tensor, self.projection.weight)
 
     @property
     @abstractmethod
@@ -141,7 +146,7 @@ class HeadBlock(nn.Module, ABC):
         assert selector is not None
         value = drawn
         if value is None:
-            value = selector.draw(self.block.site("selection"), chain, self.projection.weight)
+            value = selector.draw(self.block.site("selection"), chain, self.output_weight)
         rows, tasks = value.shape[-2], selector.tasks(chain)
         if rows == tasks:
             draws = 1  # one draw for all, such as the likeliest selection
@@ -155,6 +160,14 @@ class HeadBlock(nn.Module, ABC):
         if self.training or not own_places or value.requires_grad or not self.sparse:
             return choice
         return choice.of_active()
+
+    def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Refuses a removal that the block cannot take; nothing is changed before all agree.
+
+        Args:
+            computed: Places of the heads that are still computed.
+            active: Those of them that are read out.
+        """
 
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes all other heads for good; a block without heads has no site.
@@ -208,7 +221,7 @@ class HeadBlock(nn.Module, ABC):
         if choice is not None and choice.silent and choice.index is not None:
             nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
             heard = nobody.index_copy(-1, choice.index, heard)
-        read = self.projection.weight.unflatten(-1, (self.speakers, -1))
+        read = self.output_weight.unflatten(-1, (self.speakers, -1))
         return heard & read.any(0).any(-1)
 
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.attention.latent import LatentAttention
+from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
@@ -103,8 +103,9 @@ def divergence(
         seed: Of the guide's noise.
         latent: Only of blocks whose logits are drawn; else of all that attend.
     """
-    modules = [module for module in model.modules() if isinstance(module, LatentAttention)]
-    chosen = {m.block.name for m in modules if m.prior is not None or not latent}
+    modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
+    attending = [module for module in modules if module.attends]
+    chosen = {m.block.name for m in attending if m.prior is not None or not latent}
     summed, normalised = Means(), Means()
     for batch, heads in readings(model, parts, guide, seed):
         for block in heads.attending:

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
 from latentheads.guide import ModelGuide
@@ -161,7 +160,7 @@ class Recording:
     def attending(self) -> list[Block]:
         """Those of them whose heads have weights."""
         modules = self._modules.values()
-        return [_spoken(module) for module in modules if isinstance(module, LatentAttention)]
+        return [_spoken(module) for module in modules if module.attends]
 
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; none if it did not run."""
@@ -207,7 +206,7 @@ class Recording:
         if self.keep_gradients and not joined.requires_grad:
             joined = joined.detach().requires_grad_()
         module, (*told, speaking), scored = self._modules[name], self._heard.pop(name), None
-        if isinstance(module, LatentAttention):
+        if module.attends:
             logits, _, mask = told
             scored = self._kept(logits), self._kept(mask.bias)
         found = Heads(_spoken(module), self._kept(joined), scored, speaking)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import guides, models, plot, pruning, uncertainty
+from latentheads import guides, models, plot, pretrained, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
 
@@ -70,6 +70,7 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
         ("latentheads.plot", {*plot.__all__}),
+        ("latentheads.pretrained", {*pretrained.__all__} - {"LIKELIHOODS", "latent", "plain"}),
         ("latentheads.pruning", {*pruning.__all__}),
         ("latentheads.uncertainty", {*uncertainty.__all__}),
     ],

@@ -27,6 +27,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/guides.md": 2,
+    "docs/pretrained.md": 3,
     "docs/reading.md": 1,
     "docs/report.md": 1,
 }
@@ -120,6 +121,16 @@ def test_the_page_of_runs_is_shown_and_written(
     one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
     run(*snippets("docs/report.md"), {"run": one, "other": other})
     assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
+
+
+def test_a_pretrained_network_is_latent_trained_and_plain_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names: dict[str, Any] = {}
+    for snippet in snippets("docs/pretrained.md"):
+        run(snippet, names)
+    assert names["loss"].isfinite()
+    assert "analytic" in capsys.readouterr().out
 
 
 def test_the_guides_own_lines_are_about_twenty() -> None:

@@ -1,0 +1,10 @@
+"""Networks of Hugging Face ``transformers``: their attention heads as sample sites, by one call.
+
+The room loads ``transformers`` when a network is made latent, not when it is imported.
+"""
+
+from latentheads.pretrained.batch import EncodedBatch
+from latentheads.pretrained.likelihoods import LIKELIHOODS, Likelihood
+from latentheads.pretrained.model import Pretrained, latent, plain
+
+__all__ = ["LIKELIHOODS", "EncodedBatch", "Likelihood", "Pretrained", "latent", "plain"]

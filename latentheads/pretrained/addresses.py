@@ -1,0 +1,155 @@
+"""Where the heads of a network are: its attention modules, and the chain and layer of each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from latentheads.names import CHAINS, Block
+
+__all__ = ["Address", "find_heads", "parse_blocks"]
+
+HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+"""What modules and configurations call the number of their heads."""
+
+OUTPUTS = ("o_proj", "out_proj", "c_proj", "o", "out_lin", "dense", "wo", "proj", "projection")
+"""What modules call the projection that reads their heads out."""
+
+CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Address:
+    """An attention module of a network.
+
+    Attributes:
+        block: Its chain, its layer and the number of its heads.
+        attention: The module that calls the attention function.
+        projection: The module that reads the heads out.
+        path: What the network calls the attention module.
+    """
+
+    block: Block
+    attention: nn.Module
+    projection: nn.Module
+    path: str
+
+
+def find_heads(network: Any) -> list[Address]:
+    """The attention modules of a network, in its own order.
+
+    Args:
+        network: A ``PreTrainedModel``.
+
+    Raises:
+        ValueError: There are none that let their attention be chosen, or two have one name.
+    """
+    own = type(network).__name__
+    # the layers of ALBERT are one module that runs many times: one site cannot be drawn twice
+    if hasattr(network.config, "num_hidden_groups"):
+        raise ValueError(f"{own} shares one attention module between layers: no site is one layer")
+    attending = [found for found in network.named_modules() if _chooses_attention(found[1])]
+    if not attending or not network._can_set_attn_implementation():
+        raise ValueError(
+            f"{own} does not let its attention be chosen by name (AttentionInterface of "
+            "transformers): its heads cannot be made latent"
+        )
+    encoder = _modules_of_encoder(network)
+    found = [_address_of(path, module, network, encoder) for path, module in attending]
+    names = [address.block.name for address in found]
+    for name in names:
+        if names.count(name) > 1:
+            first, second = (each.path for each in found if each.block.name == name)
+            raise ValueError(
+                f"{own} has two blocks {name!r}, {first} and {second}: make one of its parts latent"
+            )
+    return found
+
+
+def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
+    """The blocks that a word names: all, layers such as 3 or 3-5, chains, names; commas between.
+
+    Args:
+        blocks: The word.
+        addresses: The blocks there are.
+
+    Returns:
+        Those that are named, each knowing where its chain begins now.
+
+    Raises:
+        ValueError: A part of it names no block.
+    """
+    chosen: set[str] = set()
+    for word in blocks.split(","):
+        named = {block.name for block in addresses if _names_block(word.strip(), block)}
+        if not named:
+            known = ", ".join(block.name for block in addresses)
+            raise ValueError(
+                f"blocks {word!r} names no block: give all, layers such as 3 or 3-5, "
+                f"chains ({', '.join(CHAINS)}), or some of {known}"
+            )
+        chosen |= named
+    found = [block for block in addresses if block.name in chosen]
+    begins = {b.chain: min(c.layer for c in found if c.chain == b.chain) for b in found}
+    return [replace(block, begins=begins[block.chain]) for block in found]
+
+
+def _names_block(word: str, block: Block) -> bool:
+    layers = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+    if layers is None:
+        return word in ("all", block.chain, block.name)
+    first, last = layers.groups()
+    return int(first) <= block.layer <= int(last or first)
+
+
+def _chooses_attention(module: nn.Module) -> bool:
+    """Whether a module asks the registry which attention function to call."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "get_interface" in code.co_names
+
+
+def _modules_of_encoder(network: Any) -> set[nn.Module]:
+    if not network.config.is_encoder_decoder:
+        return set()
+    return set(network.get_encoder().modules())
+
+
+def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Module]) -> Address:
+    crosses = getattr(module, "is_cross_attention", False) or CROSS.search(path) is not None
+    if network.config.is_encoder_decoder:
+        side = "encoder" if module in encoder else "decoder"
+    else:
+        side = "decoder" if crosses or getattr(module, "is_causal", False) else "encoder"
+    layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
+    chain = f"{side}-{'cross' if crosses else 'self'}"
+    block = Block(chain, int(layer.group(1)) if layer else 0, _count_heads(module))
+    projection = next(_find_outputs(path, module, network), None)
+    if projection is None:
+        raise ValueError(
+            f"{type(network).__name__}: no output projection is known of {path} "
+            f"({type(module).__name__})"
+        )
+    return Address(block, module, projection, path)
+
+
+def _count_heads(module: Any) -> int:
+    for holder in (module, module.config):
+        for name in HEAD_COUNTS:
+            if isinstance(number := getattr(holder, name, None), int):
+                return number
+    raise ValueError(f"{type(module).__name__} does not say how many heads it has")
+
+
+def _find_outputs(path: str, module: nn.Module, network: nn.Module) -> Iterator[nn.Module]:
+    """The output projection: a child of the module, or, as in BERT, of what stands beside it."""
+    children = dict(module.named_children())
+    yield from (children[name] for name in OUTPUTS if name in children)
+    beside = getattr(network.get_submodule(path.rpartition(".")[0]), "output", None)
+    dense = getattr(beside, "dense", None)
+    if isinstance(dense, nn.Module):
+        yield dense

@@ -1,0 +1,84 @@
+"""What a network of ``transformers`` is run on, as the one argument of every model and guide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from latentheads.batch import Batch
+
+__all__ = ["IGNORED", "EncodedBatch", "read_later"]
+
+IGNORED = -100
+"""The label of a place that nothing is predicted of, as ``transformers`` has it."""
+
+
+@dataclass(frozen=True)
+class EncodedBatch(Batch):
+    """Sentences as a tokenizer encoded them, and what is predicted of them.
+
+    ``target`` has what is predicted at every scored place, 0 where nothing is; ``source`` what an
+    encoder reads. :meth:`latentheads.pretrained.Pretrained.batch` makes one.
+
+    Attributes:
+        inputs: What the network is called with.
+        scored_valid: True where something is predicted.
+        read: The tokens that the decoder reads, or the encoder where there is no decoder.
+        encoder_real: The encoder's positions that are no padding; None: all.
+        decoder_real: The same for the decoder.
+        decoder_drawn: The decoder's positions that something predicted reads; None: all that are
+            real.
+    """
+
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    scored_valid: Bool[Tensor, "batch scored"] | None = None
+    read: Int[Tensor, "batch read"] | None = None
+    encoder_real: Bool[Tensor, "batch source"] | None = None
+    decoder_real: Bool[Tensor, "batch read"] | None = None
+    decoder_drawn: Bool[Tensor, "batch read"] | None = None
+
+    @property
+    def fed(self) -> Int[Tensor, "batch read"]:
+        """What the decoder reads."""
+        return _known("fed", self.read)
+
+    @property
+    def source_valid(self) -> Bool[Tensor, "batch source"]:
+        """True at the encoder's real positions."""
+        return _known("source_valid", self.encoder_real)
+
+    @property
+    def target_valid(self) -> Bool[Tensor, "batch read"]:
+        """True at the decoder's real positions."""
+        return _known("target_valid", self.decoder_real)
+
+    @property
+    def target_drawn(self) -> Bool[Tensor, "batch read"]:
+        """True at the decoder's positions whose heads are drawn."""
+        return self.target_valid if self.decoder_drawn is None else self.decoder_drawn
+
+    def queries(self, side: str) -> Bool[Tensor, "batch query"] | None:
+        """The positions of a side, encoder or decoder, whose heads carry a latent; None: all."""
+        if side == "encoder":
+            return self.encoder_real
+        return self.decoder_real if self.decoder_drawn is None else self.decoder_drawn
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> EncodedBatch:
+        inputs = {name: change(value) for name, value in self.inputs.items()}
+        return replace(cast(EncodedBatch, super()._map(change)), inputs=inputs)
+
+
+def _known(name: str, value: Tensor | None) -> Tensor:
+    if value is None:
+        raise ValueError(f"{name} is not known of this batch: give the network an attention_mask")
+    return value
+
+
+def read_later(scored: Bool[Tensor, "batch place"]) -> Bool[Tensor, "batch place"]:
+    """True where something is scored here or later: what a causal decoder reads for it."""
+    return scored.flip(-1).to(torch.uint8).cummax(-1).values.flip(-1).bool()

@@ -1,0 +1,248 @@
+"""A block of a network of ``transformers``: its attention module, cut where its heads are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+
+from latentheads.attention.block import HeadBlock
+from latentheads.distributions import BlockStates, HeadContext
+from latentheads.families import Family
+from latentheads.layers.numeric import full_precision, weighted_sum
+from latentheads.mask import Mask, causal
+from latentheads.pretrained.addresses import Address
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = ["Passing", "PretrainedBlock"]
+
+
+@dataclass
+class Passing:
+    """What the blocks of a network hand each other, and are told, in one pass.
+
+    A call of the network itself, such as a step of ``generate``, is told nothing: heads of all
+    positions are then drawn, and nobody counts a density.
+
+    Attributes:
+        queries: By side, the positions whose heads carry a latent; None: all.
+        choices: The selected heads of every block that selects; drawn where they are needed if not
+            given.
+        below: By chain, the logits of the last block that drew any.
+        masks: By chain, the last mask that came, and what was made of it.
+    """
+
+    queries: dict[str, Tensor | None] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    below: dict[str, Tensor] = field(default_factory=dict)
+    masks: dict[str, tuple[Tensor | None, torch.Size, Mask]] = field(default_factory=dict)
+
+
+class Holder:
+    """Holds the pass that is running, for all blocks of a network."""
+
+    def __init__(self) -> None:
+        self.passing = Passing()
+
+
+class PretrainedBlock(HeadBlock):
+    """A block of somebody else's network: its heads are drawn at ``<block>.logits``.
+
+    It has no weights: those are the attention module's.
+
+    Args:
+        address: Where the heads are.
+        prior: The law of their logits; None makes the block deterministic, without a site.
+        selector: The gates of its heads, at ``<block>.selection``; None: there are none.
+        holder: What all blocks of the network share.
+        last: Whether no block of its chain above draws anything.
+    """
+
+    latent = "logits"
+    attends = True
+
+    def __init__(
+        self,
+        address: Address,
+        prior: Family | None,
+        selector: Selector | None,
+        holder: Holder,
+        last: bool,
+    ) -> None:
+        super().__init__(address.block, selector)
+        self.prior = prior
+        self.last = last
+        self._modules_of_network = address.attention, address.projection  # not submodules
+        self._holder = holder
+        self._states: BlockStates | None = None
+
+    @property
+    def attention(self) -> nn.Module:
+        """The attention module of the network; not a submodule."""
+        return self._modules_of_network[0]
+
+    @property
+    def projection(self) -> nn.Module:
+        """The network's output projection; not a submodule."""
+        return self._modules_of_network[1]
+
+    @property
+    def output_weight(self) -> Float[Tensor, "width joined"]:
+        """The weights that read the heads out; a linear map of GPT-2 keeps them turned."""
+        weight = cast(Tensor, self.projection.weight)
+        return weight if isinstance(self.projection, nn.Linear) else weight.T
+
+    @property
+    def size(self) -> int:
+        """Width of what a head says."""
+        return self.output_weight.shape[1] // self.block.heads
+
+    @property
+    def side(self) -> str:
+        """Encoder or decoder."""
+        return self.block.chain.split("-")[0]
+
+    def note_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Keeps the states that the attention module reads, until its heads are drawn."""
+        query = args[0] if args else named.get("hidden_states")
+        memory = named.get("key_value_states", named.get("encoder_hidden_states"))
+        if memory is None and self.block.chain.endswith("self"):
+            memory = query if named.get("past_key_values") is None else None
+        self._states = BlockStates(query, memory)
+
+    def score(
+        self,
+        query: Float[Tensor, "batch head query size"],
+        key: Float[Tensor, "batch group key size"],
+        scaling: float | None,
+        position_bias: Tensor | None,
+        softcap: float | None,
+    ) -> Float[Tensor, "batch head query key"]:
+        """The scores, in float32 or wider; heads in a row share the keys of their group."""
+        query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        scores = full_precision(_of_groups(torch.matmul, query, key.transpose(-1, -2)))
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        return scores if position_bias is None else scores + full_precision(position_bias)
+
+    def read_out(
+        self,
+        scores: Float[Tensor, "batch head query key"],
+        value: Float[Tensor, "batch group key wide"],
+        attention_mask: Shaped[Tensor, "*pairs"] | None,
+        dropout: float,
+    ) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
+        """Draws the logits and weighs the values.
+
+        Args:
+            scores: What the network computed.
+            value: The values.
+            attention_mask: As the network gives it.
+            dropout: Of the weights.
+
+        Returns:
+            What the heads say, behind their gates, and their weights.
+        """
+        choice = self._find_choice()
+        if attention_mask is not None:
+            if attention_mask.shape[-1] > scores.shape[-1]:
+                attention_mask = attention_mask[..., : scores.shape[-1]]
+            if attention_mask.dtype != torch.bool:
+                # what is readable may have a bias, which belongs to the scores
+                readable = _readable(attention_mask)
+                scores = scores + full_precision(attention_mask).masked_fill(~readable, 0.0)
+        mask = self._find_mask(attention_mask, scores)
+        logits = self._draw_logits(scores, mask)
+        if self.watchers:
+            wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
+            self._tell_watchers(logits, wide, mask, self._find_active(logits, choice))
+        weights = torch.softmax(logits + mask.bias, -1).to(value.dtype)
+
+        def weigh(weights: Tensor, value: Tensor) -> Tensor:
+            return weighted_sum(weights, value, dropout, training=True)
+
+        heads = _of_groups(weigh, weights, value)
+        if choice is not None:
+            heads = heads * choice.weight[..., None, None].to(heads.dtype)
+        return heads.transpose(1, 2).contiguous(), weights
+
+    def _find_choice(self) -> Choice | None:
+        """Which heads speak: as the pass was told, or drawn for a call of the network itself."""
+        if self.selector is None:
+            return None
+        told = self._holder.passing.choices.get(self.block.name)
+        return self.choose(None, True) if told is None else told
+
+    def _find_mask(self, given: Bool[Tensor, "*pairs"] | None, scores: Tensor) -> Mask:
+        """The mask of the pairs, made once for all blocks of a chain that are given the same."""
+        passing, shape = self._holder.passing, scores.shape
+        made = passing.masks.get(self.block.chain)
+        if made is not None and made[0] is given and made[1] == shape:
+            return made[2]
+        batch, _, queries, keys = shape
+        readable = self._find_readable(given, scores).expand(batch, queries, keys)
+        drawn = passing.queries.get(self.side)
+        if drawn is None:
+            drawn = readable.new_ones(batch, queries)
+        mask = Mask.build(readable, drawn, scores.dtype)
+        passing.masks[self.block.chain] = given, shape, mask
+        return mask
+
+    def _find_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
+        """What every query may read, the same for all heads."""
+        queries, keys = scores.shape[-2:]
+        if given is None:
+            later = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
+                "self"
+            )
+            whole = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+            return (causal(keys, scores.device)[keys - queries :] if later else whole)[None]
+        if given.shape[1] != 1 and (given != given[:, :1]).any():
+            raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
+        return _readable(given[:, 0])
+
+    def _draw_logits(self, scores: Tensor, mask: Mask) -> Tensor:
+        """Draws the logits, and hands them up the chain."""
+        passing, chain = self._holder.passing, self.block.chain
+        below = None if self.block.first else passing.below.get(chain)
+        states, self._states = self._states, None
+        logits = self._draw(HeadContext(scores, below, mask, self.block, None, states))
+        if logits.shape != scores.shape:
+            raise ValueError(
+                f"site {self.site!r}: a pre-trained network takes one draw at a time, got shape "
+                f"{tuple(logits.shape)}: draw particles one after the other"
+            )
+        if self.prior is not None:
+            passing.below.pop(chain, None)
+            if not self.last:
+                passing.below[chain] = logits
+        return logits
+
+    def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Refuses every removal: the weights are the network's."""
+        if len(active) < self.block.heads:
+            raise ValueError(f"block {self.block.name!r} is of a pre-trained network")
+
+    def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Nothing is removed; see :meth:`check_removal`."""
+
+
+def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
+    """Where a mask lets a key be read: True, or nothing like minus infinity added."""
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def _of_groups(
+    function: Any,
+    rows: Float[Tensor, "batch head row inner"],
+    shared: Float[Tensor, "batch group inner column"],
+) -> Float[Tensor, "batch head row column"]:
+    """Applies a product to heads that share one matrix in groups; it is not copied for each."""
+    batch, heads, number, inner = rows.shape
+    groups = shared.shape[1]
+    joined = rows.reshape(batch, groups, heads // groups * number, inner)
+    return function(joined, shared).view(batch, heads, number, shared.shape[-1])

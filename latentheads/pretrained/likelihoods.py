@@ -1,0 +1,226 @@
+"""What a network of ``transformers`` predicts: which scores, of which places.
+
+Every one is a categorical law of a label at each scored place, given what the network says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
+
+__all__ = ["LIKELIHOODS", "Likelihood", "OwnLikelihood", "Scores", "likelihood_of"]
+
+Scores = Callable[[Any, EncodedBatch], Tensor]
+"""From what the network said, and the batch, to the score of every label: batch place label."""
+
+
+class Likelihood(ABC):
+    """Which places are scored, and where their scores stand.
+
+    Attributes:
+        families: What ``transformers`` calls the tables of networks that it is the likelihood of.
+    """
+
+    families: tuple[str, ...] = ()
+
+    @abstractmethod
+    def labels(
+        self, inputs: Mapping[str, Tensor], labels: Tensor | None
+    ) -> Int[Tensor, "batch place"]:
+        """The label of every place, ``IGNORED`` where nothing is predicted.
+
+        Args:
+            inputs: What the network is called with.
+            labels: What the user said; None: nothing.
+        """
+
+    @abstractmethod
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
+        """The scores of all labels at every place.
+
+        Args:
+            outputs: What the network said.
+            batch: What it was run on.
+        """
+
+    def drawn(
+        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+    ) -> Bool[Tensor, "batch read"]:
+        """The decoder's positions that some prediction reads: all that are real, if nobody knows.
+
+        Args:
+            scored: True where something is predicted.
+            real: The decoder's positions that are no padding.
+        """
+        return real
+
+
+class NextToken(Likelihood):
+    """Every token given those before it; the first is read and not predicted."""
+
+    families = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",)
+
+    def labels(
+        self, inputs: Mapping[str, Tensor], labels: Tensor | None
+    ) -> Int[Tensor, "batch place"]:
+        """The tokens themselves, but the first and padding."""
+        if labels is None:
+            labels = inputs["input_ids"]
+            real = inputs.get("attention_mask")
+            if real is not None:
+                # behind padding on the left the first real token is not predicted either
+                labels = labels.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORED)
+        return labels[:, 1:]
+
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
+        """Those of the next token, at every position but the last."""
+        return outputs.logits[:, :-1]
+
+    def drawn(
+        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+    ) -> Bool[Tensor, "batch read"]:
+        """Not the last token, and nothing behind the last that is predicted."""
+        before = real.new_zeros(real.shape)
+        before[:, :-1] = read_later(scored)
+        return real & before
+
+
+class EveryToken(Likelihood):
+    """A label at each position, as a masked language model has, or a tagger."""
+
+    families: tuple[str, ...] = (
+        "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    )
+
+    def labels(
+        self, inputs: Mapping[str, Tensor], labels: Tensor | None
+    ) -> Int[Tensor, "batch place"]:
+        """As they were given."""
+        return _given(labels)
+
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
+        """The network's logits."""
+        return outputs.logits
+
+
+class TargetToken(EveryToken):
+    """The tokens of a target, each given the source and those before it."""
+
+    families = ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",)
+
+    def drawn(
+        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+    ) -> Bool[Tensor, "batch read"]:
+        """Nothing behind the last token that is predicted."""
+        return real & read_later(scored)
+
+
+class SentenceLabel(Likelihood):
+    """One label a sentence."""
+
+    families = ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",)
+
+    def labels(
+        self, inputs: Mapping[str, Tensor], labels: Tensor | None
+    ) -> Int[Tensor, "batch place"]:
+        """The label of each sentence, as its only place."""
+        given = _given(labels)
+        if given.ndim != 1 or given.is_floating_point():
+            raise ValueError(
+                "labels of a classification must be one whole number a sentence, "
+                f"got shape {tuple(given.shape)} of {given.dtype}"
+            )
+        return given[:, None]
+
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch 1 label"]:
+        """The network's logits."""
+        if outputs.logits.shape[-1] < 2:
+            raise ValueError("a classification needs two labels or more, the network has one")
+        return outputs.logits[:, None]
+
+
+class OwnLikelihood(Likelihood):
+    """Scores that a function of the user's own computes.
+
+    Args:
+        function: From what the network said, and the batch, to scores: ``batch place label``, or
+            ``batch label`` where a sentence has one place.
+    """
+
+    def __init__(self, function: Scores) -> None:
+        self.function = function
+
+    def labels(
+        self, inputs: Mapping[str, Tensor], labels: Tensor | None
+    ) -> Int[Tensor, "batch place"]:
+        """As they were given; one number a sentence is its only place."""
+        given = _given(labels)
+        return given[:, None] if given.ndim == 1 else given
+
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
+        """What the function says.
+
+        Raises:
+            ValueError: That is no score of every label at every place.
+        """
+        found = self.function(outputs, batch)
+        found = found[:, None] if found.ndim == 2 else found
+        if found.shape[:-1] != batch.target.shape:
+            raise ValueError(
+                "likelihood must give scores of every label for sentences and places "
+                f"{tuple(batch.target.shape)}, got shape {tuple(found.shape)}"
+            )
+        return found
+
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "language-model": NextToken,
+    "masked-language-model": EveryToken,
+    "sequence-to-sequence": TargetToken,
+    "classification": SentenceLabel,
+}
+
+
+def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None:
+    """The likelihood that a user names, writes, or leaves to the network's class.
+
+    Args:
+        network: A ``PreTrainedModel``.
+        given: A name, a function, or None.
+
+    Returns:
+        None where nobody says one: the network can be run, and has no bound.
+    """
+    if given is None:
+        return _find_likelihood(type(network).__name__)
+    if not isinstance(given, str):
+        return OwnLikelihood(given)
+    if given not in LIKELIHOODS:
+        raise ValueError(f"unknown likelihood {given!r}: choose from {', '.join(LIKELIHOODS)}")
+    return LIKELIHOODS[given]()
+
+
+def _find_likelihood(name: str) -> Likelihood | None:
+    """The likelihood of a class of networks, by the tables that ``transformers`` keeps of them."""
+    from transformers.models.auto import modeling_auto
+
+    # a network that reads a source stands in the table of language models too
+    for kind in (TargetToken, NextToken, EveryToken, SentenceLabel):
+        for table in kind.families:
+            names = getattr(modeling_auto, table).values()
+            if name in names or any(name in each for each in names if isinstance(each, tuple)):
+                return kind()
+    return None
+
+
+def _given(labels: Tensor | None) -> Tensor:
+    if labels is None:
+        raise ValueError("labels must be given: this network does not predict its own input")
+    return labels

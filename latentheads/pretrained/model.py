@@ -1,0 +1,305 @@
+"""A network of ``transformers`` as a model of heads: made latent, and plain again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.distributions import Tokens
+from latentheads.families import Family
+from latentheads.layers.output import GivenLogits
+from latentheads.model import HeadModel
+from latentheads.models.priors import make_prior
+from latentheads.names import Block
+from latentheads.pretrained.addresses import find_heads, parse_blocks
+from latentheads.pretrained.batch import IGNORED, EncodedBatch
+from latentheads.pretrained.block import Holder, Passing, PretrainedBlock
+from latentheads.pretrained.likelihoods import Likelihood, Scores, likelihood_of
+from latentheads.pretrained.registry import NAME, OWNER, need_transformers, register
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.selector import Choice, Selector
+
+__all__ = ["Pretrained", "latent", "plain"]
+
+
+class Pretrained(HeadModel):
+    """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
+
+    The network's own code runs, with its own weights; ``network.generate`` draws heads too.
+
+    Attributes:
+        network: The network.
+        heads: Its blocks, in its own order.
+
+    Args:
+        network: A ``PreTrainedModel``.
+        prior: Makes the prior of each block.
+        blocks: Those whose logits are drawn, as :func:`latentheads.latent` takes them.
+        likelihood: What the network predicts; None: it has no bound.
+        gates: Hard Concrete gates of its heads; None: all heads speak.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        prior: Callable[[Block], Family],
+        blocks: str,
+        likelihood: Likelihood | None,
+        gates: Selector | None,
+    ) -> None:
+        addresses = find_heads(network)
+        chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
+        chains = {address.block.chain for address in addresses}
+        latent_chains = {block.chain for block in chosen.values()}
+        super().__init__(sorted(chains), sorted(latent_chains), selector=gates)
+        self.network, self.labelling, self.prior = network, likelihood, prior
+        self.output = GivenLogits()
+        self._holder = Holder()
+        highest = {
+            chain: max(b.layer for b in chosen.values() if b.chain == chain)
+            for chain in latent_chains
+        }
+        parts = [(a, chosen.get(a.block.name)) for a in addresses]
+        self.heads = nn.ModuleList(
+            PretrainedBlock(
+                address if block is None else replace(address, block=block),
+                None if block is None else prior(block),
+                _gates_of(address.block, gates),
+                self._holder,
+                block is not None and block.layer == highest[block.chain],
+            )
+            for address, block in parts
+        ).to(network.device)
+        self._before = _read_attention(network)
+        self._hooks: list[Any] = []
+        self._attach()
+
+    def _attach(self) -> None:
+        """Has every attention module call its block."""
+        for block in self._own_blocks():
+            setattr(block.attention, OWNER, (block,))
+            hook = block.attention.register_forward_pre_hook(block.note_states, with_kwargs=True)
+            self._hooks.append(hook)
+        setattr(self.network, OWNER, (self,))
+        self.network.set_attn_implementation(NAME)
+
+    def detach(self) -> None:
+        """Gives every attention module back what it called before; see :func:`plain`."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for module in (self.network, *(block.attention for block in self._own_blocks())):
+            delattr(module, OWNER)
+        for part, name in self._before.items():
+            part.set_attn_implementation(name)
+
+    def batch(
+        self,
+        inputs: Mapping[str, Tensor],
+        labels: Tensor | None = None,
+        index: Tensor | None = None,
+        corpus_size: int = 0,
+    ) -> EncodedBatch:
+        """Makes a batch of what a tokenizer gives.
+
+        Args:
+            inputs: What the network is called with, such as input_ids and attention_mask.
+            labels: What is predicted, -100 where nothing is; a language model takes its own input.
+            index: Each sentence's place in its corpus.
+            corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
+
+        Raises:
+            ValueError: The network has no likelihood, or it needs labels, or other ones.
+        """
+        if self.labelling is None:
+            raise ValueError(
+                f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
+                "likelihood, a name or a function of outputs and batch"
+            )
+        inputs = dict(inputs)
+        known = self.labelling.labels(inputs, labels)
+        valid = known != IGNORED
+        target = known.masked_fill(~valid, 0)
+        tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        real = None if mask is None else mask.bool()
+        if real is None and tokens is not None:
+            real = torch.ones_like(tokens, dtype=torch.bool)
+        told = EncodedBatch(target, None, index, corpus_size, inputs=inputs, scored_valid=valid)
+        return self._tell_sides(told, tokens, real)
+
+    def _tell_sides(
+        self, told: EncodedBatch, tokens: Tensor | None, real: Tensor | None
+    ) -> EncodedBatch:
+        """Says what the encoder and the decoder read, and which positions are real."""
+        assert self.labelling is not None
+        assert told.scored_valid is not None
+        inputs, valid = dict(told.inputs), told.scored_valid
+        if self.network.config.is_encoder_decoder:
+            if "decoder_input_ids" not in inputs:
+                inputs["decoder_input_ids"] = self._shift_right(told)
+            read = inputs["decoder_input_ids"]
+            mine = inputs.get("decoder_attention_mask", torch.ones_like(read)).bool()
+            drawn = self.labelling.drawn(valid, mine)
+            told = replace(told, source=tokens, encoder_real=real)
+            return replace(told, inputs=inputs, read=read, decoder_real=mine, decoder_drawn=drawn)
+        if any(block.side == "encoder" for block in self._own_blocks()):
+            return replace(told, source=tokens, read=tokens, encoder_real=real, decoder_real=real)
+        if real is None:
+            return replace(told, read=tokens)
+        if not real.all():
+            inputs = self._place_tokens(inputs, real)
+        drawn = self.labelling.drawn(valid, real)
+        return replace(told, inputs=inputs, read=tokens, decoder_real=real, decoder_drawn=drawn)
+
+    def _shift_right(self, told: EncodedBatch) -> Tensor:
+        """What the decoder reads: the labels behind a start, as the network shifts them."""
+        shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
+        if shift is None or told.scored_valid is None:
+            raise ValueError(
+                "inputs must hold decoder_input_ids: the network does not shift labels"
+            )
+        return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORED))
+
+    def _place_tokens(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
+        """Counts positions from the first real token, as ``generate`` does."""
+        if "position_ids" in inputs or not self._takes("position_ids"):
+            return inputs
+        return inputs | {"position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
+
+    def _takes(self, name: str) -> bool:
+        """Whether the network has an argument of a name."""
+        return name in inspect.signature(self.network.forward).parameters
+
+    def _own_blocks(self) -> list[PretrainedBlock]:
+        return [module for module in self.heads if isinstance(module, PretrainedBlock)]
+
+    def run(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Any:
+        """Runs the network; what it says is as it says it.
+
+        Args:
+            batch: What it is run on.
+            choices: The gates of blocks that have them; drawn when not given.
+        """
+        if not isinstance(batch, EncodedBatch):
+            raise ValueError("a pre-trained network takes the batches that its method batch makes")
+        if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
+            raise ValueError(
+                "heads are drawn again for a gradient: activation_checkpointing_disable() first"
+            )
+        choices = self.choose(batch) if choices is None else choices
+        options: dict[str, Any] = {"return_dict": True}
+        if self._takes("use_cache"):
+            options["use_cache"] = False
+        with self._passing(batch, choices):
+            return self.network(**{**batch.inputs, **options})
+
+    @contextmanager
+    def _passing(self, batch: EncodedBatch, choices: Mapping[str, Choice]) -> Iterator[None]:
+        """Tells the blocks of a pass; one may run inside another, as that of a guide."""
+        outside = self._holder.passing
+        queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
+        self._holder.passing = Passing(queries, choices)
+        try:
+            yield
+        finally:
+            self._holder.passing = outside
+
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "batch place label"]:
+        """The scores of every label at every place that is scored."""
+        outputs = self.run(batch, choices)
+        assert isinstance(batch, EncodedBatch)
+        assert self.labelling is not None
+        return self.labelling.scores(outputs, batch)
+
+    def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
+        """The law of the labels."""
+        assert isinstance(batch, EncodedBatch)
+        assert batch.scored_valid is not None
+        return Tokens(states, batch.scored_valid, self.output)
+
+
+def latent(
+    model: Any,
+    prior: str | Callable[[Block], Family] = "independent",
+    blocks: str = "all",
+    likelihood: str | Scores | None = None,
+    gates: Selector | None = None,
+) -> Pretrained:
+    """Makes the attention logits of a network of ``transformers`` explicit sample sites.
+
+    The network itself is changed in which attention function it calls, and in nothing else:
+    :func:`latentheads.plain` gives it back. Its own calls, and ``generate``, draw heads from the
+    prior; what is returned is run under Pyro, read by guides, and has a bound.
+
+    Args:
+        model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
+        prior: A prior of :data:`latentheads.models.PRIORS` by name, or what makes one.
+        blocks: Which are drawn: all, layers such as ``3`` or ``3-5``, chains such as
+            ``decoder-cross``, or names such as ``encoder.0.self``, commas between.
+        likelihood: What is predicted: language-model, masked-language-model, classification,
+            sequence-to-sequence, or a function of outputs and batch that scores every label; that
+            of the network's class when not given.
+        gates: Hard Concrete gates of the heads of some chains; None: all heads speak.
+
+    Returns:
+        The model of its heads; ``network`` is the network.
+
+    Raises:
+        ImportError: ``transformers`` is not installed.
+        ValueError: The network is none of ``transformers``, is latent already, or does not let its
+            attention be chosen; or there is no such block, prior or likelihood.
+    """
+    transformers = need_transformers()
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise ValueError(
+            f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"
+        )
+    if any(hasattr(module, OWNER) for module in model.modules()):
+        raise ValueError("the heads of this model are latent already: call plain(model) first")
+    if gates is not None and not isinstance(gates, Gating):
+        raise ValueError(
+            f"gates must be Gating, got {type(gates).__name__}: a pre-trained network has no "
+            "candidates to select heads among"
+        )
+    family = make_prior(prior) if isinstance(prior, str) else prior
+    register()
+    return Pretrained(model, family, blocks, likelihood_of(model, likelihood), gates)
+
+
+def plain(model: Any) -> Any:
+    """Undoes :func:`latentheads.latent`: the network computes what it did before.
+
+    Args:
+        model: What :func:`latentheads.latent` was given, or what it returned.
+
+    Returns:
+        The network.
+
+    Raises:
+        ValueError: Its heads are not latent.
+    """
+    (owner,) = (model,) if isinstance(model, Pretrained) else getattr(model, OWNER, (None,))
+    if owner is None or not hasattr(owner.network, OWNER):
+        raise ValueError("the heads of this model are not latent")
+    owner.detach()
+    return owner.network
+
+
+def _gates_of(block: Block, gates: Selector | None) -> Selector | None:
+    return gates.fitting(block.heads) if gates is not None and block.chain in gates.chains else None
+
+
+def _read_attention(network: Any) -> dict[Any, str]:
+    """The attention function that a network and each of its parts call, the whole first."""
+    parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
+    return {part: part.config._attn_implementation for part in parts}

@@ -1,0 +1,100 @@
+"""The attention function that is registered by name, and the masks that it is given.
+
+https://huggingface.co/docs/transformers/attention_interface
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+
+from latentheads.pretrained.block import PretrainedBlock
+
+__all__ = ["NAME", "OWNER", "attend", "make_mask", "need_transformers", "register"]
+
+NAME = "latentheads"
+"""What a configuration calls this attention."""
+
+OWNER = "latentheads_block"
+"""Where an attention module keeps the block of its heads."""
+
+REFUSED = {
+    "s_aux": "attention sinks",
+    "head_mask": "a mask of heads",
+    "cache": "a paged cache",
+    "cu_seq_lens_q": "packed sequences",
+}
+"""What would change the law of the heads, by the argument that says so."""
+
+
+def need_transformers() -> ModuleType:
+    """Loads ``transformers``, or says which extra brings it."""
+    try:
+        import transformers
+    except ImportError as reason:
+        raise ImportError(
+            "transformers is missing: pip install 'latentheads[transformers]'"
+        ) from reason
+    return transformers
+
+
+def register() -> None:
+    """Registers the attention function and its masks; twice is as good as once."""
+    need_transformers()
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, make_mask)
+
+
+def make_mask(*sizes: Any, **options: Any) -> Bool[Tensor, "batch 1 query key"]:
+    """The keys that every query may read, said in full: no case is left to a kernel to know."""
+    from transformers.masking_utils import sdpa_mask
+
+    options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    return sdpa_mask(*sizes, **options)
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "batch head query size"],
+    key: Float[Tensor, "batch group key size"],
+    value: Float[Tensor, "batch group key wide"],
+    attention_mask: Shaped[Tensor, "*pairs"] | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    **options: Any,
+) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
+    """Attends through the block of a module's heads.
+
+    Args:
+        module: The attention module of the network.
+        query: Queries of every head.
+        key: Keys; several heads in a row may share one.
+        value: Values, shared alike.
+        attention_mask: What may be read, or what is added to the scores; None: everything, and of
+            a causal module what is not later.
+        dropout: Of the weights; 0 in evaluation.
+        scaling: Factor of the products.
+        position_bias: Added to the scores.
+        softcap: The scores are squeezed between minus this and this.
+        **options: Of other attention functions.
+
+    Raises:
+        ValueError: The module is of no latent network, or the network asks for what is not drawn.
+    """
+    (block,) = getattr(module, OWNER, (None,))
+    if not isinstance(block, PretrainedBlock):
+        raise ValueError(
+            f"{type(module).__name__} has no latent heads: call latentheads.latent(model)"
+        )
+    for name, what in REFUSED.items():
+        if options.get(name) is not None:
+            raise ValueError(f"block {block.block.name!r}: latent heads know no {what} ({name})")
+    scores = block.score(query, key, scaling, position_bias, softcap)
+    return block.read_out(scores, value, attention_mask, dropout)

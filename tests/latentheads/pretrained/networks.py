@@ -1,0 +1,97 @@
+"""Tiny networks of transformers, from configurations alone, and what they are run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from tests.tiny import jiggle
+
+TYPES = 13
+IDS = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 2, 2, 2], [10, 11, 3, 2, 2]])
+REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
+TARGETS = torch.tensor([[3, 5, 1], [4, 1, -100], [6, 7, 1]])
+
+
+def gpt2(kind: str = "GPT2LMHeadModel", **options: Any) -> Any:
+    sizes = {"n_embd": 6, "n_layer": 2, "n_head": 3, "n_positions": 16, "n_inner": 7}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    config = transformers.GPT2Config(vocab_size=TYPES, **{**sizes, **ends, **options})
+    return getattr(transformers, kind)(config)
+
+
+def grouped(name: str = "Llama", **options: Any) -> Any:
+    """A decoder whose four heads share the keys of two."""
+    sizes = {"hidden_size": 8, "intermediate_size": 7, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    settings = {**sizes, **heads, **ends, **options}
+    config = getattr(transformers, f"{name}Config")(vocab_size=TYPES, **settings)
+    return getattr(transformers, f"{name}ForCausalLM")(config)
+
+
+def bert(kind: str = "BertForMaskedLM", **options: Any) -> Any:
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 3, "max_position_embeddings": 16}
+    config = transformers.BertConfig(vocab_size=TYPES, **{**sizes, **heads, **options})
+    return getattr(transformers, kind)(config)
+
+
+def bart(name: str = "Bart", kind: str = "BartForConditionalGeneration") -> Any:
+    sizes = {"d_model": 6, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16}
+    heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
+    wide = {"encoder_ffn_dim": 7, "decoder_ffn_dim": 5}
+    ends = {"pad_token_id": 2, "bos_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": None}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=TYPES, decoder_start_token_id=1, **sizes, **heads, **wide, **ends
+    )
+    return getattr(transformers, kind)(config)
+
+
+def t5() -> Any:
+    sizes = {"d_model": 6, "d_kv": 2, "d_ff": 7, "num_layers": 2, "num_heads": 3}
+    ends = {"pad_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=TYPES, **sizes, **ends)
+    )
+
+
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "gpt2": gpt2,
+    "llama": grouped,
+    "mistral": lambda: grouped("Mistral", sliding_window=2),
+    "bert": bert,
+    "classifier": lambda: bert("BertForSequenceClassification", num_labels=3),
+    "bart": bart,
+    "marian": lambda: bart("Marian", "MarianMTModel"),
+    "t5": t5,
+}
+"""One of each kind: one head a key, grouped heads, a window, encoders, both, biases of position."""
+
+WRITERS = ("gpt2", "llama", "mistral", "bart", "marian", "t5")
+
+
+def network(name: str) -> Any:
+    """A network away from its start, where all heads are alike, without dropout."""
+    return jiggle(NETWORKS[name](), 0.3).eval()
+
+
+def inputs_of(made: Any) -> dict[str, Tensor]:
+    """Three sentences; what the decoder of two sides reads is known."""
+    found = {"input_ids": IDS, "attention_mask": REAL}
+    if made.config.is_encoder_decoder:
+        found["decoder_input_ids"] = made.prepare_decoder_input_ids_from_labels(labels=TARGETS)
+    return found
+
+
+def labels_of(name: str) -> Tensor | None:
+    """What the network is to predict, where it is not its own input."""
+    if name == "bert":
+        return IDS.masked_fill(torch.arange(5) % 2 == 1, -100).masked_fill(REAL == 0, -100)
+    if name == "classifier":
+        return torch.tensor([2, 0, 1])
+    return TARGETS if name in ("bart", "marian", "t5") else None

@@ -1,0 +1,315 @@
+"""A network of transformers made latent: what it computed before, bounds, and plain again."""
+
+from __future__ import annotations
+
+import sys
+from copy import deepcopy
+from typing import Any
+
+import pyro
+import pytest
+import torch
+import transformers
+from pyro import poutine
+from pyro.infer import SVI
+from pyro.optim import Adam
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.models import PRIORS, make_prior
+from latentheads.reading import Recording, gradient_importance
+from latentheads.selection.static import StaticSelector
+from tests.latentheads.pretrained.networks import (
+    IDS,
+    NETWORKS,
+    REAL,
+    WRITERS,
+    bert,
+    gpt2,
+    inputs_of,
+    labels_of,
+    network,
+)
+from tests.tiny import FORMS, NoiseTape, attach
+
+
+def made_latent(name: str, prior: Any = "independent", **options: Any) -> tuple[Any, Any]:
+    model = lh.latent(network(name), prior, **options).eval()
+    return model, model.batch(inputs_of(model.network), labels_of(name))
+
+
+def counted(said: Any, real: Tensor = REAL) -> Tensor:
+    """The logits at real positions; padding is nobody's."""
+    logits = said.logits
+    same = logits.ndim == 3 and logits.shape[:2] == real.shape
+    return logits[real.bool()] if same else logits
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> None:
+    made = network(name)
+    inputs = inputs_of(made)
+    before, kind = counted(made(**inputs)), made.config._attn_implementation
+    model = lh.latent(made, "delta")
+    assert made.config._attn_implementation != kind
+    through_model = model.run(model.batch(inputs, labels_of(name)))
+    for said in (through_model, made(**inputs)):
+        torch.testing.assert_close(counted(said), before, rtol=0, atol=1e-12)
+    assert lh.plain(model) is made
+    assert made.config._attn_implementation == kind
+    assert torch.equal(counted(made(**inputs)), before)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("beams", [1, 2])
+@torch.no_grad()
+def test_without_noise_it_writes_the_same_token_for_token(name: str, beams: int) -> None:
+    made = network(name)
+    options = {"max_new_tokens": 4, "do_sample": False, "num_beams": beams}
+    inputs = {"input_ids": IDS.flip(-1), "attention_mask": REAL.flip(-1)}
+    before = made.generate(**inputs, **options)
+    lh.latent(made, "delta")
+    assert torch.equal(made.generate(**inputs, **options), before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("prior", ["cascaded"])
+def test_the_tied_guide_costs_exactly_nothing(name: str, prior: str) -> None:
+    model, batch = made_latent(name, prior)
+    bound = lh.terms(model, Tied(model), batch)
+    assert set(bound.how.values()) == {"tied"}
+    assert all(torch.equal(kl, torch.zeros(3)) for kl in bound.kl.values())
+    assert list(bound.kl) == [block.site() for block in model.blocks]
+    assert bound.elbo.isfinite().all()
+
+
+def test_sites_are_named_as_the_librarys_own() -> None:
+    model, _ = made_latent("bart")
+    assert [block.site() for block in model.blocks] == [
+        "encoder.0.self.logits",
+        "encoder.1.self.logits",
+        "decoder.0.self.logits",
+        "decoder.0.cross.logits",
+        "decoder.1.self.logits",
+        "decoder.1.cross.logits",
+    ]
+    assert [block.heads for block in model.blocks] == [3, 3, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
+    model, batch = made_latent("llama" if form == "cholesky" else "bart")
+    guide = attach(form, model).eval()
+    weights = lh.importance(model, guide, batch, samples=3)
+    assert (weights.bound >= weights.log_weights.mean(0)).all()
+    bound = lh.terms(model, guide, batch)
+    tied = {site for site, how in bound.how.items() if how == "tied"}
+    assert bool(tied) == (form == "tied")
+    assert all(
+        (kl >= 0).all() for site, kl in bound.kl.items() if bound.how[site] in ("analytic", "tied")
+    )
+
+
+@pytest.mark.parametrize(("guide", "passes"), [(Cascaded, 1), (MeanField, 2)])
+def test_a_bound_costs_the_passes_that_its_guide_says(guide: type[Guide], passes: int) -> None:
+    model, batch = made_latent("gpt2")
+    calls: list[Any] = []
+    model.network.register_forward_hook(lambda *said: calls.append(said))
+    lh.terms(model, guide(model), batch)
+    assert len(calls) == passes
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
+    model, batch = made_latent(name)
+    guide = attach("cascaded", model).eval()
+    whole = lh.terms(model, guide, batch)
+    short = {key: value[1:] for key, value in batch.inputs.items() if key != "position_ids"}
+    short |= {key: short[key][:, :3] for key in ("input_ids", "attention_mask")}
+    labels = labels_of(name)
+    if labels is not None:
+        labels = labels[1:, :3] if name == "bert" else labels[1:]
+    tape.rewind(order=[1, 2])
+    alone = lh.terms(model, guide, model.batch(short, labels))
+    torch.testing.assert_close(alone.log_likelihood, whole.log_likelihood[1:])
+    for site, kl in alone.kl.items():
+        torch.testing.assert_close(kl, whole.kl[site][1:])
+        assert (kl[1] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@torch.no_grad()
+def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
+    model = lh.latent(network(name), "delta")
+    left = {"input_ids": IDS[1:2, :2], "attention_mask": REAL[1:2, :2]}
+    found = model.law(model.batch(left)), model.batch(left)
+    turned = {"input_ids": IDS[:2].flip(-1), "attention_mask": REAL[:2].flip(-1)}
+    turned["input_ids"][1, -2:] = IDS[1, :2]
+    padded = model.batch(turned)
+    torch.testing.assert_close(
+        model.law(padded).log_prob(padded.scored)[1:], found[0].log_prob(found[1].scored)
+    )
+
+
+def test_the_likelihood_is_the_loss_of_the_network() -> None:
+    for name in ("gpt2", "bert", "classifier", "bart"):
+        model, batch = made_latent(name, "delta")
+        inputs = {k: v for k, v in batch.inputs.items() if k != "position_ids"}
+        labels = labels_of(name)
+        if labels is None:
+            labels = IDS.masked_fill(REAL == 0, -100)
+        loss = model.network(**inputs, labels=labels).loss
+        law = model.law(batch)
+        mean = -law.log_prob(batch.scored).sum() / law.valid.sum()
+        torch.testing.assert_close(mean, loss.double())
+
+
+def test_a_function_of_ones_own_is_a_likelihood() -> None:
+    def means(outputs: Any, batch: Any) -> Tensor:
+        return outputs.last_hidden_state.mean(1)
+
+    model = lh.latent(bert("BertModel").eval(), likelihood=means)
+    batch = model.batch({"input_ids": IDS}, torch.tensor([5, 0, 2]))
+    bound = lh.terms(model.eval(), Tied(model), batch)
+    assert bound.tokens.tolist() == [1, 1, 1]
+    assert (bound.log_likelihood < 0).all()
+
+
+def test_only_what_a_prediction_reads_carries_a_latent() -> None:
+    model, batch = made_latent("gpt2")
+    site = poutine.trace(model).get_trace(batch).nodes["decoder.1.self.logits"]
+    # of n tokens the last predicts nothing, and the first reads a single key
+    assert site["fn"].context.mask.pairs.tolist() == [2 + 3 + 4, 0, 2]
+
+
+def test_a_call_of_the_network_itself_draws_heads_too() -> None:
+    model, _ = made_latent("llama", "cascaded")
+    trace = poutine.trace(model.network).get_trace(input_ids=IDS)
+    assert trace.stochastic_nodes == ["decoder.0.self.logits", "decoder.1.self.logits"]
+    once, again = (model.network(input_ids=IDS).logits for _ in range(2))
+    assert not torch.equal(once, again)
+    assert model.network.generate(IDS, max_new_tokens=3, do_sample=False).shape[1] > 5
+
+
+@pytest.mark.parametrize("prior", [name for name in PRIORS if name != "delta"])
+def test_a_draw_of_every_prior_moves_a_chain_of_some_blocks(prior: str) -> None:
+    made = gpt2(n_layer=4)
+    model = lh.latent(made.eval(), prior, blocks="1,3")
+    assert [(b.layer, b.begins) for b in model.blocks] == [(1, 1), (3, 1)]
+    nodes = poutine.trace(model).get_trace(model.batch({"input_ids": IDS})).nodes
+    below = nodes["decoder.3.self.logits"]["fn"].context.below
+    assert below is nodes["decoder.1.self.logits"]["value"]
+    assert nodes["decoder.1.self.logits"]["fn"].context.below is None
+
+
+def test_states_are_there_for_an_amortised_guide() -> None:
+    class Amortised(Guide):
+        def family(self, block: lh.Block) -> Any:
+            return make_prior("independent")(block)
+
+        def posterior(self, block: lh.Block, context: Any) -> Any:
+            seen[block.name] = context.query.shape, context.key.shape, context.batch.fed.shape
+            return super().posterior(block, context)
+
+    seen: dict[str, Any] = {}
+    model, batch = made_latent("marian")
+    lh.terms(model, Amortised(model), batch)
+    assert seen["encoder.0.self"] == ((3, 5, 6), (3, 5, 6), (3, 3))
+    assert seen["decoder.1.cross"] == ((3, 3, 6), (3, 5, 6), (3, 3))
+    assert seen["decoder.1.self"] == ((3, 3, 6), (3, 3, 6), (3, 3))
+
+
+def test_svi_trains_network_prior_and_guide() -> None:
+    model, batch = made_latent("bart", make_prior("independent", learned_scale=True))
+    guide = Cascaded(model)
+    svi = SVI(model, guide, Adam({"lr": 1e-2}), lh.Head_ELBO())
+    parts = {**dict(model.named_parameters()), **dict(guide.named_parameters())}
+    before = {name: value.detach().clone() for name, value in parts.items()}
+    for _ in range(2):
+        assert svi.step(batch) > 0
+    still = {name for name, value in parts.items() if torch.equal(value, before[name])}
+    unread = {n for n in still if "embed_positions" in n}
+    assert still == unread
+    pyro.clear_param_store()
+
+
+def test_heads_are_read_as_those_of_the_librarys_models() -> None:
+    for name in ("gpt2", "bert", "bart"):
+        model, batch = made_latent(name)
+        with lh.PlugIn(), Recording(model) as heads, torch.no_grad():
+            model.states(batch)
+        block = model.blocks[0].name
+        assert heads[block].weights.shape == (3, 3, 5, 5)
+        assert heads[block].outputs.shape == (3, 3, 5, 2)
+        importance = gradient_importance(model, [batch])
+        assert {n: v.shape[0] for n, v in importance.items()} == {
+            b.name: b.heads for b in model.blocks
+        }
+        assert all((value > 0).any() for value in importance.values())
+
+
+def test_a_copy_is_latent_by_itself() -> None:
+    model, batch = made_latent("gpt2")
+    copy = deepcopy(model)
+    lh.plain(model)
+    assert set(lh.terms(copy, Tied(copy), batch).how.values()) == {"tied"}
+    assert lh.plain(copy.network) is copy.network
+
+
+def test_attention_weights_are_given_on_request() -> None:
+    model, batch = made_latent("gpt2", "delta")
+    said = model.network(**batch.inputs, output_attentions=True)
+    assert [weights.shape for weights in said.attentions] == [(3, 3, 5, 5)] * 2
+
+
+def refuse(call: Any, *said: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+    assert all(words in str(refused.value) for words in said)
+
+
+def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
+    made = network("gpt2")
+    refuse(lambda: lh.latent(torch.nn.Linear(2, 2)), "PreTrainedModel", "Linear")
+    refuse(lambda: lh.latent(made, blocks="0-1,7"), "'7'", "decoder.0.self")
+    refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
+    refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
+    refuse(lambda: lh.latent(made, gates=StaticSelector(3)), "Gating", "candidates")
+    refuse(lambda: lh.plain(made), "not latent")
+    assert made.config._attn_implementation == "sdpa"
+    model = lh.latent(made)
+    refuse(lambda: lh.latent(made), "already")
+    refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
+    made.activation_checkpointing_enable()
+    made.train()
+    refuse(lambda: model(model.batch({"input_ids": IDS})), "activation_checkpointing_disable")
+
+
+def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
+    sizes = {"hidden_size": 6, "embedding_size": 6, "intermediate_size": 7, "vocab_size": 13}
+    albert = transformers.AlbertConfig(num_attention_heads=3, num_hidden_layers=2, **sizes)
+    refuse(lambda: lh.latent(transformers.AlbertModel(albert)), "AlbertModel", "shares")
+    xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
+    refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
+
+
+def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
+    model = lh.latent(bert("BertModel"))
+    refuse(lambda: model.batch({"input_ids": IDS}), "BertModel", "likelihood")
+    masked = lh.latent(bert())
+    refuse(lambda: masked.batch({"input_ids": IDS}), "labels")
+    one = lh.latent(bert("BertForSequenceClassification", num_labels=1).eval())
+    told = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
+    refuse(lambda: lh.terms(one, Tied(one), told), "two labels")
+    refuse(lambda: one.batch({"input_ids": IDS}, torch.zeros(3)), "whole number")
+
+
+def test_a_machine_without_transformers_is_told_of_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"latentheads\[transformers\]"):
+        lh.latent(None)
