@@ -6,5 +6,14 @@ The room loads ``transformers`` when a network is made latent, not when it is im
 from latentheads.pretrained.batch import EncodedBatch
 from latentheads.pretrained.likelihoods import LIKELIHOODS, Likelihood
 from latentheads.pretrained.model import Pretrained, latent, plain
+from latentheads.pretrained.removal import from_pretrained
 
-__all__ = ["LIKELIHOODS", "EncodedBatch", "Likelihood", "Pretrained", "latent", "plain"]
+__all__ = [
+    "LIKELIHOODS",
+    "EncodedBatch",
+    "Likelihood",
+    "Pretrained",
+    "from_pretrained",
+    "latent",
+    "plain",
+]

@@ -16,6 +16,7 @@ from latentheads.families import Family
 from latentheads.layers.numeric import full_precision, weighted_sum
 from latentheads.mask import Mask, causal
 from latentheads.pretrained.addresses import Address
+from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Passing", "PretrainedBlock"]
@@ -60,6 +61,7 @@ class PretrainedBlock(HeadBlock):
         selector: The gates of its heads, at ``<block>.selection``; None: there are none.
         holder: What all blocks of the network share.
         last: Whether no block of its chain above draws anything.
+        config: The network's configuration.
     """
 
     latent = "logits"
@@ -72,11 +74,13 @@ class PretrainedBlock(HeadBlock):
         selector: Selector | None,
         holder: Holder,
         last: bool,
+        config: Any,
     ) -> None:
         super().__init__(address.block, selector)
         self.prior = prior
         self.last = last
         self._modules_of_network = address.attention, address.projection  # not submodules
+        self._path, self._config = address.path, config
         self._holder = holder
         self._states: BlockStates | None = None
 
@@ -222,13 +226,31 @@ class PretrainedBlock(HeadBlock):
                 passing.below[chain] = logits
         return logits
 
+    @property
+    def address(self) -> Address:
+        """Where its heads are now."""
+        return Address(self.block, *self._modules_of_network, self._path)
+
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Refuses every removal: the weights are the network's."""
-        if len(active) < self.block.heads:
-            raise ValueError(f"block {self.block.name!r} is of a pre-trained network")
+        """Refuses a removal that the network cannot take.
+
+        Raises:
+            ValueError: Something reads the logits of a head that is to go, or the network's
+                weights cannot be cut so.
+        """
+        if len(active) == self.block.heads:
+            return
+        if len(computed) > len(active):
+            raise ValueError(
+                f"block {self.block.name!r}: prior or guide reads logits of heads that are to go, "
+                "and a pre-trained network computes none that it does not read out"
+            )
+        check_cut(self.address, active)
 
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Nothing is removed; see :meth:`check_removal`."""
+        if len(active) < self.block.heads:
+            cut_heads(self.address, active)
+            note_kept(self._config, self.block.name, self.block.heads, active)
 
 
 def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:

@@ -75,6 +75,7 @@ class Pretrained(HeadModel):
                 _gates_of(address.block, gates),
                 self._holder,
                 block is not None and block.layer == highest[block.chain],
+                network.config,
             )
             for address, block in parts
         ).to(network.device)

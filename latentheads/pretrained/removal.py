@@ -1,0 +1,228 @@
+"""Real removal of heads from a network of ``transformers``: smaller matrices, and their folder.
+
+:func:`latentheads.pruning.remove_heads` says which heads go; here their weights do. The network's
+configuration keeps which heads stayed, ``kept_heads``, and :func:`from_pretrained` opens a folder
+that ``save_pretrained`` wrote of such a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.pretrained.addresses import Address, find_heads
+
+__all__ = ["check_cut", "cut_heads", "from_pretrained", "note_kept"]
+
+KEPT = "kept_heads"
+"""Where a configuration keeps, by block, the places of the heads that stayed."""
+
+SEPARATE = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q", "k", "v"),
+    ("q_lin", "k_lin", "v_lin"),
+)
+"""What attention modules call their projections, where each is a module."""
+
+WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
+"""What the code of a module may take for the width of all heads together; it stays as it is."""
+
+COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+WIDTHS = ("all_head_size", "inner_dim", "split_size")
+"""What modules keep of the number of their heads, and of the width of all of them."""
+
+
+def check_cut(address: Address, kept: Sequence[int]) -> None:
+    """Refuses a removal that would change what the network computes; nothing is changed.
+
+    Args:
+        address: Where the heads are.
+        kept: Places of the heads that stay.
+
+    Raises:
+        ValueError: The module is laid out in a way that is not known, its heads share what cannot
+            be cut, or groups of heads that share a key would be of several sizes.
+    """
+    module, heads, name = address.attention, address.block.heads, address.block.name
+    said = f"block {name!r} ({type(module).__name__})"
+    used = type(module).forward.__code__.co_names
+    known = _find_projections(module)
+    if known is None or any(width in used for width in WHOLE_WIDTH):
+        raise ValueError(f"{said}: how its weights are laid out is not known, no head can go")
+    size = _width_of(address.projection) // heads
+    own = (*known, address.projection)
+    mine = {id(parameter) for part in own for parameter in part.parameters()}
+    for label, parameter in module.named_parameters():
+        if id(parameter) not in mine and parameter.shape != (size,):
+            raise ValueError(f"{said}: its heads share {label}, no head can go")
+    if hasattr(module, "has_relative_attention_bias"):
+        raise ValueError(f"{said}: its layers share one bias of positions, no head can go")
+    _keep_groups(said, heads, _count_groups(module, heads), kept)
+
+
+@torch.no_grad()
+def cut_heads(address: Address, kept: Sequence[int]) -> None:
+    """Removes the weights of all other heads; of a block that keeps none one stays, silent.
+
+    Args:
+        address: Where the heads are.
+        kept: Places of the heads that stay.
+    """
+    module, heads = address.attention, address.block.heads
+    groups, left = _count_groups(module, heads), list(kept) or [0]
+    shared = _keep_groups("", heads, groups, left)
+    rows = _places_of(left, _width_of(address.projection) // heads)
+    projections = _find_projections(module)
+    assert projections is not None
+    if len(projections) == 3:
+        for part, count, places in zip(
+            projections, (heads, groups, groups), (left, shared, shared), strict=True
+        ):
+            _keep_outputs(part, _places_of(places, _outputs_of(part) // count))
+    else:
+        _cut_fused(projections, rows)
+    _keep_inputs(address.projection, rows)
+    if not kept:
+        _weight_of(address.projection).zero_()
+    for name in COUNTS:
+        if hasattr(module, name):
+            setattr(module, name, len(left))
+    for name in WIDTHS:
+        if hasattr(module, name):
+            setattr(module, name, len(rows))
+    if hasattr(module, "num_key_value_groups"):
+        module.num_key_value_groups = len(left) // len(shared)  # type: ignore[assignment]
+
+
+def note_kept(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
+    """Writes into a configuration which of the heads that a block was made with are left.
+
+    Args:
+        config: The network's.
+        name: The block's.
+        heads: Heads that it had until now.
+        kept: Places of those that stay.
+    """
+    known = dict(getattr(config, KEPT, None) or {})
+    before = known.get(name, list(range(heads)))
+    known[name] = [before[place] for place in kept]
+    setattr(config, KEPT, known)
+
+
+def from_pretrained(folder: str | Path, **options: Any) -> Any:
+    """Opens what ``save_pretrained`` wrote of a network without some of its heads.
+
+    Args:
+        folder: The folder; one of a whole network is opened too.
+        **options: Those of ``from_pretrained`` of ``transformers``.
+
+    Returns:
+        The network, of its own class.
+    """
+    from latentheads.pretrained.registry import need_transformers
+
+    transformers = need_transformers()
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, config.architectures[0])
+
+    class Smaller(kind):  # type: ignore[misc, valid-type]
+        """The network, cut before its weights are read."""
+
+        def __init__(self, config: Any, *args: Any, **own: Any) -> None:
+            super().__init__(config, *args, **own)
+            _cut_network(self, getattr(config, KEPT, None) or {})
+
+    Smaller.__name__ = kind.__name__
+    network = Smaller.from_pretrained(folder, config=config, **options)
+    network.__class__ = kind
+    return network
+
+
+def _cut_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
+    for address in find_heads(network):
+        if address.block.name in kept:
+            cut_heads(address, kept[address.block.name])
+
+
+def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
+    """Queries, keys and values apart; or all in one, and queries where they stand alone."""
+    children = dict(module.named_children())
+    for names in SEPARATE:
+        if all(isinstance(children.get(name), nn.Linear) for name in names):
+            return tuple(children[name] for name in names)
+    if "c_attn" in children:  # of GPT-2
+        return tuple(children[name] for name in ("c_attn", "q_attn") if name in children)
+    return None
+
+
+def _count_groups(module: nn.Module, heads: int) -> int:
+    """Keys that heads share in groups; one each where nobody says."""
+    return heads // int(getattr(module, "num_key_value_groups", 1))
+
+
+def _keep_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
+    """The keys that some head still reads; each must be read by as many heads."""
+    readers = [sum(place * groups // heads == group for place in kept) for group in range(groups)]
+    if len(set(readers) - {0}) > 1:
+        raise ValueError(
+            f"{said}: heads share keys in groups of {heads // groups}, and as many of each group "
+            "must stay, or none"
+        )
+    return [group for group, number in enumerate(readers) if number]
+
+
+def _cut_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
+    """Cuts queries, keys and values that stand side by side in one projection."""
+    fused, *alone = projections
+    parts = 3 - len(alone)
+    width = _outputs_of(fused) // parts
+    _keep_outputs(fused, torch.cat([rows + part * width for part in range(parts)]))
+    for queries in alone:
+        _keep_outputs(queries, rows)
+
+
+def _places_of(heads: Sequence[int], size: int) -> Tensor:
+    """The rows of some heads."""
+    return (torch.tensor(list(heads))[:, None] * size + torch.arange(size)).flatten()
+
+
+def _weight_of(part: nn.Module) -> Tensor:
+    """Outputs by inputs; the linear map of GPT-2 keeps its weight turned."""
+    weight = part.weight
+    assert isinstance(weight, Tensor)
+    return weight if isinstance(part, nn.Linear) else weight.T
+
+
+def _outputs_of(part: nn.Module) -> int:
+    return _weight_of(part).shape[0]
+
+
+def _width_of(part: nn.Module) -> int:
+    return _weight_of(part).shape[1]
+
+
+def _keep_outputs(part: nn.Module, rows: Tensor) -> None:
+    _set_weight(part, _weight_of(part).index_select(0, rows.to(_weight_of(part).device)))
+    if isinstance(bias := getattr(part, "bias", None), Tensor):
+        part.bias = nn.Parameter(bias[rows.to(bias.device)], bias.requires_grad)
+
+
+def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
+    _set_weight(part, _weight_of(part).index_select(1, columns.to(_weight_of(part).device)))
+
+
+def _set_weight(part: nn.Module, weight: Tensor) -> None:
+    """Replaces the weight of a linear map, and says how large it is."""
+    learned = next(part.parameters()).requires_grad
+    outputs, inputs = weight.shape
+    turned = weight if isinstance(part, nn.Linear) else weight.T.contiguous()
+    part.weight = nn.Parameter(turned, learned)
+    sizes = {"out_features": outputs, "in_features": inputs, "nf": outputs, "nx": inputs}
+    for name, number in sizes.items():
+        if hasattr(part, name):
+            setattr(part, name, number)

@@ -1,0 +1,143 @@
+"""Heads behind gates, and heads removed from a network of transformers for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.guides import Cascaded, Tied
+from latentheads.models.priors import Independent
+from latentheads.pretrained import from_pretrained
+from latentheads.pruning import every_head, fold_gates, most_important, remove_heads
+from latentheads.reading import gradient_importance
+from latentheads.selection.hard_gates import Gating
+from tests.latentheads.pretrained.networks import (
+    IDS,
+    REAL,
+    bart,
+    gpt2,
+    grouped,
+    inputs_of,
+    labels_of,
+    network,
+)
+from tests.tiny import jiggle
+
+KEPT: dict[str, dict[str, list[int]]] = {
+    "gpt2": {"decoder.0.self": [2], "decoder.1.self": []},
+    "llama": {"decoder.0.self": [1, 3], "decoder.1.self": [2, 3]},
+    "bert": {"encoder.1.self": [0, 2]},
+    "bart": {"encoder.0.self": [], "decoder.0.self": [1], "decoder.1.cross": [0]},
+}
+
+
+def silence(model: Any, kept: dict[str, list[int]]) -> None:
+    """Has the heads that are to go say nothing."""
+    for block in model._own_blocks():
+        gone = set(range(block.block.heads)) - set(kept.get(block.block.name, range(9)))
+        with torch.no_grad():
+            weight = block.output_weight.unflatten(1, (block.block.heads, -1))
+            weight[:, sorted(gone)] = 0
+
+
+@pytest.mark.parametrize("name", KEPT)
+@torch.no_grad()
+def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_path: Path) -> None:
+    model = lh.latent(network(name), "delta")
+    batch = model.batch(inputs_of(model.network), labels_of(name))
+    silence(model, KEPT[name])
+    law, size = model.law(batch), sum(p.numel() for p in model.network.parameters())
+    want, whole = law.log_prob(batch.scored), every_head(model)
+    remove_heads(model, KEPT[name])
+    assert sum(p.numel() for p in model.network.parameters()) < size
+    assert {n: len(h) for n, h in every_head(model).items()} == {
+        n: len(KEPT[name].get(n, h)) for n, h in whole.items()
+    }
+    torch.testing.assert_close(model.law(batch).log_prob(batch.scored), want)
+    made = lh.plain(model)
+    made.save_pretrained(tmp_path)
+    opened = from_pretrained(tmp_path).double().eval()
+    assert type(opened) is type(made)
+    assert opened.config.kept_heads == KEPT[name]
+    again = lh.latent(opened, "delta")
+    torch.testing.assert_close(again.law(batch).log_prob(batch.scored), want)
+
+
+def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: Path) -> None:
+    model = lh.latent(network("bert"), "delta")
+    remove_heads(model, {"encoder.0.self": [0, 2]})
+    remove_heads(model, {"encoder.0.self": [1]})
+    assert model.network.config.kept_heads == {"encoder.0.self": [2]}
+    model.network.save_pretrained(tmp_path)  # while it is latent
+    opened = from_pretrained(tmp_path).double().eval()
+    told = {"input_ids": IDS, "attention_mask": REAL}
+    with torch.no_grad():
+        torch.testing.assert_close(opened(**told).logits, lh.plain(model)(**told).logits)
+
+
+def test_a_guide_forgets_the_heads_that_go() -> None:
+    model = lh.latent(jiggle(grouped(), 0.3).eval(), Independent(1.0, True))
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
+    remove_heads(model, {"decoder.0.self": [0, 1]}, guide := Tied(model))
+    bound = lh.terms(model.eval(), guide, batch)
+    assert bound.kl["decoder.0.self.logits"].tolist() == [0, 0, 0]
+    assert [block.heads for block in model.blocks] == [2, 4]
+
+
+def test_gates_are_pressed_and_folded_into_the_network() -> None:
+    model = lh.latent(network("gpt2"), "delta", gates=Gating(3, ("decoder-self",)))
+    for parameter in model.network.parameters():
+        parameter.requires_grad_(False)
+    batch, guide = model.batch({"input_ids": IDS, "attention_mask": REAL}), Tied(model)
+    assert model.pressure is not None
+    model.pressure.value.fill_(100.0)
+    with pyro.validation_enabled(False):
+        lh.Head_ELBO(analytic=True).loss_and_grads(model.train(), guide, batch)
+    assert all((family.weight.grad > 0).all() for family in guide.selection_families)
+    model.eval()
+    starts = [[-3.0, 0.5, 3.0], [3.0, -3.0, 0.5]]
+    with torch.no_grad():
+        for family, start in zip(guide.selection_families, starts, strict=True):
+            family.weight.copy_(torch.tensor([start]) / family.gain)
+    with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
+        want = model.law(batch).log_prob(batch.scored)
+        written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
+    bound = lh.terms(model, guide, batch)
+    assert set(bound.shared_kl) == {"decoder.0.self.selection", "decoder.1.self.selection"}
+    fold_gates(model, guide)
+    remove_heads(model, {"decoder.0.self": [1, 2], "decoder.1.self": [0, 2]}, guide)
+    with torch.no_grad():
+        torch.testing.assert_close(model.law(batch).log_prob(batch.scored), want)
+        made = lh.plain(model)
+        assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
+
+
+def test_the_least_important_heads_go_first() -> None:
+    model = lh.latent(network("bart"), "delta")
+    batch = model.batch(inputs_of(model.network), labels_of("bart"))
+    found = gradient_importance(model, [batch])
+    kept = most_important(found, 5)
+    remove_heads(model, kept)
+    assert sum(map(len, every_head(model).values())) == 5
+
+
+def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing() -> None:
+    def refuse(model: Any, kept: dict[str, list[int]], *said: str, guide: Any = None) -> None:
+        before = every_head(model)
+        with pytest.raises(ValueError) as refused:
+            remove_heads(model, kept, guide)
+        assert all(words in str(refused.value) for words in said)
+        assert every_head(model) == before
+
+    shared = lh.latent(grouped(), "delta")
+    refuse(shared, {"decoder.0.self": [0], "decoder.1.self": [0, 1, 2]}, "decoder.1.self", "groups")
+    model = lh.latent(gpt2(), "cascaded")
+    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "reads logits")
+    model = lh.latent(bart(), "independent")
+    refuse(model, {"encoder.1.self": [0]}, "encoder.1.self", guide=Cascaded(model))
+    refuse(lh.latent(network("t5"), "delta"), {"encoder.0.self": [0]}, "T5Attention")
