@@ -4,6 +4,7 @@ The room loads ``transformers`` when a network is made latent, not when it is im
 """
 
 from latentheads.pretrained.batch import EncodedBatch
+from latentheads.pretrained.conversion import from_gpt2, to_gpt2
 from latentheads.pretrained.likelihoods import LIKELIHOODS, Likelihood
 from latentheads.pretrained.model import Pretrained, latent, plain
 from latentheads.pretrained.removal import from_pretrained
@@ -13,7 +14,9 @@ __all__ = [
     "EncodedBatch",
     "Likelihood",
     "Pretrained",
+    "from_gpt2",
     "from_pretrained",
     "latent",
     "plain",
+    "to_gpt2",
 ]

@@ -1,0 +1,156 @@
+"""The library's language model in the form of GPT-2 of ``transformers``, and back: equal outputs.
+
+Both are pre-norm stacks of the same layers. What differs is said in numbers: the scaled embeddings
+and the sinusoidal positions become tables, the output keeps a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.attention.latent import LatentAttention
+from latentheads.batch import BOS, EOS, PAD
+from latentheads.families import Plain, Point
+from latentheads.layers.output import TableOutput
+from latentheads.layers.position import positions
+from latentheads.models.language_model import LanguageModel
+from latentheads.models.layers import Layer
+from latentheads.models.network import Network
+from latentheads.models.priors import make_prior
+from latentheads.pretrained.registry import need_transformers
+
+__all__ = ["from_gpt2", "to_gpt2"]
+
+SIZES = "latentheads_network"
+"""Where a configuration keeps the sizes of the library's network."""
+
+
+@torch.no_grad()
+def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
+    """Makes a ``GPT2LMHeadModel`` that says what a language model without noise says.
+
+    It reads the tokens that the library feeds, the first of them BOS.
+
+    Args:
+        model: A plain Transformer: pre-norm, attention in every layer, heads without noise.
+        length: Positions that it knows.
+
+    Raises:
+        ValueError: The model is something else.
+    """
+    network = model.network
+    _refuse_others(model)
+    transformers = need_transformers()
+    table = model.embedding.table.weight
+    assert isinstance(table, Tensor)
+    sizes = {"n_embd": network.width, "n_layer": network.layers, "n_head": network.heads}
+    drops = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
+    config = transformers.GPT2Config(
+        vocab_size=len(table),
+        n_positions=length,
+        n_inner=network.feed_forward,
+        activation_function="relu",
+        attn_pdrop=network.attention_dropout,
+        tie_word_embeddings=False,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
+        **sizes,
+        **drops,
+        **{SIZES: asdict(network)},
+    )
+    made = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
+    made.transformer.wte.weight.copy_(table * network.width**0.5)
+    made.transformer.wpe.weight.copy_(positions(length, network.width, table.device, table.dtype))
+    assert isinstance(model.output, TableOutput)
+    made.lm_head.weight.copy_(model.output.table.weight)
+    for theirs, ours, turned in _find_twins(made, model):
+        theirs.copy_(ours.T if turned else ours)
+    return made.train(model.training)
+
+
+@torch.no_grad()
+def from_gpt2(network: Any) -> LanguageModel:
+    """Makes the library's language model of what :func:`to_gpt2` made, trained further or not.
+
+    Args:
+        network: A ``GPT2LMHeadModel``.
+
+    Raises:
+        ValueError: It was made otherwise, or its positions or its tables are no longer those that
+            the library computes.
+    """
+    sizes = getattr(network.config, SIZES, None)
+    if sizes is None:
+        raise ValueError(
+            f"{type(network).__name__} was not made by to_gpt2: its positions are a table, and the "
+            "library's are computed"
+        )
+    kept = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
+    parts, head = network.transformer, network.lm_head.weight
+    known = positions(len(parts.wpe.weight), kept.width, head.device, head.dtype)
+    model = LanguageModel(len(head), make_prior("delta"), kept).to(head.device, head.dtype)
+    tied = kept.share != "none"
+    if not torch.equal(parts.wpe.weight, known):
+        raise ValueError("the positions of this network were trained: the library's are computed")
+    if tied and not torch.equal(parts.wte.weight, head * kept.width**0.5):
+        raise ValueError("the tables of input and output were trained apart: the library's are one")
+    assert isinstance(model.output, TableOutput)
+    assert isinstance(model.embedding.table, nn.Embedding)
+    model.embedding.table.weight.copy_(parts.wte.weight / kept.width**0.5)
+    model.output.table.weight.copy_(head)
+    for theirs, ours, turned in _find_twins(network, model):
+        ours.copy_(theirs.T if turned else theirs)
+    return model.train(network.training)
+
+
+def _refuse_others(model: LanguageModel) -> None:
+    """Refuses what GPT-2 cannot say."""
+    network = model.network
+    other = {
+        "norm post": network.norm != "pre",
+        "no final_norm": not network.final_norm,
+        f"mixers {network.mixers}": network.mixers != "attention",
+        "cutoffs": bool(network.cutoffs),
+        "alignments": model.alignments is not None,
+        "a selector": model.selector is not None,
+        "a prior with noise or a residual": any(map(_draws, model.drawn_blocks)),
+        "fewer heads than it was made with": any(
+            attention.attention.active is not None or attention.attention.heads != network.heads
+            for attention in _attention_of(model)
+        ),
+    }
+    if found := [name for name, there in other.items() if there]:
+        raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {found[0]}")
+
+
+def _draws(module: Any) -> bool:
+    """Whether the logits of a block are anything but its scores."""
+    return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Plain))
+
+
+def _attention_of(model: LanguageModel) -> list[LatentAttention]:
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def _find_twins(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """GPT-2's parameters and ours; its linear maps keep their weights turned."""
+    blocks, layers = network.transformer.h, model.decoder.layers
+    pairs: list[tuple[Any, Any]] = [(network.transformer.ln_f, model.decoder.norm)]
+    for block, layer in zip(blocks, layers, strict=True):
+        assert isinstance(layer, Layer)
+        assert isinstance(layer.inner, LatentAttention)
+        attention = layer.inner.attention
+        yield block.attn.c_attn.weight, attention.in_weight, True
+        yield block.attn.c_attn.bias, attention.in_bias, False
+        pairs += [(block.ln_1, layer.inner_step.norm), (block.ln_2, layer.feed_forward_step.norm)]
+        pairs += [(block.attn.c_proj, attention.out), (block.mlp.c_fc, layer.feed_forward.inner)]
+        pairs += [(block.mlp.c_proj, layer.feed_forward.outer)]
+    for theirs, ours in pairs:
+        yield theirs.weight, ours.weight, isinstance(ours, nn.Linear)
+        yield theirs.bias, ours.bias, False
