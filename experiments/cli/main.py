@@ -21,11 +21,13 @@ PROGRAMS = {
     "uncertainty": "tells what the uncertainty of finished runs is worth",
     "report": "makes one page of finished runs, to be opened in a browser",
     "prune": "removes heads of a finished run",
+    "paraphrase": "measures what the heads of a sentence encoder bear",
     "bench": "times the library against the same network by hand",
     "bench_alignments": "times heads of alignments against the plain network",
     "bench_decoding": "times decoding with and without what is kept",
     "bench_length": "times a language model's step against block length",
     "bench_mixers": "times what mixes positions against block length",
+    "bench_pretrained": "times latent heads against a network's own attention",
     "bench_selection": "times what choosing heads saves",
     "gpu": "tests, times and trains in the minutes on a machine with a GPU",
 }

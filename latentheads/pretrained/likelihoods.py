@@ -71,7 +71,7 @@ class NextToken(Likelihood):
     ) -> Int[Tensor, "batch place"]:
         """The tokens themselves, but the first and padding."""
         if labels is None:
-            labels = inputs["input_ids"]
+            labels = _given(inputs.get("input_ids"))
             real = inputs.get("attention_mask")
             if real is not None:
                 # behind padding on the left the first real token is not predicted either
@@ -222,5 +222,5 @@ def _find_likelihood(name: str) -> Likelihood | None:
 
 def _given(labels: Tensor | None) -> Tensor:
     if labels is None:
-        raise ValueError("labels must be given: this network does not predict its own input")
+        raise ValueError("labels must be given: the input does not say what is predicted")
     return labels

@@ -177,6 +177,15 @@ def test_a_function_of_ones_own_is_a_likelihood() -> None:
     assert (bound.log_likelihood < 0).all()
 
 
+def test_a_part_of_a_corpus_is_evaluated() -> None:
+    model, batch = made_latent("bert")
+    guide = attach("cascaded", model)
+    report = lh.evaluate(model, guide, [batch, batch.to("cpu")], samples=2)
+    assert report.elbo == pytest.approx(report.log_likelihood - report.kl)
+    assert (report.sentences, report.tokens) == (6, 2 * int(batch.scored_valid.sum()))
+    assert report.plug_in < 0 < report.kl
+
+
 def test_only_what_a_prediction_reads_carries_a_latent() -> None:
     model, batch = made_latent("gpt2")
     site = poutine.trace(model).get_trace(batch).nodes["decoder.1.self.logits"]
@@ -300,7 +309,7 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
     model = lh.latent(bert("BertModel"))
     refuse(lambda: model.batch({"input_ids": IDS}), "BertModel", "likelihood")
     masked = lh.latent(bert())
-    refuse(lambda: masked.batch({"input_ids": IDS}), "labels")
+    refuse(lambda: masked.batch({"input_ids": IDS}), "labels must be given")
     one = lh.latent(bert("BertForSequenceClassification", num_labels=1).eval())
     told = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
     refuse(lambda: lh.terms(one, Tied(one), told), "two labels")

@@ -1,0 +1,108 @@
+"""A sentence encoder that finds the paraphrase of a sentence among many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from latentheads.experiments.retrieval.paraphrases import Pairs
+from latentheads.pretrained import EncodedBatch, Pretrained
+from latentheads.pretrained.registry import need_transformers
+
+__all__ = ["Encoder", "batches_of", "choose_answer", "embed", "hit_rate"]
+
+SHARPNESS = 20.0
+"""What cosines are multiplied by before the softmax, as the sentence encoders were trained."""
+
+SENTENCES = 64
+"""Sentences that are encoded at a time."""
+
+
+class Encoder:
+    """A network with its tokenizer.
+
+    Args:
+        folder: What ``save_pretrained`` wrote of both.
+
+    Attributes:
+        network: An encoder of ``transformers``, frozen.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        transformers = need_transformers()
+        if not Path(folder, "config.json").is_file():
+            raise ValueError(f"network: no folder of a network: {folder} has no config.json")
+        transformers.utils.logging.disable_progress_bar()
+        self.network: Any = transformers.AutoModel.from_pretrained(folder).eval()
+        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        self.network.requires_grad_(False)
+
+    def encode(self, sentences: Sequence[str]) -> dict[str, Tensor]:
+        """The token ids of sentences, padded to the longest."""
+        words = self.tokenizer(list(sentences), padding=True, return_tensors="pt")
+        return {name: words[name] for name in ("input_ids", "attention_mask")}
+
+    @torch.no_grad()
+    def embed_all(self, sentences: Sequence[str]) -> Float[Tensor, "sentence dim"]:
+        """The unit vectors of many sentences, those of a length together."""
+        order = sorted(range(len(sentences)), key=lambda place: len(sentences[place]))
+        found: list[Tensor] = []
+        for start in range(0, len(order), SENTENCES):
+            words = self.encode([sentences[place] for place in order[start : start + SENTENCES]])
+            found.append(embed(self.network(**words), words["attention_mask"]))
+        every = torch.cat(found)
+        return torch.empty_like(every).index_copy_(0, torch.tensor(order), every)
+
+
+def embed(outputs: Any, real: Tensor) -> Float[Tensor, "sentence dim"]:
+    """The mean of the last states of a sentence's real positions, of length one."""
+    weight = real.unsqueeze(-1).to(outputs.last_hidden_state.dtype)
+    mean = (outputs.last_hidden_state * weight).sum(1) / weight.sum(1)
+    return F.normalize(mean, dim=-1)
+
+
+class choose_answer:
+    """The law of which of many sentences is the paraphrase.
+
+    Args:
+        answers: The unit vectors of all of them, by the network as it is.
+    """
+
+    def __init__(self, answers: Float[Tensor, "answer dim"]) -> None:
+        self.answers = answers
+
+    def __call__(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch answer"]:
+        """The score of each answer: its cosine with the question, sharpened."""
+        return SHARPNESS * embed(outputs, batch.inputs["attention_mask"]) @ self.answers.T
+
+
+def batches_of(
+    encoder: Encoder, model: Pretrained, pairs: Pairs, places: Sequence[int], size: int
+) -> list[EncodedBatch]:
+    """Questions at some places of the pairs as batches; each has its own answer to find."""
+    return [
+        model.batch(
+            encoder.encode([pairs.questions[place] for place in chosen]),
+            torch.tensor(chosen),
+            index=torch.tensor(chosen),
+            corpus_size=len(pairs),
+        )
+        for chosen in (list(places[start : start + size]) for start in range(0, len(places), size))
+    ]
+
+
+def hit_rate(
+    questions: Float[Tensor, "pair dim"], answers: Float[Tensor, "pair dim"]
+) -> tuple[float, float]:
+    """The share of questions whose own answer is the nearest, and the mean log-probability."""
+    scores = SHARPNESS * questions @ answers.T
+    own = torch.arange(len(scores))
+    hits = (scores.argmax(-1) == own).double().mean()
+    return float(hits), -float(F.cross_entropy(scores, own))

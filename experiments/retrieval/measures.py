@@ -1,0 +1,355 @@
+"""What the heads of an encoder bear: noise that is learned, noise alone, gates, removal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentheads import Head_ELBO, terms
+from latentheads.experiments.retrieval.encoder import (
+    Encoder,
+    batches_of,
+    choose_answer,
+    hit_rate,
+)
+from latentheads.experiments.retrieval.paraphrases import Pairs
+from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.guide import Guide
+from latentheads.guides import Tied
+from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.models.priors import Independent
+from latentheads.names import Block
+from latentheads.pretrained import Pretrained, latent, plain
+from latentheads.pruning import most_important, remove_heads
+from latentheads.reading import gradient_importance
+from latentheads.selection.hard_gates import GateController, Gating
+
+__all__ = [
+    "NoisyHeads",
+    "bear_alone",
+    "learn_gates",
+    "learn_noise",
+    "rank_by_chance",
+    "rank_by_gradient",
+    "removal_curve",
+    "remove_least",
+    "same_noise",
+    "time_networks",
+    "under_noise",
+]
+
+Heads = dict[str, Tensor]
+"""A number for each head of every block."""
+
+
+class NoisyHeads(Guide):
+    """The network's own logits, under noise whose scale each head learns.
+
+    Args:
+        model: The model.
+        scale: Where every scale starts.
+        learned: Whether scales are learned.
+    """
+
+    def __init__(self, model: Pretrained, scale: float = 0.5, learned: bool = True) -> None:
+        self.scale, self.learned = scale, learned
+        super().__init__(model)
+
+    def family(self, block: Block) -> Gaussian:
+        """A Gaussian around the scores."""
+        return Gaussian(Plain(), HeadScale(block.heads, self.scale, self.learned))
+
+    def scales(self) -> Heads:
+        """The scale of every head, by block."""
+        found = {}
+        for block in self.model.blocks:
+            family = self.families[block.key]
+            assert isinstance(family, Gaussian)
+            scale = torch.as_tensor(family.scale()).detach().flatten()
+            found[block.name] = scale.expand(block.heads).clone()
+        return found
+
+    @torch.no_grad()
+    def take(self, scales: Mapping[str, Tensor]) -> None:
+        """Sets the scale of every head."""
+        for block in self.model.blocks:
+            family = self.families[block.key]
+            assert isinstance(family, Gaussian)
+            assert family.scale.log is not None
+            family.scale.log.copy_(scales[block.name].log()[:, None, None])
+
+
+def learn_noise(
+    encoder: Encoder,
+    pairs: Pairs,
+    answers: Tensor,
+    weight: float,
+    prior: float,
+    steps: int,
+    size: int,
+    seed: int = 0,
+) -> tuple[Heads, list[dict[str, float]]]:
+    """Learns how much noise each head of a frozen network bears.
+
+    The objective is E log p(answer | z) less the weighted KL to the prior: with the weight 1 the
+    bound, with less the price at which noise is bought.
+
+    Args:
+        encoder: The network.
+        pairs: Questions and answers.
+        answers: The vectors of the answers.
+        weight: Of the KL.
+        prior: The scale of the prior's noise.
+        steps: Updates.
+        size: Questions of an update.
+        seed: Of their order and of the noise.
+
+    Returns:
+        The scale of every head, and what was measured in each update, in nats a question.
+    """
+    torch.manual_seed(seed)
+    model = latent(encoder.network, Independent(prior), likelihood=choose_answer(answers)).eval()
+    guide = NoisyHeads(model)
+    adam = torch.optim.Adam(guide.parameters(), lr=0.15)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    objective, history = Head_ELBO(kl_weight=weight, analytic=True), []
+    for batch in _endless(encoder, model, pairs, steps, size, seed):
+        adam.zero_grad()
+        loss = objective.loss_and_grads(model, guide, batch)
+        adam.step()
+        falling.step()
+        history.append({"objective": -float(loss) / len(pairs)})
+    found = guide.scales()
+    plain(model)
+    return found, history
+
+
+def under_noise(
+    encoder: Encoder,
+    pairs: Pairs,
+    answers: Tensor,
+    scales: Mapping[str, Tensor],
+    prior: float,
+    size: int,
+    seed: int = 0,
+) -> dict[str, float]:
+    """The bound and its terms under some noise, and how often the answer is found.
+
+    Args:
+        encoder: The network.
+        pairs: Questions and answers.
+        answers: The vectors of the answers, by the network without noise.
+        scales: The noise of every head.
+        prior: The scale of the prior's noise.
+        size: Questions at a time.
+        seed: Of the noise.
+    """
+    model = latent(encoder.network, Independent(prior), likelihood=choose_answer(answers)).eval()
+    guide = NoisyHeads(model)
+    guide.take(scales)
+    sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
+    with evaluating(model, guide), fixed_noise(seed, answers.device):
+        for batch in batches_of(encoder, model, pairs, range(len(pairs)), size):
+            bound = terms(model, guide, batch)
+            sums["log_likelihood"] += float(bound.log_likelihood.sum())
+            sums["kl"] += float(bound.total_kl.sum())
+            law = guide.trace.nodes["target"]["fn"]
+            sums["hits"] += float((law.logits.argmax(-1) == batch.target).sum())
+    plain(model)
+    found = {name: value / len(pairs) for name, value in sums.items()}
+    return found | {"bound": found["log_likelihood"] - found["kl"]}
+
+
+def bear_alone(
+    encoder: Encoder, pairs: Pairs, answers: Tensor, scale: float, size: int, seed: int = 0
+) -> Heads:
+    """What the log-probability of the answer loses where one head alone has noise.
+
+    Args:
+        encoder: The network.
+        pairs: Questions and answers.
+        answers: The vectors of the answers.
+        scale: Of the noise.
+        size: Questions at a time.
+        seed: Of the noise, the same for every head.
+    """
+    model = latent(encoder.network, Independent(scale), likelihood=choose_answer(answers)).eval()
+    guide = NoisyHeads(model)
+    silent = {block.name: torch.full((block.heads,), 1e-6) for block in model.blocks}
+    batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
+
+    def measure(scales: Mapping[str, Tensor]) -> float:
+        guide.take(scales)
+        with evaluating(model, guide), fixed_noise(seed, answers.device):
+            return sum(float(terms(model, guide, b).log_likelihood.sum()) for b in batches)
+
+    whole, found = measure(silent), {}
+    for name, none in silent.items():
+        found[name] = torch.zeros(len(none))
+        for head in range(len(none)):
+            noisy = none.clone()
+            noisy[head] = scale
+            found[name][head] = (whole - measure(silent | {name: noisy})) / len(pairs)
+    plain(model)
+    return found
+
+
+def rank_by_gradient(encoder: Encoder, pairs: Pairs, answers: Tensor, size: int) -> Heads:
+    """The importance of every head by the gradient of the loss, comparable between blocks.
+
+    Args:
+        encoder: The network.
+        pairs: Questions and answers.
+        answers: The vectors of the answers.
+        size: Questions at a time.
+    """
+    model = latent(encoder.network, "delta", likelihood=choose_answer(answers)).eval()
+    batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
+    found = gradient_importance(model, batches, normalise=False)
+    plain(model)
+    return found
+
+
+def learn_gates(
+    encoder: Encoder,
+    pairs: Pairs,
+    answers: Tensor,
+    target: int,
+    steps: int,
+    size: int,
+    rate: float,
+    seed: int = 0,
+) -> Heads:
+    """Closes gates of a frozen network until so many heads are open; where each gate then stands.
+
+    Args:
+        encoder: The network.
+        pairs: Questions and answers.
+        answers: The vectors of the answers.
+        target: Heads that stay open.
+        steps: Updates.
+        size: Questions of an update.
+        rate: By how much an update moves the pressure for one head too many.
+        seed: Of their order and of the gates.
+    """
+    torch.manual_seed(seed)
+    gates = Gating(1, ("encoder-self",))
+    task = choose_answer(answers)
+    model = latent(encoder.network, "delta", likelihood=task, gates=gates).eval()
+    guide = Tied(model)
+    adam = torch.optim.Adam(guide.parameters(), lr=5e-3)
+    controller = GateController(model, guide, target, steps, rate, len(pairs))
+    objective = Head_ELBO(analytic=True)
+    model.train()
+    model.network.eval()
+    for step, batch in enumerate(_endless(encoder, model, pairs, steps, size, seed)):
+        adam.zero_grad()
+        objective.loss_and_grads(model, guide, batch)
+        adam.step()
+        controller(step)
+    blocks = model.selecting
+    found = {
+        module.block.name: family.logits.detach().flatten().clone()
+        for module, family in zip(blocks, guide.selection_families, strict=True)
+    }
+    plain(model)
+    return found
+
+
+def removal_curve(
+    folder: Any, pairs: Pairs, importance: Mapping[str, Tensor], numbers: Sequence[int]
+) -> list[dict[str, float]]:
+    """How often the smaller network finds the answer, both sides encoded by itself.
+
+    Args:
+        folder: That of the network, opened anew for each number.
+        pairs: Questions and answers.
+        importance: Of every head; the least go.
+        numbers: Heads that stay.
+    """
+    found = []
+    for number in numbers:
+        encoder = remove_least(folder, importance, number)
+        hits, nats = hit_rate(*map(encoder.embed_all, (pairs.questions, pairs.answers)))
+        left = sum(parameter.numel() for parameter in encoder.network.parameters())
+        found.append({"heads": number, "hits": hits, "nats": nats, "parameters": left})
+    return found
+
+
+def rank_by_chance(like: Mapping[str, Tensor], seed: int = 0) -> Heads:
+    """A number of chance for every head: what any ranking has to beat."""
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.rand(len(each), generator=generator) for name, each in like.items()}
+
+
+def time_networks(
+    networks: Mapping[str, Any], words: Mapping[str, Tensor], rounds: int
+) -> dict[str, float]:
+    """The median seconds of a pass, networks in turn within every round.
+
+    Args:
+        networks: By name.
+        words: What they are run on.
+        rounds: Passes of each.
+    """
+    times: dict[str, list[float]] = {name: [] for name in networks}
+    with torch.no_grad():
+        for _ in range(rounds + 1):
+            for name, network in networks.items():
+                begun = perf_counter()
+                network(**words)
+                times[name].append(perf_counter() - begun)
+    return {name: median(each[1:]) for name, each in times.items()}  # the first warms up
+
+
+def remove_least(folder: Any, importance: Mapping[str, Tensor], number: int) -> Encoder:
+    """The encoder of a folder, with so many of its heads.
+
+    Args:
+        folder: That of the network.
+        importance: Of every head; the least go.
+        number: Heads that stay.
+    """
+    encoder = Encoder(folder)
+    model = latent(encoder.network, "delta")
+    remove_heads(model, most_important(importance, number))
+    plain(model)
+    return encoder
+
+
+def _endless(
+    encoder: Encoder, model: Pretrained, pairs: Pairs, steps: int, size: int, seed: int
+) -> Iterator[Any]:
+    """So many batches of questions, in an order of chance, again from the start when through."""
+    chance, places = random.Random(seed), list[int]()
+    for _ in range(steps):
+        if len(places) < size:
+            places = random.Random(chance.random()).sample(range(len(pairs)), len(pairs))
+        chosen, places = places[:size], places[size:]
+        yield batches_of(encoder, model, pairs, chosen, size)[0]
+
+
+def same_noise(scales: Mapping[str, Tensor], prior: float) -> Heads:
+    """One scale for all heads, at which they cost as many nats as at the given ones.
+
+    Args:
+        scales: Of every head; every block has as many pairs.
+        prior: The scale of the prior's noise.
+    """
+
+    def price(scale: Tensor) -> float:
+        ratio = scale.double() / prior
+        return float((0.5 * (ratio.square() - 1) - ratio.log()).mean())
+
+    wanted = price(torch.cat(list(scales.values())))
+    low, high = 0.0, prior  # the price falls on the way from no noise to the prior's
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if price(torch.tensor(middle)) > wanted else (low, middle)
+    return {name: torch.full_like(each, high) for name, each in scales.items()}
