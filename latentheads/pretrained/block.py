@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
-from latentheads.layers.numeric import full_precision, weighted_sum
+from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import Mask, causal
 from latentheads.pretrained.addresses import Address
 from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
@@ -164,7 +164,7 @@ class PretrainedBlock(HeadBlock):
         if self.watchers:
             wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
             self._tell_watchers(logits, wide, mask, self._find_active(logits, choice))
-        weights = torch.softmax(logits + mask.bias, -1).to(value.dtype)
+        weights = softmax(logits + mask.bias).to(value.dtype)
 
         def weigh(weights: Tensor, value: Tensor) -> Tensor:
             return weighted_sum(weights, value, dropout, training=True)
