@@ -80,24 +80,6 @@ def make_parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit status."""
-    options = make_parser().parse_args(arguments)
-    with ending("paraphrase.py", stopped="what is written so far stays"):
-        check_seed(options.seed)
-        least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
-        check_least(vars(options), **least, gate_target=0, gate_rate=0, rounds=0)
-        prices = _read_prices(options.prices)
-        heads = whole_numbers("heads", options.heads)
-        distinct("heads", heads)
-        pairs = read_pairs(options.english, options.german, options.seed)
-        if len(pairs) <= options.test:
-            raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")
-        with pyro.validation_enabled(False):  # which scores gates that only a closed form can
-            Study(options.network, pairs, options).run(prices, heads)
-    return 0
-
-
 def _read_prices(text: str) -> list[float]:
     try:
         prices = [float(word) for word in text.split(",")]
@@ -256,6 +238,24 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     import pandas as pd
 
     pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    with ending("paraphrase.py", stopped="what is written so far stays"):
+        check_seed(options.seed)
+        least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
+        check_least(vars(options), **least, gate_target=0, gate_rate=0, rounds=0)
+        prices = _read_prices(options.prices)
+        heads = whole_numbers("heads", options.heads)
+        distinct("heads", heads)
+        pairs = read_pairs(options.english, options.german, options.seed)
+        if len(pairs) <= options.test:
+            raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")
+        with pyro.validation_enabled(False):  # which scores gates that only a closed form can
+            Study(options.network, pairs, options).run(prices, heads)
+    return 0
 
 
 if __name__ == "__main__":
