@@ -204,12 +204,15 @@ def _line(found: Pruned) -> str:
     ]
     if "bleu" in found.test:
         parts.append(f"BLEU {found.test['bleu']:.2f}")
+    if "wer" in found.test:
+        parts.append(f"WER {found.test['wer']:.2f} %")
     return "; ".join(parts)
 
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    titles = ("heads", "parameters", "plug-in", "bound", "BLEU", "tokens/s", "speed")
+    score = "BLEU" if points[0]["test"].get("wer") is None else "WER, %"
+    titles = ("heads", "parameters", "plug-in", "bound", score, "tokens/s", "speed")
     return aligned([titles, *map(_row, points)])
 
 
@@ -219,10 +222,16 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
         f"{point['parameters']:,}",
         figure(point["valid"]["plug_in"]),
         figure(point["valid"]["elbo"]),
-        figure(point["test"]["bleu"], "{:.2f}".format),
+        figure(_read_score(point["test"]), "{:.2f}".format),
         f"{point['tokens_per_second']:,.0f}",
         f"{point['speed']:.2f}",
     )
+
+
+def _read_score(test: dict[str, Any]) -> float | None:
+    """BLEU, or WER where speech is recognised."""
+    wer: float | None = test.get("wer")
+    return test["bleu"] if wer is None else wer
 
 
 def write(

@@ -71,7 +71,10 @@ def read_sweep(
     return pd.concat(runs), rows
 
 
-FIGURES = ("elbo", "plug_in", "bleu", "perplexity_plug_in", "perplexity_elbo", "head_divergence")
+FIGURES = (
+    *("elbo", "plug_in", "bleu", "wer", "perplexity_plug_in", "perplexity_elbo"),
+    "head_divergence",
+)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus as Corpus
     from latentheads.corpora.data import Data as Data
     from latentheads.corpora.makers import folder_pairs as folder_pairs
+    from latentheads.corpora.makers import folder_speech as folder_speech
     from latentheads.corpora.makers import folder_tasks as folder_tasks
     from latentheads.corpora.makers import folder_text as folder_text
     from latentheads.corpora.makers import grammar as grammar
@@ -88,6 +89,7 @@ PLACES = {
     "batches": "corpora.batches",
     "evaluate": "inference.evaluation",
     "folder_pairs": "corpora.makers",
+    "folder_speech": "corpora.makers",
     "folder_tasks": "corpora.makers",
     "folder_text": "corpora.makers",
     "grammar": "corpora.makers",

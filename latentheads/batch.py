@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "pad"]
@@ -41,6 +41,9 @@ class Batch:
         one_task: Whether the sentences have one task on each side.
         draws: So many times the same sentences stand behind each other, each time under a draw of
             its own of what all sentences share.
+        frames: What is heard, padded, where the source is speech: its tokens are then the positions
+            that are left of the frames, and say nothing else; None: it is text.
+        frame_counts: Frames of each utterance.
 
     Example:
         >>> batch = lh.Batch.of(targets=[[5, 6, 2], [7, 2]], sources=[[8, 9, 2], [4, 2]])
@@ -62,6 +65,8 @@ class Batch:
     target_task: Int[Tensor, batch] | None = None
     one_task: bool = False
     draws: int = 1
+    frames: Float[Tensor, "batch frame bin"] | None = None
+    frame_counts: Int[Tensor, batch] | None = None
 
     @classmethod
     def of(
@@ -137,6 +142,8 @@ class Batch:
         return Batch(
             self.target.repeat(draws, 1),
             None if source is None else source.repeat(draws, 1),
+            frames=None if self.frames is None else self.frames.repeat(draws, 1, 1),
+            frame_counts=None if self.frame_counts is None else self.frame_counts.repeat(draws),
             source_task=self._repeat_task(self.source_task, draws),
             target_task=self._repeat_task(self.target_task, draws),
             one_task=self.one_task,

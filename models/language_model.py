@@ -72,7 +72,7 @@ class LanguageModel(Decoder):
         def layer(depth: int) -> Layer:
             return Layer(sizes, make_mixer(chain, depth, sizes, heads))
 
-        self.decoder = Stack(sizes, layer)
+        self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
         self.alignments = make_aligner(alignments, sizes, label_smoothing, past=True)
 
     @classmethod

@@ -104,12 +104,13 @@ class Stack(nn.Module):
 
     Args:
         network: Sizes.
+        layers: How many.
         make_layer: Makes the layer of a depth.
     """
 
-    def __init__(self, network: Network, make_layer: Callable[[int], Layer]) -> None:
+    def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(make_layer(depth) for depth in range(network.layers))
+        self.layers = nn.ModuleList(make_layer(depth) for depth in range(layers))
         ends = network.norm == "pre" and network.final_norm
         self.norm = nn.LayerNorm(network.width) if ends else nn.Identity()
 

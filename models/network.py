@@ -16,9 +16,11 @@ from latentheads.batch import PAD
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
+from latentheads.layers.spec_augment import POLICIES, Policy, hide
+from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, Mixing, mixings
 
-__all__ = ["Embedding", "FeedForward", "Network", "Residual", "positions"]
+__all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
 
 
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
@@ -34,6 +36,8 @@ class Network:
         feed_forward: Hidden width of the feed-forward steps.
         heads: Heads of every block; must divide the width.
         layers: Layers of each stack.
+        decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
+            same.
         norm: Layer norm after each residual sum (post) or before each step (pre).
         dropout: Dropout of embeddings and of every residual step.
         attention_dropout: Dropout of attention weights.
@@ -58,6 +62,10 @@ class Network:
         ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
             drawn, each sentence its own; 0: they are not.
+        channels: What the first of the two convolutions gives that read speech; half of them gate
+            the other half.
+        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
+            frequency and a stretch of time (LB), or two of each (LD).
 
     Example:
         >>> network = Network(layers=3, mixers="ngram*2,attention")
@@ -69,6 +77,7 @@ class Network:
     feed_forward: int = 128
     heads: int = 4
     layers: int = 2
+    decoder_layers: int = 0
     norm: Literal["post", "pre"] = "post"
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -85,11 +94,20 @@ class Network:
     ngram_slices: bool = False
     ngram_context: bool = False
     ngram_noise: float = 0.0
+    channels: int = 256
+    spec_augment: Policy = "none"
 
     def __post_init__(self) -> None:
         for name in ("width", "feed_forward", "heads", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.decoder_layers < 0:
+            raise ValueError(f"decoder_layers must be at least 0, got {self.decoder_layers}")
+        if self.channels < 2 or self.channels % 2:
+            raise ValueError(f"channels must be even and at least 2, got {self.channels}")
+        if self.spec_augment not in POLICIES:
+            known = ", ".join(POLICIES)
+            raise ValueError(f"spec_augment must be one of {known}, got {self.spec_augment!r}")
         if self.width % self.heads:
             raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
         if self.width % 2:
@@ -121,10 +139,44 @@ class Network:
 
     def stack(self, name: str) -> tuple[Mixing, ...]:
         """What mixes positions in every layer of the encoder or the decoder."""
-        return mixings(self.mixers, self.windows, self.ngram_width, name, self.layers)
+        return mixings(self.mixers, self.windows, self.ngram_width, name, self.depth(name))
+
+    def depth(self, name: str) -> int:
+        """Layers of the encoder or the decoder."""
+        return (self.decoder_layers if name == STACKS[1] else 0) or self.layers
 
 
-class Embedding(nn.Module):
+class Placed(nn.Module):
+    """States times sqrt(d), plus sinusoidal positions, with dropout.
+
+    Args:
+        dropout: Dropout of the sum.
+    """
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self._positions: Tensor | None = None
+
+    def place(
+        self, x: Float[Tensor, "*batch token dim"], start: int = 0
+    ) -> Float[Tensor, "*batch token dim"]:
+        """Tells states that begin at a position where they are."""
+        x = x * x.shape[-1] ** 0.5
+        x = x + self._positions_at(start, x.shape[-2], x)
+        return dropout(x, self.dropout, self.training)
+
+    def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
+        known = self._positions
+        end = start + length
+        fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
+        if known is None or not fits or known.shape[0] < end:
+            known = positions(max(end, 128), like.shape[-1], like.device, like.dtype)
+            self._positions = known
+        return known[start:end]
+
+
+class Embedding(Placed):
     """Token embeddings times sqrt(d), plus sinusoidal positions, with dropout.
 
     Args:
@@ -133,10 +185,8 @@ class Embedding(nn.Module):
     """
 
     def __init__(self, table: nn.Embedding | AdaptiveTable, dropout: float) -> None:
-        super().__init__()
+        super().__init__(dropout)
         self.table = table
-        self.dropout = dropout
-        self._positions: Tensor | None = None
 
     @staticmethod
     def new_table(vocabulary: int, width: int) -> nn.Embedding:
@@ -151,18 +201,34 @@ class Embedding(nn.Module):
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens that begin at a position."""
-        x = self.table(tokens) * self.table.embedding_dim**0.5
-        x = x + self._positions_at(start, tokens.shape[-1], x)
-        return dropout(x, self.dropout, self.training)
+        return self.place(self.table(tokens), start)
 
-    def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
-        known = self._positions
-        end = start + length
-        fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
-        if known is None or not fits or known.shape[0] < end:
-            known = positions(max(end, 128), like.shape[-1], like.device, like.dtype)
-            self._positions = known
-        return known[start:end]
+
+class FrameEmbedding(Placed):
+    """Frames of sound to a quarter as many states times sqrt(d), plus positions, with dropout.
+
+    Args:
+        bins: Coefficients of a frame.
+        network: Sizes, and what is hidden of the frames while training.
+    """
+
+    def __init__(self, bins: int, network: Network) -> None:
+        super().__init__(network.dropout)
+        self.subsampler = Subsampler(bins, network.channels, network.width)
+        self.policy = POLICIES[network.spec_augment]
+
+    def forward(
+        self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch position dim"]:
+        """Embeds utterances.
+
+        Args:
+            frames: Padded behind each utterance's end.
+            lengths: Frames of each utterance.
+        """
+        if self.training and any(self.policy):
+            frames = hide(frames, lengths, self.policy)
+        return self.place(self.subsampler(frames, lengths))
 
 
 class FeedForward(nn.Module):

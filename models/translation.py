@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+import pyro
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Hidden
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD, Batch, SentenceTasks
+from latentheads.batch import PAD, Batch
 from latentheads.corpora import Corpus
+from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.distributions import Tokens
+from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
 from latentheads.model import Decoder, DecodingState
@@ -24,7 +28,7 @@ from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
-from latentheads.models.network import Embedding, Network
+from latentheads.models.network import Embedding, FrameEmbedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS, Block
 from latentheads.selection.selector import Choice, Selector
@@ -61,6 +65,12 @@ class Translation(Decoder):
         selector: How blocks select their heads among candidates; None: all heads speak.
         adapters: Steps of its own for each task, behind those that all share; None: none.
         alignments: Blocks above the decoder that point at source positions; None: none.
+        bins: Of the frames, where the source is speech and its tokens are positions; 0: it is text.
+        ctc: Factor of a second likelihood of the text, by which the encoder is trained too; never
+            part of a bound. 0: none.
+
+    Attributes:
+        ctc: What gives that likelihood; None where there is none.
 
     Example:
         >>> sizes = Network(width=16, heads=2, layers=1)
@@ -82,6 +92,8 @@ class Translation(Decoder):
         selector: Selector | None = None,
         adapters: Adapters | None = None,
         alignments: AlignmentOptions | None = None,
+        bins: int = 0,
+        ctc: float = 0.0,
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
@@ -90,17 +102,22 @@ class Translation(Decoder):
         if sizes.cutoffs:
             raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
         joint = sizes.share == "all"
+        if joint and bins:
+            raise ValueError("share='all' is of text: speech has no embeddings to share")
         if joint and source_vocabulary != target_vocabulary:
             raise ValueError(
                 "share='all' needs one joint vocabulary, "
                 f"got {source_vocabulary} source and {target_vocabulary} target types"
             )
-        source = Embedding.new_table(source_vocabulary, width)
-        target = source if joint else Embedding.new_table(target_vocabulary, width)
+        source = None if bins else Embedding.new_table(source_vocabulary, width)
+        both = source if joint else None
+        target = Embedding.new_table(target_vocabulary, width) if both is None else both
         untied = sizes.share == "none"
         last = Embedding.new_table(target_vocabulary, width) if untied else target
         self.output = TableOutput(last)
-        self.source_embedding = Embedding(source, sizes.dropout)
+        self.source_embedding = (
+            FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
+        )
         self.target_embedding = Embedding(target, sizes.dropout)
 
         def mixing(chain: str, layer: int) -> Mixer:
@@ -113,13 +130,21 @@ class Translation(Decoder):
             return None if adapters is None else adapters.make(side, width)
 
         self.encoder = Stack(
-            sizes, lambda depth: Layer(sizes, mixing(CHAINS[0], depth), None, own("encoder"))
+            sizes,
+            sizes.depth("encoder"),
+            lambda depth: Layer(sizes, mixing(CHAINS[0], depth), None, own("encoder")),
         )
         self.decoder = Stack(
             sizes,
+            sizes.depth("decoder"),
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
         self.alignments = make_aligner(alignments, sizes, label_smoothing)
+        if not 0 <= ctc < math.inf:
+            raise ValueError(f"ctc must be at least 0, got {ctc}")
+        if ctc and not bins:
+            raise ValueError("ctc is of speech: text has no order in time to be heard in")
+        self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
 
     @classmethod
     def of(
@@ -129,16 +154,18 @@ class Translation(Decoder):
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
         alignments: AlignmentOptions | None = None,
+        ctc: float = 0.0,
         **sizes: Any,
     ) -> Translation:
         """Makes a model for the vocabularies of a corpus.
 
         Args:
-            corpus: A parallel corpus.
+            corpus: A parallel corpus, or one of speech.
             prior: A prior, or its name.
             latent: The chains whose heads are drawn; None for all.
             label_smoothing: Of the likelihood while training.
             alignments: Blocks above the decoder that point at source positions; None: none.
+            ctc: Factor of CTC while training, of a corpus of speech.
             **sizes: Those of :class:`latentheads.models.Network`.
         """
         if corpus.source is None:
@@ -148,26 +175,40 @@ class Translation(Decoder):
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         types = len(corpus.source), len(corpus.target)
         law = make_prior(prior) if isinstance(prior, str) else prior
-        smoothing = label_smoothing
-        return cls(*types, law, network, latent, label_smoothing=smoothing, alignments=alignments)
+        return cls(
+            *types,
+            law,
+            network,
+            latent,
+            label_smoothing=label_smoothing,
+            alignments=alignments,
+            bins=bins_of(corpus.source),
+            ctc=ctc,
+        )
 
     def encode(
-        self,
-        source: Int[Tensor, "batch source"],
-        valid: Bool[Tensor, "batch source"],
-        choices: Mapping[str, Choice],
-        task: SentenceTasks | None = None,
+        self, batch: Batch, choices: Mapping[str, Choice]
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
+        valid, task = batch.source_valid, batch.tasks("encoder")
         reach = Reach(valid, valid, dtype=self.density_dtype)
-        return self.encoder(self.source_embedding(source), reach, choices=choices, task=task)
+        return self.encoder(self._embed_source(batch), reach, choices=choices, task=task)
+
+    def _embed_source(self, batch: Batch) -> Float[Tensor, "batch source dim"]:
+        if isinstance(self.source_embedding, Embedding):
+            return self.source_embedding(batch.source)
+        if batch.frames is None:
+            raise ValueError("this batch has no frames: the model hears speech")
+        return self.source_embedding(batch.frames, batch.frame_counts)
 
     def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
         """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
-        assert batch.source is not None
         choices = self.choose(batch) if choices is None else choices
-        memory = self.encode(batch.source, valid, choices, batch.tasks("encoder"))
+        memory = self.encode(batch, choices)
+        if self.training and self.ctc is not None:
+            nats = self.ctc(memory, valid, batch.scored)
+            pyro.factor("encoder.ctc", -self.ctc.weight * nats)
         queries = batch.target_drawn
         cross = self._cross_mask(valid, queries)
         x = self.target_embedding(batch.fed)
@@ -201,10 +242,9 @@ class Translation(Decoder):
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
         valid = batch.source_valid
-        assert batch.source is not None
         one = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
-        memory = self.encode(batch.source, valid, choices, batch.tasks("encoder"))
+        memory = self.encode(batch, choices)
         alignments = None
         if self.alignments is not None:
             known = Hidden(memory[..., :0, :], memory, valid.unsqueeze(-2))

@@ -58,7 +58,7 @@ TRUTH = ("truth", "truth_sentences", "sentences")
 
 FIGURES = (
     *("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in"),
-    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l"),
+    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l", "wer", "cer", "paper_wer"),
 )
 
 
@@ -358,6 +358,9 @@ COLUMNS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rouge_l": "ROUGE-L",
+    "wer": "WER, %",
+    "cer": "CER, %",
+    "paper_wer": "WER by the papers' protocol, %",
     "perplexity_exact": "perplexity, exact",
     "perplexity_plug_in": "perplexity, plug-in",
     "perplexity_elbo": "perplexity from the bound",
@@ -367,6 +370,8 @@ COLUMNS = {
     "average_plug_in": "plug-in, average of tasks",
     "average_bleu": "BLEU, average of tasks",
     "average_chrf": "chrF, average of tasks",
+    "average_wer": "WER, %, average of tasks",
+    "average_cer": "CER, %, average of tasks",
     "difference": "ELBO less first row",
 }
 
@@ -378,7 +383,7 @@ def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
     few = name.startswith(("head_divergence", "perplexity", "rouge")) or name.endswith(
-        ("bleu", "chrf")
+        ("bleu", "chrf", "wer", "cer")
     )
     digits = 2 if few else 4
     mean = f"{row[name]:.{digits}f}"

@@ -42,8 +42,10 @@ RUN_GROUPS: Groups = {
         *("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart"),
     ),
     "data of a language model": ("block", "unit", "minimum"),
+    "data of speech": ("bins", "top_frequency", "max_seconds"),
     "network": (
-        *("width", "feed_forward", "heads", "layers", "norm", "final_norm", "share"),
+        *("width", "feed_forward", "heads", "layers", "decoder_layers"),
+        *("norm", "final_norm", "share", "channels", "spec_augment"),
         *("dropout", "attention_dropout", "activation_dropout"),
         *("cutoffs", "adaptive_factor", "adaptive_dropout"),
         *("mixers", "windows", "ngram_heads", "ngram_width", "ngram_slices", "ngram_context"),
@@ -51,7 +53,7 @@ RUN_GROUPS: Groups = {
     "training": (
         *("tokens", "accumulate", "learning_rate", "warmup_steps", "decay"),
         *("period", "period_growth", "shrink", "least_rate"),
-        *("optimiser", "momentum", "weight_decay", "clip", "precision", "label_smoothing"),
+        *("optimiser", "momentum", "weight_decay", "clip", "precision", "label_smoothing", "ctc"),
         *("report_every", "checkpoint_every", "metric", "patience", "keep", "average"),
         *("disagreement", "disagreement_weight", "disagreement_chains", "disagreement_diagonal"),
     ),
@@ -71,7 +73,7 @@ RUN_GROUPS: Groups = {
         *("gate_penalty", "gate_heads", "gate_rate"),
     ),
     "decoding": (*("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat"),),
-    "report": ("samples", "context", "paper_bleu", "rouge", "verbose"),
+    "report": ("samples", "context", "paper_bleu", "paper_wer", "rouge", "verbose"),
     "output": ("overwrite", "tensorboard", "report", "print_config", "print_shtab", "help"),
 }
 """The options of run.py and of the programs that train several runs."""

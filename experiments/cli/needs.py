@@ -9,8 +9,8 @@ from typing import TypeVar
 from jsonargparse import Namespace
 
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.corpora.data import SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.corpora.hub import HUB, PROSE
-from latentheads.corpora.options import TASK_OPTIONS, Data
 from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
@@ -51,24 +51,25 @@ class Plan:
         """Makes the plan of a command line that was parsed."""
         data, alignment = group_of(Data, options), group_of(AlignmentOptions, options)
         of_logits = not spec_of("prior", options).find("prior").deterministic
-        alignment = alignment.settle(data.running or data.task != "translation", of_logits)
+        alignment = alignment.settle(data.alone, of_logits)
         pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
         return cls(options, data, alignment, pair.prior_class, pair.guide_class)
 
     @property
     def translates(self) -> bool:
         """Whether there is a source."""
-        return not self.data.running and self.data.task == "translation"
+        return not self.data.alone
 
     @property
     def pairs(self) -> bool:
         """Whether the corpus is text in pairs of files or columns."""
-        return not (self.data.made or self.data.running)
+        return not (self.data.made or self.data.running or self.data.hears)
 
     @property
     def subwords(self) -> bool:
         """Whether a vocabulary is learned by BPE."""
-        return self.pairs or (self.data.running and self.data.unit == "subword")
+        subwords = self.data.running and self.data.unit == "subword"
+        return self.pairs or self.data.hears or subwords
 
     @property
     def names_source(self) -> bool:
@@ -85,7 +86,8 @@ class Plan:
         """What mixes positions in every layer of the encoder or the decoder."""
         if name == STACKS[0] and not self.translates:
             return []
-        said = (self.options.mixers, "", "", name, self.options.layers)
+        lower = name == STACKS[1] and self.options.decoder_layers
+        said = (self.options.mixers, "", "", name, lower or self.options.layers)
         return [mixing.kind for mixing in mixings(*said)]
 
     @property
@@ -181,6 +183,7 @@ SAMPLED = (
     f"{NOISE}; {LAW}; or --gates)"
 )
 NGRAM = "--mixers with ngram layers"
+SPEECH = "speech (--task recognition, or speech-translation, and --data FOLDER)"
 
 NEEDS = (
     # The corpus
@@ -222,7 +225,12 @@ NEEDS = (
         "--data FOLDER",
         lambda p: not (p.data.made or p.data.from_hub),
     ),
-    Need(("types",), f"{PAIRS}, or a language model's --unit subword", lambda p: p.subwords),
+    Need(
+        ("types",),
+        f"{PAIRS}, speech, or a language model's --unit subword",
+        lambda p: p.subwords,
+    ),
+    Need(SPEECH_OPTIONS, SPEECH, lambda p: p.data.hears),
     Need(("unit", "block"), RUNNING, lambda p: p.data.running),
     Need(
         ("minimum",),
@@ -245,6 +253,8 @@ NEEDS = (
     Need(("hub_config",), "--data of the hub, or --hub_path", lambda p: p.data.from_hub),
     Need(TASK_OPTIONS[1:], "--tasks", lambda p: bool(p.data.tasks)),
     # The network
+    Need(("channels", "spec_augment", "ctc"), SPEECH, lambda p: p.data.hears),
+    Need(("decoder_layers",), "a source: no language model", lambda p: p.translates),
     Need(("final_norm",), "--norm pre", lambda p: p.options.norm == "pre"),
     Need(("cutoffs",), "a language model", lambda p: not p.translates),
     Need(
@@ -363,18 +373,25 @@ NEEDS = (
     ),
     # Decoding
     Need(
-        ("beam", "min_tokens", "max_tokens", "no_repeat", "paper_bleu", "rouge"),
-        "translation",
+        ("beam", "min_tokens", "max_tokens", "no_repeat"),
+        "translation, or speech",
         lambda p: p.translates,
     ),
     Need(
+        ("paper_bleu",),
+        "translation",
+        lambda p: p.translates and not p.data.recognises,
+    ),
+    Need(("rouge",), "translation of text", lambda p: p.translates and not p.data.hears),
+    Need(("paper_wer",), "--task recognition", lambda p: p.data.recognises),
+    Need(
         ("length_penalty",),
-        "translation with --beam 2 or more",
+        "translation, or speech, with --beam 2 or more",
         lambda p: p.translates and p.options.beam > 1,
     ),
     Need(
         ("draws",),
-        f"translation with {NOISE}; {LAW}; or --gates",
+        f"translation, or speech, with {NOISE}; {LAW}; or --gates",
         lambda p: p.translates and (p.draws_heads or p.draws_choice or p.gates),
     ),
 )

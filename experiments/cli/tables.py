@@ -62,6 +62,8 @@ def result_table(results: dict[str, Any]) -> str:
         rows += _weight_rows(valid, test, k)
     if "bleu" in test:
         rows += _translation_rows(results)
+    if "wer" in test:
+        rows += _recognition_rows(results)
     rows += _perplexity_rows(results.get("perplexity", []))
     if results["head_divergence"] is not None:
         apart = f"{results['head_divergence']:.2f}"
@@ -180,14 +182,11 @@ def _perplexities_of(found: Mapping[str, Any]) -> list[str]:
 
 def _translation_rows(results: dict[str, Any]) -> list[Row]:
     """BLEU, chrF and how they were made."""
-    test, decoding = results["test"], results["decoding"]
-    heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
-    heads = "alignments summed" if test.get("exact") is not None else heads
-    search = f"beam {decoding['beam']}" if decoding["beam"] > 1 else "greedy"
+    test, search = results["test"], _name_search(results)
     rows: list[Row] = [
-        (f"BLEU ({heads}, {search})", "", figure(test["bleu"], "{:.2f}".format)),
+        (f"BLEU ({search})", "", figure(test["bleu"], "{:.2f}".format)),
         ("  " + test["bleu_signature"], "", ""),
-        (f"chrF ({heads}, {search})", "", figure(test["chrf"], "{:.2f}".format)),
+        (f"chrF ({search})", "", figure(test["chrf"], "{:.2f}".format)),
     ]
     if test["paper_bleu"] is not None:
         rows.append(("BLEU by the papers' protocol", "", f"{test['paper_bleu']:.2f}"))
@@ -199,6 +198,36 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
         rows.append(("  " + test["signature"], "", ""))
     rows.append(("translation, sentences/s", "", f"{test['sentences_per_second']:,.0f}"))
     return rows
+
+
+def _recognition_rows(results: dict[str, Any]) -> list[Row]:
+    """Error rates with their intervals, what the errors are, and how they were counted."""
+    test = results["test"]
+    per_word = test["elbo"] * test["tokens"] / max(test["words"], 1)
+    kinds = ("substitutions", "deletions", "insertions")
+    errors = ", ".join(f"{test[kind]:,} {kind}" for kind in kinds)
+    rows: list[Row] = [
+        ("bound (ELBO), nats per word of the text", "", _decimals(per_word)),
+        (f"WER ({_name_search(results)}), %", "", f"{test['wer']:.2f}"),
+        ("  95 % interval", "", f"{test['wer_low']:.2f} to {test['wer_high']:.2f}"),
+        (f"  {errors} of {test['words']:,} words", "", ""),
+        ("  " + test["wer_signature"], "", ""),
+        (f"CER ({_name_search(results)}), %", "", f"{test['cer']:.2f}"),
+        ("  95 % interval", "", f"{test['cer_low']:.2f} to {test['cer_high']:.2f}"),
+    ]
+    if test["paper_wer"] is not None:
+        rows.append(("WER by the papers' protocol, %", "", f"{test['paper_wer']:.2f}"))
+        rows.append(("  " + test["paper_wer_signature"], "", ""))
+    rows.append(("recognition, utterances/s", "", f"{test['sentences_per_second']:,.0f}"))
+    return rows
+
+
+def _name_search(results: dict[str, Any]) -> str:
+    """How the test part was decoded."""
+    test, decoding = results["test"], results["decoding"]
+    heads = f"{decoding['draws']} draws" if decoding["draws"] else "plug-in"
+    heads = "alignments summed" if test.get("exact") is not None else heads
+    return f"{heads}, beam {decoding['beam']}" if decoding["beam"] > 1 else f"{heads}, greedy"
 
 
 def _decimals(value: float) -> str:
@@ -279,6 +308,8 @@ TASK_COLUMNS = {
     "bleu": "BLEU",
     "chrf": "chrF",
     "paper_bleu": "papers' BLEU",
+    "wer": "WER, %",
+    "cer": "CER, %",
 }
 
 

@@ -5,6 +5,7 @@ from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.data import Data
 from latentheads.corpora.makers import (
     folder_pairs,
+    folder_speech,
     folder_tasks,
     folder_text,
     grammar,
@@ -38,6 +39,7 @@ __all__ = [
     "Words",
     "batches",
     "folder_pairs",
+    "folder_speech",
     "folder_tasks",
     "folder_text",
     "grammar",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -136,7 +137,11 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     told: Told = {}
     if part.task is not None and part.mixture is not None:
         told = part.mixture.told(part.task[places])
-    return Batch(target, source, torch.as_tensor(places), len(part), before, **told)
+    batch = Batch(target, source, torch.as_tensor(places), len(part), before, **told)
+    if part.frames is None:
+        return batch
+    counts = torch.from_numpy(part.frames.lengths[places])
+    return replace(batch, frames=torch.from_numpy(part.frames.pad(places)), frame_counts=counts)
 
 
 def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:

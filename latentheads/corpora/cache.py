@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.speech.frames import Frames
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.files import read_json
@@ -34,9 +36,9 @@ NAMES = ("train", "valid", "test")
 def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool = True) -> Corpus:
     """Takes a corpus from the cache, or makes it and puts it there.
 
-    Token ids are mapped into memory, not read; a corpus of tasks comes back without saying how they
-    are mixed. The cache is written whole or not at all, and one
-    that is broken is made again.
+    Token ids and frames are mapped into memory, not read; a corpus of tasks comes back without
+    saying how they are mixed. The cache is written whole or not at all, and one that is broken is
+    made again.
 
     Args:
         folder: Holds any number of corpora.
@@ -119,6 +121,10 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
             np.save(folder / f"{name}.{side}.ends.npy", rows.ends, allow_pickle=False)
     if part.task is not None:
         np.save(folder / f"{name}.task.npy", part.task, allow_pickle=False)
+    if part.frames is not None:
+        ends = np.cumsum(part.frames.lengths, dtype=np.int64)
+        part.frames.save(folder / f"{name}.frames.npy")
+        np.save(folder / f"{name}.frame_ends.npy", ends, allow_pickle=False)
 
 
 def _load(place: Path, key: str) -> Corpus | None:
@@ -145,7 +151,8 @@ def _load_part(
     references, truth = said["references"][name], said["truth"][name]
     task = _load_tasks(place, name, len(said["tasks"])) if said.get("tasks") else None
     others = said["alternatives"][name]
-    known = [sources, truth, references or None, others or None, task]
+    frames = _load_frames(place, name, source) if isinstance(source, Positions) else None
+    known = [sources, truth, references or None, others or None, task, frames]
     if any(other is not None and len(other) != len(targets) for other in known):
         raise ValueError(f"{place}: the sides of {name} differ in length")
     return Part(
@@ -157,7 +164,20 @@ def _load_part(
         said["words"][name],
         task,
         alternatives=others or (),
+        frames=frames,
     )
+
+
+def _load_frames(place: Path, name: str, source: Positions) -> Frames:
+    """Frames whose ends fit, mapped into memory."""
+    values = np.asarray(np.load(place / f"{name}.frames.npy", mmap_mode="r", allow_pickle=False))
+    ends = _map(place / f"{name}.frame_ends.npy", np.int64)
+    number = ends[-1] if len(ends) else 0
+    if values.dtype != np.float16 or values.shape != (number, source.hearing.bins):
+        raise ValueError(f"{place}: the frames of {name} are broken")
+    if not (np.diff(ends, prepend=0) > 0).all():
+        raise ValueError(f"{place}: the frames of {name} are broken")
+    return Frames(values, ends)
 
 
 def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:

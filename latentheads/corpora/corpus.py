@@ -15,6 +15,7 @@ from latentheads.corpora.data import Data
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.metrics.alignment import Links
@@ -39,6 +40,7 @@ class Part:
         alternatives: All texts that count as right for each sentence, where there may be several.
         links: The gold word alignment of each sentence pair, as places of source and target tokens;
             none where it is not known, nor for training.
+        frames: What is heard of each utterance, where the source is speech; None: it is text.
     """
 
     targets: Rows
@@ -51,6 +53,7 @@ class Part:
     mixture: Mixture | None = None
     alternatives: Sequence[Sequence[str]] = ()
     links: Sequence[Links] = ()
+    frames: Frames | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,6 +68,11 @@ class Part:
         return (self.targets,) if self.sources is None else (self.targets, self.sources)
 
     @property
+    def texts(self) -> tuple[Rows, ...]:
+        """Those sides that are text."""
+        return self.sides if self.frames is None else (self.targets,)
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of the longer side of every sentence."""
         if self.sources is None:
@@ -74,6 +82,8 @@ class Part:
     @property
     def unit(self) -> str:
         """What the plate counts."""
+        if self.frames is not None:
+            return "utterances"
         return "blocks" if self.block else "sentences"
 
     @property
@@ -98,6 +108,7 @@ class Part:
             task=None if self.task is None else self.task[chosen],
             alternatives=[self.alternatives[p] for p in chosen] if self.alternatives else (),
             links=[self.links[place] for place in chosen] if self.links else (),
+            frames=None if self.frames is None else self.frames.take(chosen),
         )
 
     def first(self, number: int) -> Part:
@@ -118,6 +129,7 @@ class Part:
             truth=truth,
             block=self.block,
             links=self.links[:number],
+            frames=None if self.frames is None else self.frames.take(range(number)),
         )
 
 
@@ -152,8 +164,8 @@ class Corpus:
     @cached_property
     def overlap(self) -> Overlap:
         """How many held-out sentences stand in training too."""
-        train = self.train.sides
-        return Overlap(*(count_shared(train, part.sides) for part in (self.valid, self.test)))
+        train = self.train.texts
+        return Overlap(*(count_shared(train, part.texts) for part in (self.valid, self.test)))
 
     @property
     def tasks(self) -> tuple[Task, ...]:

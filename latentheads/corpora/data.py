@@ -10,6 +10,8 @@ from typing import Literal
 from latentheads.checks import check_least
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.listening import Listening
 from latentheads.corpora.tasks import Apart, Mixture, Task
 from latentheads.corpora.vocabulary import Unit
 from latentheads.metrics.protocol import Protocol
@@ -21,6 +23,12 @@ ENGLISH = "en"
 
 MADE = ("grammar", "pydoc")
 """Corpora that the library makes itself."""
+
+SPEECH = ("recognition", "speech-translation")
+"""Tasks whose source is sound."""
+
+SPEECH_OPTIONS = ("bins", "top_frequency", "max_seconds")
+"""Options that say nothing where the source is text."""
 
 TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
 """Options that say nothing where there are no tasks."""
@@ -37,9 +45,10 @@ class Data:
             ``gigaword``, ``cnn_dailymail`` or ``scitldr``, or, for a language model,
             ``wikitext-2`` or ``wikitext-103``; or a folder with train.SOURCE and train.TARGET,
             valid.* and test.*, one sentence a line, for a language model train.txt, valid.txt and
-            test.txt, .gz accepted.
+            test.txt, .gz accepted, for speech train.tsv, valid.tsv and test.tsv.
         task: translation, or language-model (pydoc and wikitext: always; grammar: of its
-            English-like side).
+            English-like side), or, of a folder of speech, recognition (into what is said, scored by
+            WER and CER) or speech-translation (into another language, by BLEU and chrF).
         language: Target language of the grammar.
         sentences: Training sentences drawn from the grammar.
         held_out: Sentences of valid and of test drawn from the grammar.
@@ -54,7 +63,8 @@ class Data:
         train_name: How a folder's training files are called before the dot.
         valid_name: The same for validation; empty: valid, val or dev.
         test_name: The same for test.
-        types: Subwords of a vocabulary, at most, learned from training by BPE.
+        types: Subwords of a vocabulary, at most, learned from training by BPE; of speech 0 writes
+            character by character.
         joint: One vocabulary for both sides.
         lowercase: Lower-case everything that the model sees and writes.
         tokenised: A translation's text is tokenised: keep its words, and score it as it is.
@@ -79,12 +89,18 @@ class Data:
         task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
             takes every pair once, 5 is usual and gives small tasks more.
         one_task: Make each batch of one task, not of all.
+        bins: Coefficients of a frame of sound, of which there are a hundred a second.
+        top_frequency: Hertz where they end: at most half the lowest sampling rate of all files.
+        max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
+            and test; 0: any.
         tell_apart: What model and guide may tell tasks apart by: language (the encoder by that of
             the source, the decoder by that of the target) or domain.
     """
 
     data: str = MADE[0]
-    task: Literal["translation", "language-model"] = "translation"
+    task: Literal["translation", "language-model", "recognition", "speech-translation"] = (
+        "translation"
+    )
     language: str = next(iter(LANGUAGES))
     sentences: int = 20_000
     held_out: int = 500
@@ -114,6 +130,9 @@ class Data:
     task_sizes: tuple[int, ...] = ()
     task_temperature: float = 1.0
     one_task: bool = False
+    bins: int = Hearing.bins
+    top_frequency: int = Hearing.top
+    max_seconds: float = Listening.max_seconds
     tell_apart: Apart = "language"
 
     def __post_init__(self) -> None:
@@ -121,21 +140,28 @@ class Data:
             raise ValueError(
                 f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
             )
-        check_least(vars(self), sentences=1, held_out=1, types=1, minimum=1)
+        check_least(vars(self), sentences=1, held_out=1, types=0 if self.hears else 1, minimum=1)
+        _ = self.listening
+        if self.hears and (self.made or self.from_hub):
+            raise ValueError(
+                f"task {self.task} needs a folder of speech as data, got {self.data!r}"
+            )
         check_least(vars(self), first=0, block=0, max_source=0, max_line=0)
         if self.context < 0 or 0 < self.block <= self.context:
             most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
             raise ValueError(f"context must {most}, got {self.context}")
         if self.tasks:
             self._check_tasks()
-        elif not (self.made or self.running) and self.source == self.target:
+        elif not (self.made or self.running or self.hears) and self.source == self.target:
             raise ValueError(f"source and target must differ, got {self.source!r} twice")
 
     def _check_tasks(self) -> None:
         mixture = self.mixture
         assert mixture is not None
-        if self.running or self.task != "translation" or self.data == "pydoc":
+        if self.alone:
             raise ValueError("tasks are directions of translation: a language model has none")
+        if self.hears:
+            raise ValueError("tasks are directions of text: a corpus of speech has none")
         if self.from_hub and any(task.domain for task in mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
         if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
@@ -145,6 +171,27 @@ class Data:
             )
         if min(self.task_sizes, default=1) < 1:
             raise ValueError(f"task_sizes must be at least 1, got {min(self.task_sizes)}")
+
+    @property
+    def hears(self) -> bool:
+        """Whether the source is sound."""
+        return self.task in SPEECH
+
+    @property
+    def recognises(self) -> bool:
+        """Whether the target is what is said in the source."""
+        return self.task == SPEECH[0]
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no source, for a language model."""
+        return self.running or self.task == "language-model"
+
+    @property
+    def listening(self) -> Listening:
+        """How files of sound are read."""
+        hearing = Hearing(self.bins, self.top_frequency)
+        return Listening(hearing, self.max_seconds, os.path.expanduser(self.cache))
 
     @property
     def begin(self) -> str:
@@ -192,6 +239,8 @@ class Data:
         name = os.path.basename(os.path.abspath(self.folder))
         if self.mixture is not None:
             return f"{name} {','.join(self.mixture.names)}"
+        if self.hears:
+            return f"{name} {self.task}"
         return name if self.running else f"{name} {self.source}-{self.target}"
 
     @property

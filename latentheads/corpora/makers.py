@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from typing import Literal
 
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.data import MADE, Data
@@ -17,6 +18,7 @@ from latentheads.corpora.vocabulary import Unit
 
 __all__ = [
     "folder_pairs",
+    "folder_speech",
     "folder_tasks",
     "folder_text",
     "grammar",
@@ -309,6 +311,65 @@ def folder_text(
         types=types,
         minimum=minimum,
         lowercase=lowercase,
+        max_line=max_line,
+        first=first,
+        cache=cache,
+        train_name=train_name,
+        valid_name=valid_name,
+        test_name=test_name,
+    )
+    return make_corpus(data, tell)
+
+
+def folder_speech(
+    folder: str | os.PathLike[str],
+    task: Literal["recognition", "speech-translation"] = "recognition",
+    types: int = Data.types,
+    lowercase: bool = Data.lowercase,
+    bins: int = Data.bins,
+    top_frequency: int = Data.top_frequency,
+    max_seconds: float = Data.max_seconds,
+    max_line: int = Data.max_line,
+    first: int = Data.first,
+    cache: str = Data.cache,
+    train_name: str = Data.train_name,
+    valid_name: str = Data.valid_name,
+    test_name: str = Data.test_name,
+    tell: Tell | None = None,
+) -> Corpus:
+    """Reads speech from a folder with train.tsv, valid.tsv and test.tsv, or folders so called.
+
+    A table names in its first line the columns id, audio and tgt_text, tabs between; sound is
+    whatever libsndfile reads. A folder has a file of text beside each of sound. Needs the extra
+    ``speech``.
+
+    Args:
+        folder: Where the tables, or the folders of the parts, are.
+        task: recognition writes what is said, speech-translation its translation: they differ in
+            how they are scored.
+        types: Subwords of the text, at most, learned from training by BPE; 0 writes character by
+            character.
+        lowercase: Lower-case everything that the model writes.
+        bins: Coefficients of a frame of sound, of which there are a hundred a second.
+        top_frequency: Hertz where they end: at most half the lowest sampling rate of all files.
+        max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
+            and test; 0: any.
+        max_line: Most tokens of a text, and most positions of 40 ms of an utterance; 0: any.
+        first: Use the first so many training utterances only; 0: all.
+        cache: Folder that keeps frames and text for the next start; empty: none.
+        train_name: How the table or folder of training is called, before the dot.
+        valid_name: The same for validation; empty: valid, val or dev.
+        test_name: The same for test.
+        tell: Called with each line about what was read and left out, as ``print``.
+    """
+    data = Data(
+        data=_name_folder(folder),
+        task=task,
+        types=types,
+        lowercase=lowercase,
+        bins=bins,
+        top_frequency=top_frequency,
+        max_seconds=max_seconds,
         max_line=max_line,
         first=first,
         cache=cache,

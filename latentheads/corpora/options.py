@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pydoc_data.topics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -16,12 +17,14 @@ from latentheads.corpora import pydoc
 from latentheads.corpora.cache import cached
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.corpus import Corpus, draw_pairs, draw_text
-from latentheads.corpora.data import MADE, TASK_OPTIONS, Data
+from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
 from latentheads.corpora.limited import Side, limited
 from latentheads.corpora.mixed import draw_tasks, parallel_tasks
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import prose
+from latentheads.corpora.speech.corpus import speech
+from latentheads.corpora.speech.table import read_utterances, source_of
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 
@@ -48,8 +51,9 @@ def make_corpus(
     """
     corpus = replace(_make_corpus(data, tell, keep), data=data)
     if tell is not None and any(corpus.overlap):
+        unit = "texts" if data.hears else corpus.valid.unit
         tell(
-            f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {corpus.valid.unit} of valid and "
+            f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {unit} of valid and "
             f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
         )
     return corpus
@@ -67,7 +71,7 @@ def _make_corpus(data: Data, tell: Callable[[str], object] | None, keep: bool) -
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
         known = ", ".join([*MADE, *HUB, *PROSE])
         raise ValueError(f"data must be one of {known}, or a folder; got {data.data!r}")
-    if not (data.running or data.from_hub):
+    if not (data.running or data.from_hub or data.hears):
         _refuse_running_text(data)
     if not data.cache:
         return _read_corpus(data, tell)
@@ -88,11 +92,34 @@ def _refuse_running_text(data: Data) -> None:
 
 def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     """Reads a corpus, with no line that is too long for a batch."""
+    if data.hears:
+        return _speech(data, tell)
     make = _prose if data.running else _tasks if data.tasks else _parallel
     corpus = make(data, tell)
     if data.block or not data.max_line:
         return corpus
     return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
+
+
+def _speech(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+    parts = (read_utterances(_source_of(data, part)) for part in PARTS)
+    train, valid, test = parts
+    return speech(
+        data.name,
+        islice(train, data.first or None),
+        valid,
+        test,
+        data.listening,
+        data.types,
+        data.lowercase,
+        data.max_line,
+        tell,
+    )
+
+
+def _source_of(data: Data, part: str) -> Path:
+    """The table of a part of speech, or its folder."""
+    return source_of(data.folder, part, getattr(data, f"{part}_name", "") or None)
 
 
 def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str:
@@ -225,13 +252,23 @@ def _key(data: Data) -> str:
     found = [(str(file.resolve()), file.stat()) for file in _files(data)]
     stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
     options = asdict(replace(data, context=0))
-    for name in TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS:
+    unsaid = TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS
+    for name in (*unsaid, *(() if data.hears else SPEECH_OPTIONS)):
         del options[name]
-    return repr((options, stamps))
+    return repr((options, _digest_stamps(stamps) if data.hears else stamps))
+
+
+def _digest_stamps(stamps: Sequence[tuple[str, int, int]]) -> str:
+    """The state of many files in a few letters."""
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
 
 
 def _files(data: Data) -> list[Path]:
     """The local files that it is read from, on which a kept one therefore depends."""
+    if data.hears:
+        places = [_source_of(data, part) for part in PARTS]
+        audio = [each.audio for place in places for each in read_utterances(place)]
+        return [*(each for each in places if each.is_file()), *audio]
     if data.made:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:

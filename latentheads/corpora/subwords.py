@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
+from latentheads.corpora.characters import Characters
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 
 __all__ = ["Subwords", "vocabulary_from_json"]
@@ -269,17 +271,19 @@ def vocabulary_from_json(value: object) -> Vocabulary:
         return Subwords.from_json(value)
     if kind == Tagged.kind:
         return Tagged(vocabulary_from_json(value.get("plain")), _strings(value, kind, "tags"))
+    if kind == Characters.kind:
+        return Characters.from_json(value, _strings(value, kind, "characters"))
+    if kind == Positions.kind:
+        return Positions.from_json(value)
     if kind != Words.kind:
-        raise ValueError(
-            f"a vocabulary's kind must be {Words.kind}, {Subwords.kind} or {Tagged.kind}; "
-            f"got {kind!r}"
-        )
+        known = ", ".join(each.kind for each in (Words, Subwords, Tagged, Characters))
+        raise ValueError(f"a vocabulary's kind must be {known} or {Positions.kind}; got {kind!r}")
     return Words(_strings(value, kind, "words"))
 
 
 def _strings(value: dict[str, Any], kind: str, name: str) -> list[str]:
     found = value.get(name)
-    what = "of words" if kind == Words.kind else kind
+    what = f"of {kind}" if kind in (Words.kind, Characters.kind) else kind
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"a vocabulary {what} has {name}, a list of strings")
     if len(set(found)) != len(found):

@@ -85,7 +85,8 @@ def beam_search(
         length_penalty: 0 ranks by probability; the higher, the longer the sentences.
         samples: Draws K of the heads; 0 sets them to their prior's plug-in value.
         limit: Most tokens, EOS counted; when not given, ten and twice the length of the sentence's
-            source, or of its target for a language model.
+            source, or of its target for a language model; of speech ten and as many as there are
+            positions.
         least: Fewest tokens, EOS counted; EOS comes earlier at the limit, or where nothing else
             may.
         no_repeat: No n-gram of so many tokens comes twice in a sentence; 0: any may.
@@ -127,7 +128,7 @@ def _check_length(limit: int | None, least: int, no_repeat: int) -> None:
 def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
     """The most tokens of every sentence; its own, so that its batch does not matter."""
     valid = batch.target_valid if batch.source is None else batch.source_valid
-    own = 10 + 2 * valid.sum(-1)
+    own = 10 + (2 if batch.frames is None else 1) * valid.sum(-1)
     return own if limit is None else torch.full_like(own, limit)
 
 

@@ -36,9 +36,12 @@ class Decoding:
             location, as the papers do. Selections and gates are drawn too, else the likeliest.
         paper_bleu: Score by the papers' protocol too: tokenised, compounds split, without case on
             iwslt14, multi30k and text that --lowercase says to lower-case.
+        paper_wer: Score recognition by the papers' protocol too: 13a tokens without case, those of
+            punctuation alone left out.
         rouge: Score by ROUGE too, beside the first sentence of every source.
         min_tokens: Fewest tokens of a translation, its end counted.
-        max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's.
+        max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's, of
+            speech ten and as many as it has positions.
         no_repeat: No n-gram of so many tokens comes twice in a translation; 0: any may.
     """
 
@@ -46,6 +49,7 @@ class Decoding:
     length_penalty: float = 1.0
     draws: int = 0
     paper_bleu: bool = False
+    paper_wer: bool = False
     rouge: bool = False
     min_tokens: int = 1
     max_tokens: int = 0

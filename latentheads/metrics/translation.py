@@ -28,6 +28,7 @@ __all__ = [
     "Estimate",
     "Protocol",
     "Scores",
+    "check_lines",
     "paired_bootstrap",
     "score",
     "split_compounds",
@@ -118,7 +119,7 @@ def score(
         protocol: Adds ``paper_bleu``, as the papers on this data set count it.
         lowercase: Whether case counts for nothing; the signatures say so.
     """
-    _check_lines(translations, references)
+    check_lines(translations, references)
     found: dict[str, tuple[float, str]] = {}
     for name, metric in _metrics(tokenised, protocol, lowercase).items():
         value = metric.corpus_score(list(translations), [list(references)]).score
@@ -153,7 +154,7 @@ def paired_bootstrap(
     """
     systems = [baseline, *others]
     for lines in systems:
-        _check_lines(lines, references)
+        check_lines(lines, references)
     places = draw_places(len(references), resamples, seed)
     how = f"bs:{resamples}|seed:{seed}|p:two-sided"
     columns = {
@@ -178,7 +179,8 @@ def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dic
     return {**metrics, "paper_bleu": PaperBLEU(tokenised, lowercase or protocol == "iwslt14")}
 
 
-def _check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
+def check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
+    """Refuses texts that have nothing to score, or not one line each."""
     if not references:
         raise ValueError("there are no references: one line or more is needed")
     if not any(line.strip() for line in references):

@@ -56,13 +56,14 @@ def draw_pruning(points: list[dict[str, Any]]) -> Figure:
         points: Those of a curve, the whole network first.
     """
     heads = [point["heads"] for point in points]
-    translated = points[0]["test"]["bleu"] is not None
+    score = next((n for n in ("bleu", "wer") if points[0]["test"].get(n) is not None), "")
+    translated = bool(score)
     figure = Picture(4 * (2 + translated), 3.8)
     axes = figure.subplots(1, 2 + translated, squeeze=False)
     *quality, cost = axes.flat
     if translated:
-        quality[0].plot(heads, [p["test"]["bleu"] for p in points], "o-", color="#3b6fb6")
-        quality[0].set_ylabel("BLEU (test)")
+        quality[0].plot(heads, [p["test"][score] for p in points], "o-", color="#3b6fb6")
+        quality[0].set_ylabel("BLEU (test)" if score == "bleu" else "WER in % (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, style in (
         ("elbo", "bound (ELBO)", "o-"),
@@ -95,6 +96,7 @@ def draw_sweep(rows: list[dict[str, Any]]) -> Figure:
         (name, label)
         for name, label in (
             ("bleu", "BLEU (test)"),
+            ("wer", "WER in % (test)"),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),

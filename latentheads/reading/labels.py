@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from latentheads.batch import SPECIALS, Batch
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.reading.sides import sides
 
@@ -12,7 +13,9 @@ __all__ = ["name_sides", "name_tokens"]
 
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
-    """Tokens one by one, also those that no text is made of."""
+    """Tokens one by one, also those that no text is made of; of speech the time of each."""
+    if isinstance(vocabulary, Positions):
+        return vocabulary.name_places(sum(1 for _ in tokens))
     return [_name_token(vocabulary, token) for token in tokens]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from latentheads.corpora import Corpus, Vocabulary, Words
+from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
@@ -31,6 +32,10 @@ __all__ = [
     "vocabularies_text",
     "vocabularies_to_json",
 ]
+
+
+DIGESTED = 2**16
+"""Frames of a corpus of speech that tell it from others: all of a large one would take long."""
 
 
 def find_device(name: str) -> torch.device:
@@ -69,6 +74,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     else:
         if settings.adapters:
             more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
+        more |= {"bins": bins_of(source), "ctc": settings.ctc}
         model = Translation(len(source), types, prior, network, latent, **more)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term
@@ -166,6 +172,8 @@ def digest_corpus(corpus: Corpus) -> str:
         if side is not None:
             digest.update(side.ends.tobytes())
             digest.update(np.ascontiguousarray(side.tokens).data)
+    if train.frames is not None:
+        digest.update(train.frames.sample(DIGESTED).data)
     if train.task is not None:
         digest.update(",".join(task.name for task in corpus.tasks).encode())
         digest.update(train.task.tobytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus, Words
 from latentheads.corpora.options import Data
+from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
@@ -68,6 +69,7 @@ def describe_run(
         seed=seed,
         samples=samples,
         label_smoothing=model.label_smoothing,
+        ctc=_describe_ctc(model),
         adapters=0 if adapters is None else adapters.width,
         **_describe_disagreement(model.disagreement),
     )
@@ -80,12 +82,18 @@ def describe_data(corpus: Corpus) -> Data:
     mixture = corpus.train.mixture
     return Data(
         data=BY_HAND,
-        task="translation" if corpus.source else "language-model",
+        task=_name_task(corpus),
         block=corpus.train.block,
         tokenised=isinstance(corpus.target, Words),
         tasks="" if mixture is None else ",".join(mixture.names),
         tell_apart="language" if mixture is None else mixture.apart,
     )
+
+
+def _name_task(corpus: Corpus) -> Literal["translation", "language-model", "recognition"]:
+    if corpus.source is None:
+        return "language-model"
+    return "recognition" if bins_of(corpus.source) else "translation"
 
 
 def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus) -> None:
@@ -141,6 +149,11 @@ def _describe_gates(model: Decoder) -> Gates:
         gate_start=selector.location,
         gate_temperature=selector.temperature,
     )
+
+
+def _describe_ctc(model: Decoder) -> float:
+    ctc = getattr(model, "ctc", None)
+    return 0.0 if ctc is None else ctc.weight
 
 
 def _describe_disagreement(term: Disagreement | None) -> dict[str, Any]:

@@ -22,14 +22,17 @@ from latentheads.files import read_json, read_text, read_yaml
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import TOKENS as EVALUATED
 from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
-from latentheads.metrics.translation import score
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, Folder
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
+from latentheads.runs.scoring import score_written
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
+
+SCORES = ("bleu", "chrf", "paper_bleu", "wer", "cer", "paper_wer")
+"""What a point of the curve says of the text that is written."""
 
 __all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
@@ -87,9 +90,8 @@ def measure(found: Pruned, run: Run, valid: Part, test: Part, seed: int) -> None
         decoding = run.settings.decoding
         found.lines = translate_part(found.model, found.guide, run.target, test, decoding)
     speed = len(test) / (time.perf_counter() - start)
-    data, protocol = run.settings.data, run.settings.protocol
-    scores = score(found.lines, list(test.references), data.words, protocol, data.lowercase)
-    found.test |= {**asdict(scores), "sentences_per_second": speed}
+    scores = score_written(run.settings, found.lines, list(test.references))
+    found.test |= {**scores, "sentences_per_second": speed}
 
 
 def time_all(every: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
@@ -127,7 +129,7 @@ def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
         tokens: How many were decoded to measure the speed.
     """
     ratios = [a / b for a, b in zip(whole.seconds, found.seconds, strict=True)]
-    scores = {name: found.test.get(name) for name in ("bleu", "chrf", "paper_bleu")}
+    scores = {name: found.test.get(name) for name in SCORES}
     return {
         "heads": found.heads,
         "parameters": found.parameters,

@@ -18,12 +18,12 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import TOKENS, Report, evaluate, fixed_noise
 from latentheads.metrics.rouge import lead, rouge
-from latentheads.metrics.translation import Scores, score
 from latentheads.model import Decoder
 from latentheads.names import CHAINS
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
+from latentheads.runs.scoring import score_written
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
 
@@ -46,6 +46,8 @@ AVERAGED = (
     "bleu",
     "chrf",
     "paper_bleu",
+    "wer",
+    "cer",
 )
 
 
@@ -100,13 +102,9 @@ class Reporter:
         seconds, references = time.perf_counter() - start, list(part.references)
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
-        scores = asdict(self._score(written, references))
+        scores = score_written(settings, written, references)
         speed = {"sentences_per_second": len(part) / seconds}
         return {**scores, **self._rouge(written), **speed}, written
-
-    def _score(self, written: Sequence[str], references: Sequence[str]) -> Scores:
-        kind = self.settings.data
-        return score(written, references, kind.words, self.settings.protocol, kind.lowercase)
 
     def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Reports on and scores the test sentences of each task alone.
@@ -120,8 +118,8 @@ class Reporter:
             places = part.places(place)
             own = part.take(places)
             report = self._measure(own, batches(own, TOKENS))
-            scores = self._score([written[line] for line in places], own.references)
-            figures = {**report.figures(), **asdict(scores)}
+            lines = [written[line] for line in places]
+            figures = report.figures() | score_written(self.settings, lines, own.references)
             found[task.name] = {"sentences": len(own), **figures}
             for line in places:
                 names[line] = task.name

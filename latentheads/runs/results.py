@@ -56,6 +56,20 @@ class Figures:
         lead_rouge_l: See rouge1.
         lead_signature: See rouge1.
         sentences_per_second: Speed of translation.
+        wer: Word error rate of recognition, in percent.
+        wer_low: Lower end of its 95 % interval.
+        wer_high: Upper end.
+        substitutions: Words that are another one.
+        deletions: Words that are missing.
+        insertions: Words that nobody said.
+        words: Words of the references.
+        wer_signature: How it was counted.
+        cer: Character error rate.
+        cer_low: Lower end of its 95 % interval.
+        cer_high: Upper end.
+        cer_signature: How it was counted.
+        paper_wer: WER by the papers' protocol.
+        paper_wer_signature: How it was counted.
     """
 
     elbo: Figure = None
@@ -92,6 +106,20 @@ class Figures:
     lead_rouge_l: Figure = None
     lead_signature: str | None = None
     sentences_per_second: Figure = None
+    wer: Figure = None
+    wer_low: Figure = None
+    wer_high: Figure = None
+    substitutions: int | None = None
+    deletions: int | None = None
+    insertions: int | None = None
+    words: int | None = None
+    wer_signature: str | None = None
+    cer: Figure = None
+    cer_low: Figure = None
+    cer_high: Figure = None
+    cer_signature: str | None = None
+    paper_wer: Figure = None
+    paper_wer_signature: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Those groups of figures that are known, null for a figure that is not."""
@@ -105,8 +133,9 @@ class Figures:
 
 
 NAMES = tuple(each.name for each in fields(Figures))
-ENDS = (14, 19, 25, 29, 33, 34)
-"""Where the groups end: the bound, alignments, translations, summaries, their baseline, speed."""
+ENDS = (14, 19, 25, 29, 33, 34, 48)
+"""Where the groups end: the bound, alignments, translations, summaries, their baseline, speed,
+recognition."""
 
 KNOWN_TOGETHER = [NAMES[start:end] for start, end in pairwise((0, *ENDS))]
 

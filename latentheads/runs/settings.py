@@ -14,7 +14,7 @@ import yaml
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora.options import TASK_OPTIONS, Data
+from latentheads.corpora.data import SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
@@ -42,6 +42,9 @@ GROUPS: dict[str, type] = {
 
 BY_HAND = "by hand"
 """What a run folder says of a corpus that no options name."""
+
+OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
+"""Options that it does not say where the source is text."""
 
 OF_HAND = ("task", "block", "tokenised", "tasks", "tell_apart")
 """What it says of such a corpus beside that."""
@@ -71,6 +74,8 @@ class Settings:
         disagreement_weight: lambda of it, in nats a target token and block.
         disagreement_chains: Chains that it acts on: all, or some with commas between.
         disagreement_diagonal: Compare each head with itself too, as the paper does.
+        ctc: Factor of CTC, a second likelihood of the text by which an encoder of speech is trained
+            too; never part of a reported figure. .3 is usual.
         adapters: Hidden width of two steps of its own for each task in every layer, or for all text
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
@@ -104,6 +109,7 @@ class Settings:
     disagreement_weight: float = 1.0
     disagreement_chains: str = "all"
     disagreement_diagonal: bool = True
+    ctc: float = 0.0
     adapters: int = 0
     start: str = ""
     train: Literal["all", "adapters", "guide"] = "all"
@@ -111,7 +117,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        check_least(vars(self), samples=1, adapters=0)
+        check_least(vars(self), samples=1, adapters=0, ctc=0)
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
         if self.train == "guide" and not self.start:
@@ -123,7 +129,7 @@ class Settings:
                 raise ValueError(
                     "gates are learned by the closed form of their KL: use kl analytic"
                 )
-        past = self.data.running or self.data.task != "translation"
+        past = self.data.alone
         of_logits = not self.prior.find("prior").deterministic
         object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
         check_alignments(self.alignment, self.network, self.label_smoothing, past)
@@ -237,8 +243,10 @@ class Settings:
         for name in GROUPS:
             found |= asdict(getattr(self, name))
         found |= {name: getattr(self, name) for name in _own_names()} | dict(self.unused)
-        if not self.data.tasks:
-            found = {name: value for name, value in found.items() if name not in TASK_OPTIONS}
+        unsaid: tuple[str, ...] = () if self.data.tasks else TASK_OPTIONS
+        if not self.data.hears:
+            unsaid += OF_SPEECH
+        found = {name: value for name, value in found.items() if name not in unsaid}
         if self.by_hand:
             mine = {each.name for each in fields(Data)} - set(OF_HAND)
             found = {"corpus": BY_HAND} | {n: v for n, v in found.items() if n not in mine}

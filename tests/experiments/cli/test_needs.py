@@ -23,6 +23,8 @@ LANGUAGE_MODEL = {"task": "language-model"}
 TEXT = {"data": "corpus", "task": "language-model"}
 GATES = {"gates": "all"}
 NGRAM = {"mixers": "ngram"}
+SPEECH = {"data": "corpus", "task": "recognition"}
+SPOKEN = {"data": "corpus", "task": "speech-translation"}
 ALIGNED = {"alignments": 1}
 ALONE = {**ALIGNED, "prior": "delta"}
 
@@ -64,6 +66,14 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {},
         {"tasks": "news:velu,talk:tamir"},
     ),
+    ({"types": 300}, LANGUAGE_MODEL, SPEECH),
+    ({"bins": 40, "top_frequency": 3800, "max_seconds": 9.0}, PAIRS, SPEECH),
+    ({"channels": 64, "spec_augment": "LD", "ctc": 0.3}, PAIRS, SPOKEN),
+    ({"decoder_layers": 3}, LANGUAGE_MODEL, MADE),
+    ({"paper_wer": True}, SPOKEN, SPEECH),
+    ({"paper_bleu": True}, SPEECH, SPOKEN),
+    ({"rouge": True}, SPOKEN, PAIRS),
+    ({"joint": False, "max_source": 5}, SPEECH, PAIRS),
     ({"final_norm": False}, {}, {"norm": "pre"}),
     ({"cutoffs": (5, 9)}, {}, LANGUAGE_MODEL),
     (

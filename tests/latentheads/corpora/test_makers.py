@@ -17,7 +17,7 @@ from latentheads.corpora.options import make_corpus
 from tests.latentheads.corpora.test_options import write_corpus, write_text
 
 MAKERS = {name: getattr(makers, name) for name in makers.__all__}
-NO_OPTIONS = ("folder", "name", "tell")
+NO_OPTIONS = ("folder", "name", "tell", "task")
 GIVEN = {"folder": "some/where", "source": "cs", "target": "fr", "tasks": "velu"}
 OTHERS = {
     **{"language": "tamir", "unit": "subword", "tell_apart": "domain", "task_sizes": (7,)},

@@ -1,0 +1,1 @@
+"""Speech: sound to frames, frames and their texts to a corpus."""

@@ -1,0 +1,155 @@
+"""A corpus of speech: frames of sound, and what is said in it or its translation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.corpora.characters import Characters
+from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.limited import Side, limited
+from latentheads.corpora.speech.features import FRAME_SECONDS
+from latentheads.corpora.speech.frames import Frames, pack
+from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.table import Utterance
+from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.corpora.subwords import Subwords
+from latentheads.corpora.vocabulary import Vocabulary
+
+__all__ = ["FEWEST_FRAMES", "speech"]
+
+FEWEST_FRAMES = 5
+"""Of a training utterance; a window of the subsampler has as many."""
+
+Tell = Callable[[str], object]
+
+
+def speech(
+    name: str,
+    train: Iterable[Utterance],
+    valid: Iterable[Utterance],
+    test: Iterable[Utterance],
+    listening: Listening,
+    types: int = 0,
+    lowercase: bool = False,
+    max_line: int = 0,
+    tell: Tell | None = None,
+) -> Corpus:
+    """Makes a corpus from files of sound and their texts.
+
+    What is silent, very short, too long, broken or without text is left out of training, and
+    counted. Nothing of valid and test is: there it is refused, but for silence.
+
+    Args:
+        name: What the corpus is called.
+        train: What is learned from.
+        valid: What is watched.
+        test: What is reported.
+        listening: How files are read.
+        types: Subwords of the text, at most; 0: it is written character by character.
+        lowercase: Whether the model writes lower case alone.
+        max_line: Most tokens of a text and most positions of an utterance; 0: any.
+        tell: Called with a line about what was left out of training.
+
+    Raises:
+        ValueError: A part has no utterance, or one of valid or test cannot be used.
+    """
+    learned = _Training(listening)
+    frames = {"train": pack(learned.keep(train), listening.hearing.bins, listening.folder)}
+    texts = {"train": learned.kept, "valid": list(valid), "test": list(test)}
+    if not learned.kept:
+        raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
+    if tell is not None:
+        tell(learned.counts())
+    for part in ("valid", "test"):
+        if not any(each.text for each in texts[part]):
+            raise ValueError(f"{name} has no word in the texts of {part}")
+        found = (_hear_all(each, listening) for each in texts[part])
+        frames[part] = pack(found, listening.hearing.bins, listening.folder)
+    target, source = _learn(texts["train"], types, lowercase), Positions(listening.hearing)
+    first, second, third = (_encode(texts[p], frames[p], target, source) for p in texts)
+    corpus = Corpus(name, replace(first, references=()), second, third, target, source)
+
+    def where(part: str, side: Side, place: int) -> str:
+        return texts[part][place].where
+
+    return limited(corpus, max_line, where, tell) if max_line else corpus
+
+
+class _Training:
+    """Keeps what can be trained on, and counts what is left out.
+
+    Args:
+        listening: How files are read.
+
+    Attributes:
+        kept: The utterances that are trained on.
+    """
+
+    def __init__(self, listening: Listening) -> None:
+        self.listening = listening
+        self.kept: list[Utterance] = []
+        self._frames = 0
+        self._faults: defaultdict[str, list[str]] = defaultdict(list)
+
+    def keep(self, utterances: Iterable[Utterance]) -> Iterator[NDArray[np.float16]]:
+        """The frames of those that are kept."""
+        for each in utterances:
+            try:
+                if not each.text:
+                    raise ValueError("it has no text")
+                found = hear(each.audio, self.listening, FEWEST_FRAMES, silence=False)
+            except ValueError as reason:
+                self._faults[_name_fault(str(reason))].append(f"{each.where}: {reason}")
+                continue
+            self.kept.append(each)
+            self._frames += len(found)
+            yield found
+
+    def counts(self) -> str:
+        """What was kept and what was left out, the first of each kind by its place."""
+        minutes = self._frames * FRAME_SECONDS / 60
+        line = f"{len(self.kept):,} training utterances, {minutes:,.1f} min of speech"
+        left = sum(map(len, self._faults.values()))
+        if not left:
+            return line
+        kinds = (f"{len(each):,} {kind} ({each[0]})" for kind, each in self._faults.items())
+        return f"{line}; {left:,} left out: {', '.join(kinds)}"
+
+
+FAULTS = {
+    "no text": "without text",
+    "silent": "silent",
+    "more than max_seconds": "too long",
+    "less than": "too short",
+}
+"""What is left out, by what is said of it."""
+
+
+def _name_fault(reason: str) -> str:
+    return next((kind for said, kind in FAULTS.items() if said in reason), "unreadable")
+
+
+def _hear_all(each: Utterance, listening: Listening) -> NDArray[np.float16]:
+    """The frames of an utterance of valid or test, of which nothing is left out."""
+    try:
+        return hear(each.audio, listening)
+    except ValueError as reason:
+        raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
+
+
+def _learn(texts: Sequence[Utterance], types: int, lowercase: bool) -> Vocabulary:
+    """The vocabulary of what is written."""
+    lines = (each.text for each in texts)
+    return Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
+
+
+def _encode(
+    texts: Sequence[Utterance], frames: Frames, target: Vocabulary, source: Positions
+) -> Part:
+    lines = [each.text for each in texts]
+    return Part(target.encode_all(lines), source.rows(frames), lines, frames=frames)

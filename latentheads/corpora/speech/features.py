@@ -1,0 +1,111 @@
+"""Log-mel frames of sound, as Kaldi computes them, each utterance normalised.
+
+Kaldi's conventions: 25 ms every 10 ms, Povey's window, pre-emphasis of .97, no dither, samples in
+the range of 16 bits. Each coefficient is then taken less its mean over the utterance and over its
+standard deviation, as fairseq S2T does (Wang et al. 2020, https://arxiv.org/abs/2010.05171).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from latentheads.corpora.speech.sound import Sound, need_package
+
+if TYPE_CHECKING:
+    from kaldi_native_fbank import FbankOptions
+
+__all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Hearing", "log_mel", "normalise"]
+
+FRAME_SECONDS = 0.01
+"""From the beginning of a frame to that of the next."""
+
+WINDOW_SECONDS = 0.025
+
+LOWEST = 20.0
+"""Hertz where the lowest filter begins."""
+
+FULL_SCALE = 32768.0
+"""Of a sample of 16 bits, in which Kaldi counts; soundfile gives a sample of at most 1."""
+
+LEAST_VARIANCE = 1e-10
+"""Of a coefficient that never changes, as in silence: it becomes 0."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """How sound becomes frames.
+
+    The filters lie at the same frequencies whatever the sampling rate, so that files of several
+    rates may stand side by side and nothing is resampled.
+
+    Attributes:
+        bins: Coefficients of a frame.
+        top: Hertz where the highest filter ends: at most half the lowest sampling rate.
+    """
+
+    bins: int = 80
+    top: int = 7600
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise ValueError(f"bins must be at least 1, got {self.bins}")
+        if not self.top > LOWEST:
+            raise ValueError(f"top_frequency must be more than {LOWEST:.0f} Hz, got {self.top}")
+
+    def frames(self, sound: Sound) -> NDArray[np.float16]:
+        """The frames of a sound, normalised.
+
+        Raises:
+            ValueError: Its sampling rate is too low for the highest filter.
+        """
+        if sound.rate < 2 * self.top:
+            raise ValueError(
+                f"its sampling rate of {sound.rate:,} Hz holds frequencies up to "
+                f"{sound.rate // 2:,} Hz: use top_frequency {sound.rate // 2 - 200}, got {self.top}"
+            )
+        return normalise(log_mel(sound, self.bins, self.top)).astype(np.float16)
+
+
+def log_mel(
+    sound: Sound, bins: int = Hearing.bins, top: float = Hearing.top
+) -> Float[NDArray[np.float32], "frame bin"]:
+    """Kaldi's log-mel filterbank; a sound shorter than a window has no frame.
+
+    Args:
+        sound: The sound.
+        bins: Filters.
+        top: Hertz where the highest filter ends.
+    """
+    package = need_package("kaldi_native_fbank")
+    bank = package.OnlineFbank(_make_options(package.FbankOptions(), sound.rate, bins, top))
+    bank.accept_waveform(sound.rate, (sound.samples * np.float32(FULL_SCALE)).tolist())
+    bank.input_finished()
+    frames = [bank.get_frame(place) for place in range(bank.num_frames_ready)]
+    return np.array(frames, np.float32).reshape(len(frames), bins)
+
+
+def _make_options(options: FbankOptions, rate: int, bins: int, top: float) -> FbankOptions:
+    options.frame_opts.samp_freq = float(rate)
+    options.frame_opts.dither = 0.0  # the same sound has the same frames
+    options.frame_opts.frame_shift_ms = 1000 * FRAME_SECONDS
+    options.frame_opts.frame_length_ms = 1000 * WINDOW_SECONDS
+    options.frame_opts.snip_edges = True
+    options.mel_opts.num_bins = bins
+    options.mel_opts.low_freq = LOWEST
+    options.mel_opts.high_freq = float(top)
+    return options
+
+
+def normalise(
+    frames: Float[NDArray[np.float32], "frame bin"],
+) -> Float[NDArray[np.float32], "frame bin"]:
+    """Each coefficient less its mean over the utterance, over its standard deviation."""
+    exact = frames.astype(np.float64)  # rounding would be blown up where nothing changes
+    away = exact - exact.mean(0, keepdims=True) if len(exact) else exact
+    scale = np.sqrt(np.maximum((away**2).mean(0), LEAST_VARIANCE)) if len(exact) else 1.0
+    return (away / scale).astype(np.float32)

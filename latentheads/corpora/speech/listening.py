@@ -1,0 +1,61 @@
+"""Files of sound to frames, within limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Hearing
+from latentheads.corpora.speech.sound import read_seconds, read_sound
+
+__all__ = ["Listening", "hear"]
+
+
+@dataclass(frozen=True)
+class Listening:
+    """How files of sound are read.
+
+    Attributes:
+        hearing: How sound becomes frames.
+        max_seconds: The longest utterance; 0: any.
+        folder: Where frames wait until they are in a cache; empty: where the system puts such
+            files.
+    """
+
+    hearing: Hearing
+    max_seconds: float = 30.0
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_seconds < float("inf"):
+            raise ValueError(f"max_seconds must be at least 0 (0: any), got {self.max_seconds}")
+
+
+def hear(
+    path: Path, listening: Listening, fewest: int = 1, silence: bool = True
+) -> NDArray[np.float16]:
+    """The frames of a file.
+
+    Args:
+        path: The file.
+        listening: How it is read.
+        fewest: Frames that it must have.
+        silence: Whether it may be silent; its frames are then all 0.
+
+    Raises:
+        ValueError: It cannot be read, or is too short or too long, or silent where it must not be.
+    """
+    seconds, most = read_seconds(path), listening.max_seconds
+    if 0 < most < seconds:
+        raise ValueError(f"{seconds:,.1f} s of sound, more than max_seconds {most:g}")
+    sound = read_sound(path)
+    frames = listening.hearing.frames(sound)
+    if len(frames) < fewest:
+        least = WINDOW_SECONDS + FRAME_SECONDS * (fewest - 1)
+        raise ValueError(f"{sound.seconds:.3f} s of sound, less than {least:.3f} s")
+    if sound.silent and not silence:
+        raise ValueError("it is silent")
+    return frames

@@ -1,0 +1,92 @@
+"""Files of sound: samples and their rate, whatever libsndfile reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+__all__ = ["ENDINGS", "Sound", "need_package", "read_seconds", "read_sound"]
+
+ENDINGS = ("wav", "flac", "ogg", "opus", "mp3")
+"""What the names of files of sound end in; others are read too where a table names them."""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """One channel of sound.
+
+    Attributes:
+        samples: Between -1 and 1.
+        rate: Samples a second.
+    """
+
+    samples: Float[NDArray[np.float32], " sample"]
+    rate: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return len(self.samples) / self.rate
+
+    @property
+    def silent(self) -> bool:
+        """Whether it never moves."""
+        return not len(self.samples) or bool((self.samples == self.samples[0]).all())
+
+
+def need_package(name: str) -> Any:
+    """Imports a package of the extra ``speech``.
+
+    Raises:
+        ValueError: It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as reason:
+        raise ValueError(
+            f"speech needs {name.replace('_', '-')}: pip install 'latentheads[speech]'"
+        ) from reason
+
+
+def read_sound(path: str | Path) -> Sound:
+    """Reads a file of wav, FLAC, Ogg Vorbis, Opus, MP3, ...; of several channels their mean.
+
+    Raises:
+        ValueError: It cannot be read, or holds what is no number.
+    """
+    with _opened(path) as file:
+        samples, rate = file.read(dtype="float32", always_2d=True), file.samplerate
+    if not np.isfinite(samples).all():
+        raise ValueError("its samples are not all numbers")
+    return Sound(samples.mean(1, dtype=np.float32), rate)
+
+
+def read_seconds(path: str | Path) -> float:
+    """How long a file of sound lasts, as its head says it; nothing else of it is read.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    with _opened(path) as file:
+        seconds: float = file.frames / file.samplerate
+    return seconds
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    """A file of sound, open while it is read."""
+    package = need_package("soundfile")
+    try:
+        with package.SoundFile(str(path)) as file:
+            yield file
+    except (RuntimeError, OSError, TypeError) as reason:
+        said = " ".join(str(reason).split()).rpartition(": ")[2]
+        raise ValueError(f"it cannot be read as sound: {said}") from reason

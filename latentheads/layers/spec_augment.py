@@ -1,0 +1,84 @@
+"""SpecAugment: hides bands of frequency and stretches of time while training.
+
+Park et al. 2019, https://arxiv.org/abs/1904.08779; the time is not warped.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+__all__ = ["POLICIES", "Policy", "SpecAugment", "hide"]
+
+Policy = Literal["none", "LB", "LD"]
+"""The names of the paper."""
+
+
+class SpecAugment(NamedTuple):
+    """How much is hidden of an utterance.
+
+    Attributes:
+        bands: Bands of frequency.
+        widest: Bins of a band, at most.
+        stretches: Stretches of time.
+        longest: Frames of a stretch, at most.
+    """
+
+    bands: int
+    widest: int
+    stretches: int
+    longest: int
+
+
+POLICIES: dict[Policy, SpecAugment] = {
+    "none": SpecAugment(0, 0, 0, 0),
+    "LB": SpecAugment(1, 27, 1, 100),
+    "LD": SpecAugment(2, 27, 2, 100),
+}
+"""The policies of the paper, whose frames have 80 bins."""
+
+BINS = 80
+"""Of the frames that the widths are meant for."""
+
+assert set(POLICIES) == set(get_args(Policy))
+
+
+def hide(
+    frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"], policy: SpecAugment
+) -> Float[Tensor, "batch frame bin"]:
+    """Sets bands and stretches to 0, the mean of normalised frames; each utterance its own.
+
+    A stretch lies within its utterance, and where that is short it is at most as long as the
+    utterance. Bands are as wide in proportion where frames have another number of bins. Noise comes
+    from torch's global generator.
+
+    Args:
+        frames: Normalised.
+        lengths: Frames of each utterance.
+        policy: How much is hidden.
+    """
+    bins = frames.shape[-1]
+    widest = torch.full_like(lengths, policy.widest * bins // BINS)
+    every = torch.full_like(lengths, bins)
+    hidden = _draw_spans(policy.bands, widest, every, bins).unsqueeze(-2)
+    longest = lengths.clamp(max=policy.longest)
+    hidden = hidden | _draw_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
+        -1
+    )
+    return frames.masked_fill(hidden, 0.0)
+
+
+def _draw_spans(
+    number: int, longest: Int[Tensor, " batch"], within: Int[Tensor, " batch"], size: int
+) -> Bool[Tensor, "batch place"]:
+    """Where some spans lie, each of a length in 0 ... longest - 1 and below an end."""
+    shape = (*longest.shape, number)
+    length = (torch.rand(shape, device=longest.device) * longest.unsqueeze(-1)).long()
+    room = within.unsqueeze(-1) - length + 1
+    start = (torch.rand(shape, device=longest.device) * room).long()
+    place = torch.arange(size, device=longest.device)
+    inside = (place >= start.unsqueeze(-1)) & (place < (start + length).unsqueeze(-1))
+    return inside.any(-2)

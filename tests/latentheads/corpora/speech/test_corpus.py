@@ -1,0 +1,207 @@
+"""A corpus of speech: what is kept, what is counted, and what comes out of a cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from latentheads.corpora import Corpus, batches
+from latentheads.corpora.batches import collate
+from latentheads.corpora.data import Data
+from latentheads.corpora.options import make_corpus
+from latentheads.corpora.speech.frames import Frames, pack
+from latentheads.corpora.speech.vocabulary import POSITION, Positions
+from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.reading.labels import name_tokens
+from tests.latentheads.corpora.speech.sounds import (
+    SMALL,
+    TEXTS,
+    make_noise,
+    write_sound,
+    write_speech,
+)
+
+OPTIONS: dict[str, Any] = {"task": "recognition", "types": 0, "bins": 7, "top_frequency": 3800}
+
+
+def read(folder: Path, tell: Any = None, **options: Any) -> Corpus:
+    return make_corpus(Data(str(folder), **{**OPTIONS, **options}), tell)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_speech(tmp_path / "corpus")
+
+
+def test_parts_hold_frames_positions_and_text(folder: Path) -> None:
+    corpus = read(folder)
+    assert (corpus.name, corpus.test.unit) == ("corpus recognition", "utterances")
+    part = corpus.test
+    assert list(part.references) == TEXTS
+    assert part.frames is not None
+    assert part.sources is not None
+    assert part.frames.lengths.tolist() == [18, 25, 32, 39]
+    assert part.sources.lengths.tolist() == [5, 7, 8, 10]
+    assert set(part.sources.tokens) == {POSITION}
+    assert part.lengths.tolist() == [8, 7, 8, 10]
+    assert [corpus.target.decode(row.tolist()) for row in part.targets] == TEXTS
+    assert corpus.train.references == ()
+
+
+def test_a_batch_holds_the_frames_of_its_sentences(folder: Path) -> None:
+    part = read(folder).test
+    assert part.frames is not None
+    batch = collate(part, [3, 0])
+    assert batch.frames is not None
+    assert batch.frame_counts is not None
+    assert batch.frames.shape == (2, 39, 7)
+    assert batch.frame_counts.tolist() == [39, 18]
+    assert batch.source_valid.sum(1).tolist() == [10, 5]
+    assert batch.frames[1, :18].tolist() == part.frames[0].tolist()
+    assert not batch.frames[1, 18:].any()
+    for again in (part.take([3, 0]), part.take([3, 0]).first(2)):
+        assert collate(again, [0, 1]).frames.tolist() == batch.frames.tolist()
+    assert {len(b) for b in batches(part, 10)} == {1}
+
+
+@pytest.mark.parametrize("cache", ["", "cache"])
+def test_frames_are_mapped_and_a_cache_gives_them_back(
+    folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(tmp_path / cache) if cache else ""
+    made = read(folder, cache=place)
+    if cache:
+        monkeypatch.setattr("latentheads.corpora.options.speech", None)
+    again = read(folder, cache=place)
+    for part in ("train", "test"):
+        first, second = getattr(made, part), getattr(again, part)
+        assert isinstance(second.frames.values.base, np.memmap)
+        assert (first.frames.values == second.frames.values).all()
+        assert first.frames.ends.tolist() == second.frames.ends.tolist()
+        assert first.targets.tokens.tolist() == second.targets.tokens.tolist()
+        assert list(first.references) == list(second.references)
+    assert (
+        again.source.to_json()
+        == made.source.to_json()
+        == {"kind": "positions"}
+        | {
+            "bins": 7,
+            "top": 3800,
+        }
+    )
+
+
+def test_a_cache_is_made_anew_where_a_sound_has_changed(folder: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "cache")
+    before = read(folder, cache=place).train.frames
+    write_sound(folder / "sound" / "train-0.wav", make_noise(0.3, 77))
+    after = read(folder, cache=place).train.frames
+    assert before is not None
+    assert after is not None
+    assert before.lengths[0] != after.lengths[0]
+
+
+def test_a_broken_cache_is_made_again(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cache"
+    read(folder, cache=str(place))
+    (kept,) = place.iterdir()
+    np.save(kept / "test.frames.npy", np.zeros((3, 7), np.float16))
+    assert read(folder, cache=str(place)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
+
+
+def break_training(folder: Path) -> None:
+    """Adds an utterance of every kind that is left out."""
+    sounds = {
+        "silent": np.zeros(800, np.float32),
+        "short": make_noise(0.06),
+        "empty": np.zeros(0, np.float32),
+        "long": make_noise(1.2),
+        "mute": make_noise(0.2),
+    }
+    for name, samples in sounds.items():
+        write_sound(folder / "sound" / f"{name}.wav", samples)
+    (folder / "sound" / "broken.wav").write_bytes(b"no sound")
+    with (folder / "train.tsv").open("a", encoding="utf-8") as file:
+        for name in (*sounds, "broken"):
+            file.write(f"{name}\tsound/{name}.wav\t{'' if name == 'mute' else 'two'}\n")
+
+
+def test_what_training_leaves_out_is_counted(folder: Path) -> None:
+    break_training(folder)
+    told: list[str] = []
+    corpus = read(folder, told.append, max_seconds=1.0)
+    assert len(corpus.train) == len(TEXTS)
+    line = told[0]
+    assert line.startswith("4 training utterances, 0.0 min of speech; 6 left out: ")
+    for kind in ("1 silent", "2 too short", "1 too long", "1 without text", "1 unreadable"):
+        assert f"{kind} ({folder / 'train.tsv'}, line " in line
+    assert "4 of 4 texts of valid and 4 of 4 of test stand in training too" in told[1]
+    assert len(read(folder, first=2).train) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "said"),
+    [
+        ("long", make_noise(1.2), "1.2 s of sound, more than max_seconds 1"),
+        ("short", make_noise(0.02), "less than 0.025 s"),
+    ],
+)
+def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, said: str) -> None:
+    write_sound(folder / "sound" / "test-2.wav", samples)
+    with pytest.raises(ValueError, match=rf"test\.tsv, line 4: .*{said}.*nothing of valid"):
+        read(folder, max_seconds=1.0)
+
+
+def test_silence_in_test_stays(folder: Path) -> None:
+    write_sound(folder / "sound" / "test-2.wav", np.zeros(800, np.float32))
+    assert len(read(folder).test) == len(TEXTS)
+
+
+def test_what_is_missing_is_named(folder: Path) -> None:
+    with pytest.raises(ValueError, match="has nothing to train on: 0 training utterances"):
+        read(folder, max_seconds=0.01)
+    with pytest.raises(ValueError, match=r"sampling rate of 8,000 Hz.*use top_frequency 3800"):
+        read(folder, top_frequency=7600)
+    rows = (folder / "test.tsv").read_text(encoding="utf-8").split("\n")
+    (folder / "test.tsv").write_text("\n".join([rows[0], "a\tsound/test-0.wav\t"]), "utf-8")
+    with pytest.raises(ValueError, match="has no word in the texts of test"):
+        read(folder)
+    with pytest.raises(ValueError, match="task recognition needs a folder of speech"):
+        Data(task="recognition")
+    with pytest.raises(ValueError, match=r"max_seconds must be at least 0 .*got -1"):
+        Data("x", task="recognition", max_seconds=-1)
+
+
+def test_a_text_that_is_too_long_is_named(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"valid\.tsv, line 5 has 10 tokens, more than max_line 9"):
+        read(folder, max_line=9)
+
+
+def test_subwords_are_learned_of_the_texts(folder: Path) -> None:
+    corpus = read(folder, types=270, lowercase=True)
+    assert corpus.target.decode(corpus.target.encode("ONE two")) == "one two"
+
+
+def test_positions_are_no_text() -> None:
+    source = Positions(SMALL.hearing)
+    assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
+    assert source.decode([POSITION] * 30) == "1.20 s of speech"
+    assert name_tokens(source, [POSITION] * 3) == ["0.00 s", "0.04 s", "0.08 s"]
+    with pytest.raises(ValueError, match="hears speech, it reads no text"):
+        source.encode_all(["text"])
+    with pytest.raises(ValueError, match="says bins and top"):
+        vocabulary_from_json({"kind": "positions", "bins": 7})
+
+
+def test_frames_taken_out_of_order_are_saved_in_it(tmp_path: Path) -> None:
+    rows = [np.full((n, 3), n, np.float16) for n in (2, 1, 4)]
+    frames = pack(iter(rows), 3).take([2, 0])
+    frames.save(tmp_path / "a.npy")
+    assert np.load(tmp_path / "a.npy")[:, 0].tolist() == [4, 4, 4, 4, 2, 2]
+    assert repr(frames) == "Frames(2 utterances, 6 frames)"
+    nothing = Frames(np.zeros((0, 3), np.float16), np.zeros(0, np.int64))
+    nothing.save(tmp_path / "b.npy")
+    assert np.load(tmp_path / "b.npy").shape == (0, 3)

@@ -1,0 +1,81 @@
+"""Frames are Kaldi's, held against Kaldi's arithmetic written out with numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from latentheads.corpora.speech.features import Hearing, log_mel, normalise
+from latentheads.corpora.speech.sound import Sound
+from tests.latentheads.corpora.speech.sounds import make_noise
+
+EPSILON = np.finfo(np.float32).eps
+
+
+def mel(hertz: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    return np.asarray(1127.0 * np.log(1.0 + np.asarray(hertz) / 700.0))
+
+
+def reference(sound: Sound, bins: int, top: float) -> NDArray[np.float64]:
+    """Kaldi's log-mel filterbank: frame by frame, filter by filter."""
+    x = sound.samples.astype(np.float64) * 2**15
+    window, shift = round(0.025 * sound.rate), round(0.01 * sound.rate)
+    size = 1 << (window - 1).bit_length()
+    taper = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / (window - 1))) ** 0.85
+    edges = np.linspace(mel(20.0), mel(top), bins + 2)
+    heard = mel(np.arange(size // 2) * sound.rate / size)
+    found = []
+    for start in range(0, len(x) - window + 1, shift):
+        frame = x[start : start + window]
+        frame = frame - frame.mean()
+        frame = frame - 0.97 * np.concatenate([frame[:1], frame[:-1]])
+        power = np.abs(np.fft.rfft(frame * taper, size))[: size // 2] ** 2
+        energies = []
+        for left, centre, right in zip(edges, edges[1:], edges[2:], strict=False):
+            up, down = (heard - left) / (centre - left), (right - heard) / (right - centre)
+            energies.append(float(np.maximum(np.minimum(up, down), 0) @ power))
+        found.append(np.log(np.maximum(energies, EPSILON)))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("rate", "bins", "top"), [(8000, 40, 3800), (16000, 80, 7600), (44100, 80, 7600)]
+)
+def test_frames_are_those_of_kaldi(rate: int, bins: int, top: int) -> None:
+    sound = Sound(make_noise(0.3, rate=rate), rate)
+    found, expected = log_mel(sound, bins, top), reference(sound, bins, top)
+    assert found.shape == expected.shape == (28, bins)
+    assert np.abs(found - expected).max() < 1e-3
+
+
+def test_each_coefficient_has_mean_0_and_deviation_1() -> None:
+    frames = normalise(log_mel(Sound(make_noise(0.5), 8000), 7, 3800))
+    assert np.abs(frames.mean(0)).max() < 1e-6
+    assert np.abs(frames.std(0) - 1).max() < 1e-6
+
+
+def test_what_never_changes_becomes_0() -> None:
+    frames = np.full((5, 3), -15.94, np.float32)
+    assert not normalise(frames).any()
+    assert normalise(frames[:0]).shape == (0, 3)
+
+
+def test_loudness_changes_nothing() -> None:
+    samples = make_noise(0.3)
+    hearing = Hearing(7, 3800)
+    loud, soft = (hearing.frames(Sound(samples * f, 8000)) for f in (np.float32(1), 0.25))
+    assert np.abs(loud.astype(float) - soft).max() < 2e-2
+
+
+def test_a_rate_that_holds_too_little_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"8,000 Hz .* use top_frequency 3800, got 7600"):
+        Hearing().frames(Sound(make_noise(0.1), 8000))
+    with pytest.raises(ValueError, match="top_frequency must be more than 20 Hz, got 20"):
+        Hearing(top=20)
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        Hearing(bins=0)
+
+
+def test_a_sound_shorter_than_a_window_has_no_frame() -> None:
+    assert log_mel(Sound(make_noise(0.024), 8000), 7, 3800).shape == (0, 7)

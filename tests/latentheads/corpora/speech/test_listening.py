@@ -1,0 +1,74 @@
+"""Files of sound: whatever is in them has an answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from latentheads.corpora.speech.listening import hear
+from latentheads.corpora.speech.sound import need_package, read_sound
+from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "mp3"])
+def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
+    path = write_sound(tmp_path / f"a.{ending}", make_noise(0.5), 16000)
+    assert hear(path, SMALL).shape[1] == 7
+    assert read_sound(path).rate == 16000
+
+
+def test_channels_are_averaged(tmp_path: Path) -> None:
+    one, two = make_noise(0.1, 1), make_noise(0.1, 2)
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.stack([one, two], 1), RATE, "FLOAT")
+    assert np.allclose(read_sound(path).samples, (one + two) / 2, atol=1e-7)
+
+
+def test_silence_is_heard_as_nothing_unless_it_must_not_be(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "a.wav", np.zeros(800, np.float32))
+    assert not hear(path, SMALL).any()
+    with pytest.raises(ValueError, match="it is silent"):
+        hear(path, SMALL, silence=False)
+
+
+def test_what_is_too_long_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_sound(tmp_path / "a.wav", make_noise(2.1))
+    monkeypatch.setattr(soundfile.SoundFile, "read", None)
+    with pytest.raises(ValueError, match=r"2\.1 s of sound, more than max_seconds 2$"):
+        hear(path, SMALL)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.02])
+def test_what_is_too_short_is_refused(tmp_path: Path, seconds: float) -> None:
+    path = write_sound(tmp_path / "a.wav", make_noise(seconds))
+    with pytest.raises(ValueError, match=rf"{seconds:.3f} s of sound, less than 0\.025 s"):
+        hear(path, SMALL)
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"This is text."])
+def test_what_is_no_sound_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"it cannot be read as sound: \w"):
+        hear(path, SMALL)
+
+
+def test_samples_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.full(800, np.nan), RATE, "FLOAT")
+    with pytest.raises(ValueError, match="its samples are not all numbers"):
+        hear(path, SMALL)
+
+
+def test_a_package_that_is_not_there_is_named_with_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "kaldi_native_fbank", None)
+    with pytest.raises(ValueError, match=r"needs kaldi-native-fbank: pip .*latentheads\[speech\]"):
+        need_package("kaldi_native_fbank")

@@ -1,0 +1,38 @@
+"""Characters: every text comes back, composed."""
+
+from __future__ import annotations
+
+import pytest
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora.characters import Characters
+from latentheads.corpora.subwords import vocabulary_from_json
+
+KNOWN = Characters.count(["aab b", "aé"])
+
+
+def test_characters_are_counted_and_come_back() -> None:
+    assert KNOWN.characters == ("a", "b", " ", "é")
+    assert len(KNOWN) == 8
+    assert KNOWN.decode(KNOWN.encode("ba e\u0301")) == "ba é"
+    assert KNOWN.encode("ax") == [4, UNK, EOS]
+    assert KNOWN.decode([4, UNK, EOS, 5]) == "a\N{REPLACEMENT CHARACTER}"
+
+
+def test_characters_belong_to_words() -> None:
+    assert KNOWN.word_places(KNOWN.encode(" ab  axb ")) == [None, 0, 0, None, None, 1, 1, 1, None]
+
+
+def test_lower_case_is_part_of_the_vocabulary() -> None:
+    low = Characters.count(["AB"], lowercase=True)
+    again = vocabulary_from_json(low.to_json())
+    assert again.decode(again.encode("aB")) == "ab"
+    assert again.to_json() == low.to_json()
+
+
+@pytest.mark.parametrize(
+    "broken", [{"characters": ["ab"]}, {"lowercase": 1}, {"characters": ["a", "a"]}]
+)
+def test_what_describes_none_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="a vocabulary of characters"):
+        vocabulary_from_json({**KNOWN.to_json(), **broken})

@@ -1,0 +1,73 @@
+"""Error rates: of a whole part, by hand, and as the papers count them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from latentheads.metrics.recognition import compare_errors, count_errors, recognise
+
+SAID = ["one two three", "four", "", "five six"]
+HEARD = ["one too three three", "", "no", "five six"]
+
+
+def test_errors_are_counted_by_utterance() -> None:
+    assert count_errors(HEARD, SAID, "words").tolist() == [
+        [1, 0, 1, 3],
+        [0, 1, 0, 1],
+        [0, 0, 1, 0],
+        [0, 0, 0, 2],
+    ]
+    characters = count_errors(["to", "ab"], ["two", "ab"], "characters")
+    assert characters.tolist() == [[0, 1, 0, 3], [0, 0, 0, 2]]
+
+
+def test_rates_are_those_of_all_utterances_together() -> None:
+    found = recognise(HEARD, SAID)
+    assert (found.substitutions, found.deletions, found.insertions, found.words) == (1, 1, 2, 6)
+    assert found.wer == pytest.approx(100 * 4 / 6)
+    assert found.wer_low < found.wer < found.wer_high
+    assert found.wer_signature.startswith("jiwer:4")
+    assert "|case:mixed|tok:space|norm:nfc|bs:1000|seed:12345" in found.wer_signature
+    assert recognise(SAID, SAID).cer == 0
+
+
+def test_an_interval_is_that_of_resampled_utterances() -> None:
+    right = ["a b c d"] * 50
+    wrong = ["a b c d"] * 40 + ["a b c"] * 10
+    found = recognise(wrong, right)
+    deviation = 25 * (0.2 * 0.8 / 50) ** 0.5
+    assert found.wer == 5
+    assert (found.wer_high - found.wer_low) / 2 == pytest.approx(1.96 * deviation, rel=0.15)
+
+
+def test_characters_are_composed_and_case_counts_unless_it_does_not() -> None:
+    assert recognise(["cafe\u0301"], ["caf\u00e9"]).cer == 0
+    assert recognise(["One"], ["one"]).wer == 100
+    low = recognise(["One"], ["one"], lowercase=True)
+    assert (low.wer, "case:lc" in low.wer_signature) == (0, True)
+
+
+def test_the_papers_leave_out_case_and_punctuation() -> None:
+    found = recognise(["ja das stimmt nicht"], ["Ja, das stimmt nicht ..."], paper=True)
+    assert (found.paper_wer, found.wer) == (0, 40)
+    assert found.paper_wer_signature is not None
+    assert "tok:13a|punct:no" in found.paper_wer_signature
+
+
+def test_systems_are_compared_on_the_same_utterances() -> None:
+    rng = np.random.default_rng(1)
+    said = [" ".join(rng.choice(list("abcdef"), 8)) for _ in range(60)]
+    worse = [line if place % 3 else line[2:] for place, line in enumerate(said)]
+    first, same, other = compare_errors(said, [said, worse], said)
+    assert (first.wer.p, first.wer.score) == (None, 0)
+    assert same.wer.p == 1
+    assert other.wer.p is not None
+    assert other.wer.p < 0.01
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 translations of 2 references"):
+        recognise(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="all 2 references are empty"):
+        recognise(["a", "b"], ["", " "])
