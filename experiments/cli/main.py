@@ -12,9 +12,11 @@ __all__ = ["PROGRAMS", "main"]
 
 PROGRAMS = {
     "run": "trains one recipe and reports its true bound",
+    "prepare": "prepares a corpus of speech from its files",
     "compare": "trains several recipes with several seeds and compares their bounds",
     "sweep": "trains recipes with several numbers of heads",
     "translate": "translates text with a finished run",
+    "transcribe": "writes what is said in files of sound with a finished run",
     "generate": "continues text with a finished language model",
     "score": "BLEU and chrF of finished runs, with paired tests",
     "analyse": "reads what the heads of finished runs do",

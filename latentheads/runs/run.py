@@ -17,6 +17,7 @@ from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.folder import read_metrics, read_results
+from latentheads.runs.hearing import hear_files, transcribe_heard
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
@@ -130,6 +131,28 @@ class Run:
             one = replace(chosen, draws=1)
             drawn = [translate_lines(self, lines, one, task) for _ in range(draws)]
         return [list(each) for each in zip(*drawn, strict=True)]
+
+    def transcribe(
+        self, files: Sequence[str | Path], *, seed: int = 0, **decoding: Any
+    ) -> list[str]:
+        """Writes what is said in files of sound, or its translation, as the run was trained.
+
+        Args:
+            files: Wav, FLAC, Ogg, Opus, MP3, ...
+            seed: Of the draws, where decoding takes any.
+            **decoding: Other options than the run's own, those of
+                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``.
+
+        Raises:
+            ValueError: An option is none, or the run reads text.
+            UnfinishedError: A file cannot be heard, or is too long for the run or the machine.
+        """
+        if isinstance(files, str | Path):
+            raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
+        check_seed(seed)
+        chosen = replace(self.settings.decoding, **decoding)
+        with fixed_noise(seed, self.model.device):
+            return transcribe_heard(self, hear_files(self, files), chosen)
 
     def align(
         self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None

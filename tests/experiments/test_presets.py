@@ -74,6 +74,7 @@ def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
 
 DATA = {
     "bible": "data/bible",
+    "digits": "data/digits",
     "grammar-languages": "grammar",
     "libreoffice-help": "data/libreoffice-help",
     "multi30k-languages": "data/multi30k/tok",

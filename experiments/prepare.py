@@ -1,0 +1,55 @@
+"""Prepares a corpus of speech from the files that it is distributed in.
+
+python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+from latentheads.corpora.speech.digits import prepare_digits
+from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.options import Parser
+
+DESCRIPTION = (
+    "Prepares a corpus of speech from the files that it is distributed in.\n\n"
+    "    git clone https://github.com/Jakobovski/free-spoken-digit-dataset\n"
+    "    python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits\n"
+    "    python experiments/run.py --preset digits\n\n"
+    "digits: connected digits of the Free Spoken Digit Dataset (CC BY-SA 4.0), of its folder or a "
+    "tar file. What is prepared already is left as it is; what is read is known by its checksum."
+)
+
+CORPORA: dict[str, Callable[..., Path]] = {"digits": prepare_digits}
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser(
+        prog="prepare.py", usage="prepare.py [options] CORPUS SOURCE", description=DESCRIPTION
+    )
+    parser.sections = {"output": ("out", "help")}
+    parser.add_argument("corpus", type=str, help=f"which: {', '.join(CORPORA)}")
+    parser.add_argument("source", type=str, help="folder of its files, or a tar file of it")
+    parser.add_argument("--out", type=str, help="where it goes (default: data/CORPUS)")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.corpus not in CORPORA:
+        parser.error(f"unknown corpus {options.corpus!r}: choose from {', '.join(CORPORA)}")
+    out = Path(options.out or f"data/{options.corpus}")
+    with ending("prepare.py", trouble=f"nothing is in {out}"):
+        CORPORA[options.corpus](Path(options.source), out, print)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Writes what is said in files of sound, with a finished run of speech.
+
+python experiments/transcribe.py runs/digits a.wav b.flac
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TextIO
+
+import latentheads.experiments.cli.beginning  # noqa: F401
+
+import torch
+from jsonargparse import Namespace
+
+from latentheads.checks import check_least, check_seed
+from latentheads.decoding.translate import Decoding
+from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.runs.aligning import check_alignments
+from latentheads.runs.hearing import check_hears, hear_files, time_words, transcribe_heard
+from latentheads.runs.run import Run
+
+DESCRIPTION = (
+    "Writes what is said in files of sound, or its translation, with a finished run of speech.\n\n"
+    "    python experiments/transcribe.py runs/digits a.wav b.flac\n\n"
+    "A line for each file, to standard output, in their order. A file that cannot be read, or is "
+    "silent, or too long for the run or for the machine, is named on standard error and its line "
+    "stays empty; the status is then 1. With --alignments FILE each word is written with the "
+    "second at which it is heard, a line for each file, as one@0.12 two@0.56."
+)
+DECODING = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
+TOGETHER = 64
+"""Files that are heard before they are transcribed together."""
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser(
+        prog="transcribe.py",
+        usage="transcribe.py [options] RUN FILE [FILE ...]",
+        description=DESCRIPTION,
+    )
+    parser.sections = {
+        "decoding": DECODING,
+        "output": ("alignments",),
+        "the run": (*OF_RUNS, "help"),
+    }
+    parser.add_argument("run", type=str, help="folder that run.py wrote")
+    parser.add_argument(
+        "files", type=str, nargs="+", help="files of sound: wav, FLAC, Ogg, Opus, MP3"
+    )
+    parser.add_argument("--beam", type=int, help="hypotheses of a text (default: the run's)")
+    parser.add_argument(
+        "--length_penalty",
+        type=float,
+        help="exponent of the length that log-probability is divided by (default: the run's)",
+    )
+    parser.add_argument(
+        "--draws",
+        type=int,
+        help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
+        "heads at their prior's location, the likeliest selection (default: the run's)",
+    )
+    parser.add_argument(
+        "--min_tokens", type=int, help="fewest tokens, the end counted (default: the run's)"
+    )
+    parser.add_argument(
+        "--max_tokens",
+        type=int,
+        help="most tokens, the end counted; 0: ten and as many as there are positions of 40 ms "
+        "(default: the run's)",
+    )
+    parser.add_argument(
+        "--no_repeat",
+        type=int,
+        help="no n-gram of so many tokens comes twice; 0: any may (default: the run's)",
+    )
+    parser.add_argument(
+        "--alignments",
+        type=str,
+        help="file for the words of each transcript with the second at which each is heard, where "
+        "the likeliest alignment under the exact posterior points. A run with --alignments alone",
+    )
+    add_run_options(parser, "of the draws")
+    return parser
+
+
+class Losses:
+    """Names on standard error the files whose lines stay empty, and goes on.
+
+    Args:
+        files: All files.
+
+    Attributes:
+        number: How many were lost.
+        before: How many came before those that places are counted in.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = files
+        self.number = self.before = 0
+
+    def note(self, place: int, why: str) -> None:
+        """Names one, by its place from 0."""
+        self.number += 1
+        name = self.files[self.before + place]
+        print(f"transcribe.py: {name} stays empty: {why}", file=sys.stderr)
+
+
+def load(options: Namespace) -> tuple[Run, Decoding]:
+    """Loads the run and puts together how it decodes."""
+    check_seed(options.seed)
+    check_least(vars(options), beam=1)
+    run = open_run(options.run, options)
+    check_hears(run)
+    chosen = {name: options[name] for name in DECODING if options[name] is not None}
+    return run, replace(run.settings.decoding, **chosen)
+
+
+@contextmanager
+def _open_times(run: Run, name: str | None) -> Iterator[TextIO | None]:
+    """Opens the file of times, where one is asked for."""
+    if name is None:
+        yield None
+        return
+    check_alignments(run)
+    try:
+        file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
+    except OSError as reason:
+        raise ValueError(f"--alignments: cannot write {name}: {reason.strerror}") from reason
+    with file:
+        yield file
+
+
+def _transcribe(
+    run: Run, files: Sequence[str], decoding: Decoding, losses: Losses, times: TextIO | None
+) -> None:
+    """Writes the lines of some files, and when their words are heard."""
+    heard = hear_files(run, files, losses.note)
+    written = transcribe_heard(run, heard, decoding, losses.note)
+    for line in written:
+        sys.stdout.buffer.write(f"{line}\n".encode())
+    sys.stdout.buffer.flush()
+    if times is not None:
+        for words in time_words(run, heard, written, losses.note):
+            print(" ".join(f"{each.word}@{each.seconds:.2f}" for each in words), file=times)
+        times.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    with ExitStack() as stack:
+        with ending("transcribe.py"):
+            run, decoding = load(options)
+            times = stack.enter_context(_open_times(run, options.alignments))
+        torch.manual_seed(options.seed)
+        losses = Losses(options.files)
+        with streaming("transcribe.py"):
+            for start in range(0, len(options.files), TOGETHER):
+                some = options.files[start : start + TOGETHER]
+                _transcribe(run, some, decoding, losses, times)
+                losses.before += len(some)
+    return int(losses.number > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

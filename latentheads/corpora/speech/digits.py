@@ -1,0 +1,190 @@
+"""Connected digits, made of the recordings of single ones of the Free Spoken Digit Dataset.
+
+Six speakers say each digit fifty times (https://github.com/Jakobovski/free-spoken-digit-dataset,
+CC BY-SA 4.0). Recordings 0 to 4 of each are for test, as its authors say; 5 to 9 are for validation
+here and the others for training. Some of one speaker behind each other make an utterance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.corpora.speech.sound import need_package, read_sound
+from latentheads.corpora.speech.table import COLUMNS
+from latentheads.files import read_json
+
+__all__ = ["DIGEST", "WORDS", "prepare_digits"]
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+DIGEST = "0fbe6612aaa20a80ef4371894a46e060038337a518fe3d4728cb7eee7caa013c"
+"""SHA-256 of the names and contents of the 3,000 recordings."""
+
+NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
+INDEX = {"train": range(10, 50), "valid": range(5, 10), "test": range(5)}
+"""Which recordings of a digit each part is made of."""
+
+UTTERANCES = {"test": 400, "valid": 300, "train": 3600}
+FEWEST, MOST = 3, 6
+"""Digits of an utterance."""
+
+MARK = "digits.json"
+LICENCE = (
+    "Connected digits, made of the Free Spoken Digit Dataset, "
+    "https://github.com/Jakobovski/free-spoken-digit-dataset, by its authors and speakers.\n"
+    "Licence of the recordings and of what is made of them here: CC BY-SA 4.0, "
+    "https://creativecommons.org/licenses/by-sa/4.0/\n"
+)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An utterance before it is made.
+
+    Attributes:
+        speaker: Who speaks.
+        digits: What is said.
+        takes: Which recording of each.
+    """
+
+    speaker: str
+    digits: tuple[int, ...]
+    takes: tuple[int, ...]
+
+
+def prepare_digits(
+    source: Path, out: Path, tell: Callable[[str], object] | None = None, digest: str = DIGEST
+) -> Path:
+    """Writes tables and sound of connected digits; does nothing where that is done.
+
+    No string of digits of valid or test is one of training. The same recordings give the same
+    utterances everywhere.
+
+    Args:
+        source: The folder of the data set, or a tar file of it.
+        out: Where the corpus goes.
+        tell: Called with a line about what was done.
+        digest: That of the recordings.
+
+    Returns:
+        Where the corpus is.
+
+    Raises:
+        ValueError: These are not the recordings, or the place holds something else.
+    """
+    mark = out / MARK
+    if mark.is_file() and read_json(mark).get("digest") == digest:
+        if tell is not None:
+            tell(f"{out} is prepared already")
+        return out
+    if out.exists():
+        raise ValueError(f"{out} is there already and holds something else: choose another out")
+    with _opened(source) as folder:
+        recordings = _find_recordings(folder, source, digest)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
+            whole = Path(place) / "whole"
+            minutes = _write_corpus(whole, recordings, digest)
+            os.replace(whole, out)
+    if tell is not None:
+        counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
+        tell(f"{out}: {counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)")
+    return out
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[Path]:
+    """The folder of the data set; that of a tar file while it is open."""
+    if source.is_dir():
+        yield source
+        return
+    if not source.is_file():
+        raise ValueError(f"there is no {source}: give the folder of the data set, or a tar file")
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            with tarfile.open(source) as file:
+                file.extractall(place, filter="data")
+        except (tarfile.TarError, OSError, EOFError) as reason:
+            raise ValueError(f"{source} cannot be read as a tar file: {reason}") from reason
+        yield Path(place)
+
+
+def _find_recordings(folder: Path, source: Path, digest: str) -> dict[tuple[int, str, int], Path]:
+    """The recordings by digit, speaker and number."""
+    found: dict[tuple[int, str, int], Path] = {}
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.wav"), key=lambda path: path.name):
+        if name := NAME.fullmatch(path.name):
+            found[int(name[1]), name[2], int(name[3])] = path
+            total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    if total.hexdigest() != digest:
+        raise ValueError(
+            f"{source} holds {len(found):,} recordings that are not the 3,000 of the Free Spoken "
+            f"Digit Dataset: their SHA-256 is {total.hexdigest()[:16]}, not {digest[:16]}"
+        )
+    return found
+
+
+def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path], digest: str) -> float:
+    """Writes the three parts; gives the minutes of all."""
+    package = need_package("soundfile")
+    samples = {name: read_sound(path) for name, path in recordings.items()}
+    speakers = sorted({speaker for _, speaker, _ in recordings})
+    rate = next(iter(samples.values())).rate
+    (folder / "sound").mkdir(parents=True)
+    heard = 0
+    for part, plans in _plan_parts(speakers).items():
+        rows = [COLUMNS[:6]]
+        for place, plan in enumerate(plans):
+            name = f"{part}-{place:04}"
+            takes = zip(plan.digits, plan.takes, strict=True)
+            sound: NDArray[np.float32] = np.concatenate(
+                [samples[digit, plan.speaker, take].samples for digit, take in takes]
+            )
+            heard += len(sound)
+            package.write(folder / "sound" / f"{name}.flac", sound, rate, "PCM_16")
+            said = " ".join(WORDS[digit] for digit in plan.digits)
+            rows.append((name, f"sound/{name}.flac", said, "en", "en", plan.speaker))
+        lines = "".join("\t".join(row) + "\n" for row in rows)
+        (folder / f"{part}.tsv").write_text(lines, encoding="utf-8")
+    (folder / "README.txt").write_text(LICENCE, encoding="utf-8")
+    (folder / MARK).write_text(json.dumps({"digest": digest}) + "\n", encoding="utf-8")
+    return heard / rate / 60
+
+
+def _plan_parts(speakers: Sequence[str]) -> dict[str, list[_Plan]]:
+    """What is said in every part, held-out parts first: training avoids their strings."""
+    random = Random("latentheads.digits")
+    held_out: set[tuple[int, ...]] = set()
+    plans: dict[str, list[_Plan]] = {}
+    for part, number in UTTERANCES.items():
+        plans[part] = []
+        while len(plans[part]) < number:
+            speaker = speakers[len(plans[part]) % len(speakers)]
+            length = FEWEST + _draw(random, MOST - FEWEST + 1)
+            digits = tuple(_draw(random, len(WORDS)) for _ in range(length))
+            takes = tuple(INDEX[part][_draw(random, len(INDEX[part]))] for _ in digits)
+            if part != "train":
+                held_out.add(digits)
+            elif digits in held_out:
+                continue
+            plans[part].append(_Plan(speaker, digits, takes))
+    return plans
+
+
+def _draw(random: Random, number: int) -> int:
+    """One of so many, the same in every version of Python."""
+    return int(random.random() * number)

@@ -1,0 +1,176 @@
+"""What a run of speech writes: transcripts of files of sound, and when each word is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.corpora.speech.features import FRAME_SECONDS
+from latentheads.corpora.speech.frames import pack
+from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.decoding.translate import Decoding, Lose, translate_part, work_through
+from latentheads.layers.subsampler import FACTOR
+from latentheads.reading.alignments import alignment_laws
+from latentheads.runs.writing import lose_nothing
+
+if TYPE_CHECKING:
+    from latentheads.runs.run import Run
+
+__all__ = ["Heard", "TimedWord", "check_hears", "hear_files", "time_words", "transcribe_heard"]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Files of sound as a part of a corpus, without targets of their own.
+
+    Attributes:
+        part: Those that can be heard.
+        places: The place of each among all files.
+        number: All files.
+    """
+
+    part: Part
+    places: list[int]
+    number: int
+
+    def spread(self, texts: Sequence[str]) -> list[str]:
+        """The texts of all files, empty where one was not heard."""
+        found = [""] * self.number
+        for place, text in zip(self.places, texts, strict=True):
+            found[place] = text
+        return found
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word and when it is heard.
+
+    Attributes:
+        word: The word.
+        seconds: Where the first position lies that one of its tokens points at.
+    """
+
+    word: str
+    seconds: float
+
+
+def check_hears(run: Run) -> Positions:
+    """The source of a run of speech.
+
+    Raises:
+        ValueError: It is a run of text.
+    """
+    if run.source is None:
+        raise ValueError(f"{run.path} is a language model: it hears nothing")
+    if not isinstance(run.source, Positions):
+        raise ValueError(f"{run.path} reads text: use translate")
+    return run.source
+
+
+def hear_files(run: Run, files: Sequence[str | Path], lose: Lose | None = None) -> Heard:
+    """Computes the frames of files.
+
+    Args:
+        run: A run of speech.
+        files: Wav, FLAC, Ogg, Opus, MP3, ...
+        lose: Called with the place of a file that cannot be used, as a silent one, and why; None
+            ends the work.
+
+    Raises:
+        ValueError: The run reads text.
+        UnfinishedError: A file is lost.
+    """
+    source, lose = check_hears(run), lose or lose_nothing
+    listening = Listening(source.hearing, run.settings.data.max_seconds)
+    found, places = [], []
+    for place, file in enumerate(files):
+        try:
+            found.append(hear(Path(file), listening, silence=False))
+            places.append(place)
+        except ValueError as reason:
+            lose(place, str(reason))
+    frames = pack(found, source.hearing.bins)
+    rows = source.rows(frames)
+    return Heard(Part(rows, rows, frames=frames), places, len(files))
+
+
+def transcribe_heard(
+    run: Run, heard: Heard, decoding: Decoding, lose: Lose | None = None
+) -> list[str]:
+    """Writes what is said in each file, or its translation; an empty text where one is lost.
+
+    Args:
+        run: A run of speech.
+        heard: What :func:`hear_files` gives.
+        decoding: How to search.
+        lose: Called with the place of a file for which there is too little memory; None ends the
+            work.
+    """
+    lose = lose or lose_nothing
+    written = translate_part(
+        run.model,
+        run.guide,
+        run.target,
+        heard.part,
+        decoding,
+        lambda place, why: lose(heard.places[place], why),
+    )
+    return heard.spread(written)
+
+
+def time_words(
+    run: Run, heard: Heard, texts: Sequence[str], lose: Lose | None = None
+) -> list[list[TimedWord]]:
+    """Says when each word of each text is heard, by the exact posterior of the alignments.
+
+    Args:
+        run: A run of speech with alignments.
+        heard: What :func:`hear_files` gives.
+        texts: What is said in each file.
+        lose: As for :func:`transcribe_heard`.
+    """
+    lose = lose or lose_nothing
+    targets = run.target.encode_all(texts[place] for place in heard.places)
+    found: list[list[TimedWord]] = [[] for _ in texts]
+    timed = work_through(
+        replace(heard.part, targets=targets),
+        partial(_time_batch, run),
+        list[TimedWord](),
+        lambda place, why: lose(heard.places[place], why),
+    )
+    for place, words in zip(heard.places, timed, strict=True):
+        found[place] = words
+    return found
+
+
+def _time_batch(run: Run, batch: Batch) -> list[list[TimedWord]]:
+    laws = alignment_laws(run.model, run.guide, batch).posterior
+    return [
+        _time_sentence(run, batch.target[place].tolist(), each.mean(0))
+        for place, each in enumerate(laws)
+    ]
+
+
+def _time_sentence(
+    run: Run, tokens: list[int], law: Float[Tensor, "target key"]
+) -> list[TimedWord]:
+    """The words of a sentence, each at the first position that one of its tokens points at."""
+    words, starts = run.target.decode(tokens).split(), dict[int, int]()
+    positions = law.argmax(-1).tolist()
+    for token, word in enumerate(run.target.word_places(tokens)):
+        if word is not None:
+            starts[word] = min(positions[token], starts.get(word, positions[token]))
+    return [
+        TimedWord(text, starts[place] * FACTOR * FRAME_SECONDS)
+        for place, text in enumerate(words)
+        if place in starts
+    ]

@@ -1,0 +1,81 @@
+"""Speech from end to end: trained, reported, transcribed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import latentheads as lh
+from latentheads.corpora import Words
+from latentheads.runs.hearing import check_hears
+from tests.experiments.programs import SHORT, inside, unpainted
+from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+
+SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--channels=4"]
+HEARD = ["--bins=7", "--top_frequency=3800", "--types=0", "--task", "recognition"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_speech(tmp_path_factory.mktemp("speech") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    out = folder.parent / "run"
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--spec_augment", "LD"]
+    with unpainted():
+        done = inside("run.py", *words, "--out", str(out), "--paper_wer", "true")
+    assert done.returncode == 0, done.stderr
+    assert "WER (alignments summed, greedy), %" in done.stdout
+    assert "nats per word of the text" in done.stdout
+    return out
+
+
+def test_a_run_reports_error_rates_with_their_intervals(run: Path) -> None:
+    test = json.loads((run / "results.json").read_text("utf-8"))["test"]
+    assert test["words"] == 7
+    errors = test["substitutions"] + test["deletions"] + test["insertions"]
+    assert test["wer"] == pytest.approx(100 * errors / 7)
+    assert test["wer_low"] <= test["wer"] <= test["wer_high"]
+    assert test["wer_signature"].startswith("jiwer:")
+    assert "tok:13a" in test["paper_wer_signature"]
+    assert "bleu" not in test
+
+
+def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path: Path) -> None:
+    silent = write_sound(tmp_path / "silent.wav", np.zeros(800, np.float32))
+    long = write_sound(tmp_path / "long.wav", make_noise(30.1))
+    sound = folder / "sound" / "test-1.wav"
+    times = tmp_path / "times.txt"
+    files = [str(each) for each in (sound, silent, tmp_path / "gone.wav", long, sound)]
+    done = inside("transcribe.py", str(run), *files, "--alignments", str(times))
+    assert done.returncode == 1
+    first, *empty, last = done.stdout.split("\n")[:-1]
+    expected = (run / "test.translations.txt").read_text("utf-8").split("\n")[1]
+    assert (first, empty, last) == (expected, ["", "", ""], expected)
+    assert [line.partition(" stays empty: ")[2] for line in done.stderr.splitlines()] == [
+        "it is silent",
+        "it cannot be read as sound: System error.",
+        "30.1 s of sound, more than max_seconds 30",
+    ]
+    words = times.read_text("utf-8").split("\n")[0].split()
+    assert [word.rpartition("@")[0] for word in words] == first.split()
+    assert all(0 <= float(word.rpartition("@")[2]) < 0.3 for word in words)
+    opened = lh.load_run(run)
+    assert opened.transcribe([sound]) == [first]
+    with pytest.raises(ValueError, match="files must be a list of files, got one"):
+        opened.transcribe(str(sound))
+
+
+def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
+    done = inside("translate.py", str(run), text="text\n")
+    assert done.returncode == 1
+    assert "this run hears speech, it reads no text" in done.stderr
+    for source, said in ((None, "is a language model"), (Words([]), "reads text: use translate$")):
+        with pytest.raises(ValueError, match=said):
+            check_hears(replace(lh.load_run(run), source=source))
