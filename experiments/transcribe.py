@@ -24,6 +24,7 @@ from latentheads.experiments.cli.options import Parser, add_run_options, open_ru
 from latentheads.runs.aligning import check_alignments
 from latentheads.runs.hearing import check_hears, hear_files, time_words, transcribe_heard
 from latentheads.runs.run import Run
+from latentheads.runs.writing import find_task
 
 DESCRIPTION = (
     "Writes what is said in files of sound, or its translation, with a finished run of speech.\n\n"
@@ -46,6 +47,7 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
     )
     parser.sections = {
+        "what is heard": ("direction",),
         "decoding": DECODING,
         "output": ("alignments",),
         "the run": (*OF_RUNS, "help"),
@@ -53,6 +55,11 @@ def make_parser() -> Parser:
     parser.add_argument("run", type=str, help="folder that run.py wrote")
     parser.add_argument(
         "files", type=str, nargs="+", help="files of sound: wav, FLAC, Ogg, Opus, MP3"
+    )
+    parser.add_argument(
+        "--direction",
+        type=str,
+        help="which task of a run with several, as de, de-en or ann:en",
     )
     parser.add_argument("--beam", type=int, help="hypotheses of a text (default: the run's)")
     parser.add_argument(
@@ -112,14 +119,14 @@ class Losses:
         print(f"transcribe.py: {name} stays empty: {why}", file=sys.stderr)
 
 
-def load(options: Namespace) -> tuple[Run, Decoding]:
-    """Loads the run and puts together how it decodes."""
+def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
+    """Loads the run and puts together how it decodes, and which of its tasks it does."""
     check_seed(options.seed)
     check_least(vars(options), beam=1)
     run = open_run(options.run, options)
     check_hears(run)
     chosen = {name: options[name] for name in DECODING if options[name] is not None}
-    return run, replace(run.settings.decoding, **chosen)
+    return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
 
 
 @contextmanager
@@ -138,10 +145,15 @@ def _open_times(run: Run, name: str | None) -> Iterator[TextIO | None]:
 
 
 def _transcribe(
-    run: Run, files: Sequence[str], decoding: Decoding, losses: Losses, times: TextIO | None
+    run: Run,
+    files: Sequence[str],
+    decoding: Decoding,
+    task: int | None,
+    losses: Losses,
+    times: TextIO | None,
 ) -> None:
     """Writes the lines of some files, and when their words are heard."""
-    heard = hear_files(run, files, losses.note)
+    heard = hear_files(run, files, losses.note, task)
     written = transcribe_heard(run, heard, decoding, losses.note)
     for line in written:
         sys.stdout.buffer.write(f"{line}\n".encode())
@@ -157,14 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
         with ending("transcribe.py"):
-            run, decoding = load(options)
+            run, decoding, task = load(options)
             times = stack.enter_context(_open_times(run, options.alignments))
         torch.manual_seed(options.seed)
         losses = Losses(options.files)
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), TOGETHER):
                 some = options.files[start : start + TOGETHER]
-                _transcribe(run, some, decoding, losses, times)
+                _transcribe(run, some, decoding, task, losses, times)
                 losses.before += len(some)
     return int(losses.number > 0)
 

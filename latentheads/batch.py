@@ -31,8 +31,8 @@ class Batch:
         source: The same for the source; None for a language model.
         index: Each sentence's place in its corpus.
         corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
-        before: The token that stands before each target, where a running text was cut; BOS when
-            not given.
+        before: The token that stands before each target, where a running text was cut, or where
+            it names the language that speech is written in; BOS when not given.
         context: So many first target tokens are read and not scored, and their heads are drawn
             from the prior.
         source_task: Each sentence's task as the encoder tells tasks apart, such as its language or

@@ -27,7 +27,7 @@ RUN_GROUPS: Groups = {
         *("data", "source", "target", "steps", "out"),
     ),
     "what to run": (
-        *("guide.help", "prior.help", "start", "train", "adapters"),
+        *("guide.help", "prior.help", "start", "start_with", "train", "adapters"),
         *("seed", "device", "trust"),
     ),
     "many runs": ("jobs", "devices", "shard", "launcher", "launcher_options"),

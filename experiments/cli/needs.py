@@ -310,6 +310,11 @@ NEEDS = (
         f"{LAW}, with --select_gradient straight-through",
         lambda p: p.draws_choice and p.options.select_gradient == "straight-through",
     ),
+    Need(
+        ("start_with",),
+        f"--start RUN, and {SPEECH}",
+        lambda p: bool(p.options.start) and p.data.hears,
+    ),
     Need(("patience",), "a training without --gates", lambda p: not p.gates),
     Need(
         ("disagreement_weight", "disagreement_chains", "disagreement_diagonal"),

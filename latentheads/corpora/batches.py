@@ -141,6 +141,8 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     if part.frames is None:
         return batch
     counts = torch.from_numpy(part.frames.lengths[places])
+    if part.tags is not None:
+        batch = replace(batch, before=torch.from_numpy(part.tags[places].astype(np.int64)))
     return replace(batch, frames=torch.from_numpy(part.frames.pad(places)), frame_counts=counts)
 
 

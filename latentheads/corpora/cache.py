@@ -19,7 +19,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.files import read_json
 
 __all__ = ["cached"]
@@ -121,6 +121,8 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
             np.save(folder / f"{name}.{side}.ends.npy", rows.ends, allow_pickle=False)
     if part.task is not None:
         np.save(folder / f"{name}.task.npy", part.task, allow_pickle=False)
+    if part.tags is not None:
+        np.save(folder / f"{name}.tags.npy", part.tags, allow_pickle=False)
     if part.frames is not None:
         ends = np.cumsum(part.frames.lengths, dtype=np.int64)
         part.frames.save(folder / f"{name}.frames.npy")
@@ -152,7 +154,10 @@ def _load_part(
     task = _load_tasks(place, name, len(said["tasks"])) if said.get("tasks") else None
     others = said["alternatives"][name]
     frames = _load_frames(place, name, source) if isinstance(source, Positions) else None
-    known = [sources, truth, references or None, others or None, task, frames]
+    tags = None
+    if frames is not None and isinstance(target, Tagged):
+        tags = _load_tags(place, name, target)
+    known = [sources, truth, references or None, others or None, task, frames, tags]
     if any(other is not None and len(other) != len(targets) for other in known):
         raise ValueError(f"{place}: the sides of {name} differ in length")
     return Part(
@@ -165,6 +170,7 @@ def _load_part(
         task,
         alternatives=others or (),
         frames=frames,
+        tags=tags,
     )
 
 
@@ -178,6 +184,14 @@ def _load_frames(place: Path, name: str, source: Positions) -> Frames:
     if not (np.diff(ends, prepend=0) > 0).all():
         raise ValueError(f"{place}: the frames of {name} are broken")
     return Frames(values, ends)
+
+
+def _load_tags(place: Path, name: str, target: Tagged) -> NDArray[np.int32]:
+    """The tag of each target."""
+    found = _map(place / f"{name}.tags.npy", np.int32)
+    if not len(found) or not len(target.plain) <= found.min() <= found.max() < len(target):
+        raise ValueError(f"{place}: the tags of {name} are broken")
+    return found
 
 
 def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:

@@ -41,6 +41,8 @@ class Part:
         links: The gold word alignment of each sentence pair, as places of source and target tokens;
             none where it is not known, nor for training.
         frames: What is heard of each utterance, where the source is speech; None: it is text.
+        tags: The token that the target of each stands behind, where speech is written in several
+            languages: it is read, and not scored. None: BOS.
     """
 
     targets: Rows
@@ -54,6 +56,7 @@ class Part:
     alternatives: Sequence[Sequence[str]] = ()
     links: Sequence[Links] = ()
     frames: Frames | None = None
+    tags: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -109,6 +112,7 @@ class Part:
             alternatives=[self.alternatives[p] for p in chosen] if self.alternatives else (),
             links=[self.links[place] for place in chosen] if self.links else (),
             frames=None if self.frames is None else self.frames.take(chosen),
+            tags=None if self.tags is None else self.tags[chosen],
         )
 
     def first(self, number: int) -> Part:

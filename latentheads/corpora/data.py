@@ -83,7 +83,9 @@ class Data:
         tasks: Several directions of translation in one corpus, comma between: de (from the source
             language into it) or en-de, of a domain as bible:de or bible:en-de, a folder in that of
             data. The files of a direction may stand in a folder en-de of their own. Of the
-            grammar: en, its languages, its domains news and talk. Empty: source into target alone.
+            grammar: en, its languages, its domains news and talk. Of speech: languages, or en-de to
+            translate, of a domain or a speaker as ann:en, by the columns of its tables. Empty:
+            source into target alone.
         task_sizes: Training pairs of each task in turn, the first so many; empty: the same for
             all, by first or, for the grammar, by sentences.
         task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
@@ -94,7 +96,7 @@ class Data:
         max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
             and test; 0: any.
         tell_apart: What model and guide may tell tasks apart by: language (the encoder by that of
-            the source, the decoder by that of the target) or domain.
+            the source, the decoder by that of the target), domain, or, of speech, speaker.
     """
 
     data: str = MADE[0]
@@ -156,12 +158,12 @@ class Data:
             raise ValueError(f"source and target must differ, got {self.source!r} twice")
 
     def _check_tasks(self) -> None:
+        if self.tell_apart == "speaker" and not self.hears:
+            raise ValueError("tell_apart speaker is of speech: text has no speakers")
         mixture = self.mixture
         assert mixture is not None
         if self.alone:
             raise ValueError("tasks are directions of translation: a language model has none")
-        if self.hears:
-            raise ValueError("tasks are directions of text: a corpus of speech has none")
         if self.from_hub and any(task.domain for task in mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
         if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
@@ -194,8 +196,10 @@ class Data:
         return Listening(hearing, self.max_seconds, os.path.expanduser(self.cache))
 
     @property
-    def begin(self) -> str:
-        """The language that a task is translated from where it names none."""
+    def begin(self) -> str | None:
+        """The language that a task is translated from where it names none; see `Task.read`."""
+        if self.hears:
+            return None if self.recognises else ""
         return ENGLISH if self.data == "grammar" else self.source
 
     @property

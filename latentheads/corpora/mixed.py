@@ -20,7 +20,7 @@ from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 from latentheads.metrics.alignment import Links
 
-__all__ = ["draw_tasks", "parallel_tasks", "tag_of"]
+__all__ = ["draw_tasks", "name_tag", "parallel_tasks", "tag_of"]
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,12 @@ def _tagged(
     """Gives the source a tag for each language, ``<2de>``; a joint vocabulary stays one object."""
     if not mixture.tags:
         return source, target
-    known = Tagged(source, [_tag(language) for language in mixture.tags])
+    known = Tagged(source, [name_tag(language) for language in mixture.tags])
     return known, known if target is source else target
 
 
-def _tag(language: str) -> str:
+def name_tag(language: str) -> str:
+    """The tag of a language that is written."""
     return f"<2{language}>"
 
 
@@ -141,7 +142,7 @@ def tag_of(vocabulary: Vocabulary, task: Task) -> int:
     """The token that tells a task's target language."""
     if not isinstance(vocabulary, Tagged):
         raise ValueError("the vocabulary of the source has no tags")
-    return vocabulary.tag(_tag(task.target))
+    return vocabulary.tag(name_tag(task.target))
 
 
 def draw_tasks(

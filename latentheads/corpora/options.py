@@ -104,9 +104,11 @@ def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
 def _speech(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     parts = (read_utterances(_source_of(data, part)) for part in PARTS)
     train, valid, test = parts
+    mixture = data.mixture
+    sizes = data.task_sizes or (data.first,) * (0 if mixture is None else len(mixture.tasks))
     return speech(
         data.name,
-        islice(train, data.first or None),
+        train if mixture is not None else islice(train, data.first or None),
         valid,
         test,
         data.listening,
@@ -114,6 +116,8 @@ def _speech(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         data.lowercase,
         data.max_line,
         tell,
+        mixture,
+        sizes,
     )
 
 
@@ -252,7 +256,9 @@ def _key(data: Data) -> str:
     found = [(str(file.resolve()), file.stat()) for file in _files(data)]
     stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
     options = asdict(replace(data, context=0))
-    unsaid = TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS
+    unsaid: tuple[str, ...] = TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS
+    if data.tasks and data.hears:  # who speaks, or about what, says which utterances are a task's
+        unsaid = tuple(name for name in unsaid if name != "tell_apart")
     for name in (*unsaid, *(() if data.hears else SPEECH_OPTIONS)):
         del options[name]
     return repr((options, _digest_stamps(stamps) if data.hears else stamps))

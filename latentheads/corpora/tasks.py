@@ -15,17 +15,17 @@ from torch import Tensor
 
 __all__ = ["Apart", "Mixture", "Task", "Told"]
 
-Apart = Literal["language", "domain"]
+Apart = Literal["language", "domain", "speaker"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A direction of translation.
+    """A direction of translation; of speech that is recognised both languages are one.
 
     Attributes:
         source: Language translated from.
         target: Language translated into.
-        domain: What the text is about; empty where that is not told.
+        domain: What the text is about, or who speaks; empty where that is not told.
     """
 
     source: str
@@ -33,12 +33,13 @@ class Task:
     domain: str = ""
 
     @classmethod
-    def read(cls, text: str, source: str) -> Task:
+    def read(cls, text: str, source: str | None) -> Task:
         """Reads ``de``, ``en-de``, ``bible:de`` or ``bible:en-de``.
 
         Args:
             text: What to read.
-            source: Language translated from where the text names none.
+            source: Language translated from where the text names none; empty: it has to. None: the
+                language of the target, as of speech that is recognised.
 
         Raises:
             ValueError: It is none of these, or both languages are the same.
@@ -49,15 +50,18 @@ class Task:
             raise ValueError(
                 f"a task is TARGET or SOURCE-TARGET, with or without DOMAIN: before; got {text!r}"
             )
-        first, last = languages[0] if languages[1:] else source, languages[-1]
-        if first == last:
+        if source == "" and not languages[1:]:
+            raise ValueError(f"task {text!r} must name both languages, as SOURCE-TARGET")
+        begin = languages[-1] if source is None else source
+        first, last = languages[0] if languages[1:] else begin, languages[-1]
+        if first == last and source is not None:
             raise ValueError(f"source and target of task {text!r} must differ, got {last!r} twice")
         return cls(first, last, domain)
 
     @property
     def direction(self) -> str:
-        """Both languages."""
-        return f"{self.source}-{self.target}"
+        """Both languages, or the one that they are."""
+        return self.target if self.source == self.target else f"{self.source}-{self.target}"
 
     @property
     def name(self) -> str:
@@ -80,7 +84,8 @@ class Mixture:
     Attributes:
         tasks: Each once.
         apart: What encoder and decoder tell tasks apart by: the encoder by the source language and
-            the decoder by the target language, or both by the domain.
+            the decoder by the target language, or both by the domain, which of speech may be who
+            speaks.
         temperature: T of the share n^(1/T) that a task of n sentences has in an epoch: 1 takes
             every sentence once, a higher one gives small tasks more.
         one_task: Whether a batch is of one task.
@@ -95,9 +100,11 @@ class Mixture:
         for place, task in enumerate(self.tasks):
             if task in self.tasks[:place]:
                 raise ValueError(f"task {task.name} is given twice")
-        if self.apart == "domain" and not all(task.domain for task in self.tasks):
+        if self.apart != "language" and not all(task.domain for task in self.tasks):
             plain = next(task for task in self.tasks if not task.domain)
-            raise ValueError(f"tasks told apart by domain need one each; {plain.name} has none")
+            raise ValueError(
+                f"tasks told apart by {self.apart} need one each; {plain.name} has none"
+            )
         if not self.temperature > 0:
             raise ValueError(f"the temperature of tasks must be positive, got {self.temperature}")
 
@@ -123,11 +130,11 @@ class Mixture:
         return found if len(found) > 1 else ()
 
     def _sides(self, side: int) -> list[str]:
-        if self.apart == "domain":
+        if self.apart != "language":
             return [task.domain for task in self.tasks]
         return [(task.source, task.target)[side] for task in self.tasks]
 
-    def find(self, text: str, source: str) -> int:
+    def find(self, text: str, source: str | None) -> int:
         """The place of a task.
 
         Raises:

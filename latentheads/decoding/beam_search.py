@@ -132,6 +132,13 @@ def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
     return own if limit is None else torch.full_like(own, limit)
 
 
+def _begin(batch: Batch) -> Int[Tensor, " sentence"]:
+    """What stands before each target: a language where speech is written in several, or BOS."""
+    if batch.before is None or batch.frames is None:
+        return torch.full_like(batch.sentences, BOS)
+    return batch.before
+
+
 def _mean(each: Float[Tensor, "draw s h vocab"]) -> Float[Tensor, "s h vocab"]:
     """The log of the mean probability over draws, one after the other to spare memory."""
     if len(each) == 1:
@@ -232,7 +239,7 @@ class _Search:
         number, device = len(batch), limits.device
         self.sentences = torch.arange(number, device=device)
         self.count = torch.zeros_like(self.sentences)
-        self.tokens = torch.full((number, 1, 1), BOS, device=device)
+        self.tokens = _begin(batch)[:, None, None]
         self.log_prob = torch.zeros(draws, number, 1, dtype=dtype, device=device)
         self.found = _Found(number, beam, longest, self.log_prob)
         self._space: Tensor | None = None

@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part
+from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack
 from latentheads.corpora.speech.listening import Listening, hear
 from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, Lose, translate_part, work_through
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_laws
@@ -76,7 +79,9 @@ def check_hears(run: Run) -> Positions:
     return run.source
 
 
-def hear_files(run: Run, files: Sequence[str | Path], lose: Lose | None = None) -> Heard:
+def hear_files(
+    run: Run, files: Sequence[str | Path], lose: Lose | None = None, task: int | None = None
+) -> Heard:
     """Computes the frames of files.
 
     Args:
@@ -84,6 +89,7 @@ def hear_files(run: Run, files: Sequence[str | Path], lose: Lose | None = None) 
         files: Wav, FLAC, Ogg, Opus, MP3, ...
         lose: Called with the place of a file that cannot be used, as a silent one, and why; None
             ends the work.
+        task: The place of the files' task, where the run has tasks.
 
     Raises:
         ValueError: The run reads text.
@@ -100,7 +106,14 @@ def hear_files(run: Run, files: Sequence[str | Path], lose: Lose | None = None) 
             lose(place, str(reason))
     frames = pack(found, source.hearing.bins)
     rows = source.rows(frames)
-    return Heard(Part(rows, rows, frames=frames), places, len(files))
+    part = Part(rows, rows, frames=frames)
+    mixture = run.settings.data.mixture
+    if mixture is not None and task is not None:
+        part = replace(part, task=np.full(len(rows), task, np.int32), mixture=mixture)
+        if isinstance(run.target, Tagged):
+            tag = tag_of(run.target, mixture.tasks[task])
+            part = replace(part, tags=np.full(len(rows), tag, np.int32))
+    return Heard(part, places, len(files))
 
 
 def transcribe_heard(

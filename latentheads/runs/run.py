@@ -17,7 +17,7 @@ from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.folder import read_metrics, read_results
-from latentheads.runs.hearing import hear_files, transcribe_heard
+from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
@@ -133,12 +133,18 @@ class Run:
         return [list(each) for each in zip(*drawn, strict=True)]
 
     def transcribe(
-        self, files: Sequence[str | Path], *, seed: int = 0, **decoding: Any
+        self,
+        files: Sequence[str | Path],
+        *,
+        direction: str | None = None,
+        seed: int = 0,
+        **decoding: Any,
     ) -> list[str]:
         """Writes what is said in files of sound, or its translation, as the run was trained.
 
         Args:
             files: Wav, FLAC, Ogg, Opus, MP3, ...
+            direction: Of a run with several tasks: which, as de, de-en or ann:en.
             seed: Of the draws, where decoding takes any.
             **decoding: Other options than the run's own, those of
                 :class:`latentheads.decoding.translate.Decoding`, such as ``beam``.
@@ -150,9 +156,10 @@ class Run:
         if isinstance(files, str | Path):
             raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
         check_seed(seed)
-        chosen = replace(self.settings.decoding, **decoding)
+        check_hears(self)
+        chosen, task = replace(self.settings.decoding, **decoding), find_task(self, direction)
         with fixed_noise(seed, self.model.device):
-            return transcribe_heard(self, hear_files(self, files), chosen)
+            return transcribe_heard(self, hear_files(self, files, task=task), chosen)
 
     def align(
         self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None

@@ -43,7 +43,7 @@ GROUPS: dict[str, type] = {
 BY_HAND = "by hand"
 """What a run folder says of a corpus that no options name."""
 
-OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
+OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc", "start_with")
 """Options that it does not say where the source is text."""
 
 OF_HAND = ("task", "block", "tokenised", "tasks", "tell_apart")
@@ -80,6 +80,8 @@ class Settings:
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that it has lost.
+        start_with: What is taken of start: all; or, of speech, the encoder alone, whatever is
+            written and however deep the decoder is, as for translation behind recognition.
         train: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down with the others,
@@ -112,6 +114,7 @@ class Settings:
     ctc: float = 0.0
     adapters: int = 0
     start: str = ""
+    start_with: Literal["all", "encoder"] = "all"
     train: Literal["all", "adapters", "guide"] = "all"
     unused: Mapping[str, Any] = field(default_factory=dict)
 
@@ -120,6 +123,8 @@ class Settings:
         check_least(vars(self), samples=1, adapters=0, ctc=0)
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
+        if self.start_with == "encoder" and self.train != "all":
+            raise ValueError(f"train {self.train} needs all of start: drop start_with encoder")
         if self.train == "guide" and not self.start:
             raise ValueError("train guide needs start RUN, whose model stays as it is")
         if self.gates.gates != "none":

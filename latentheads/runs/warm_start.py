@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from latentheads.corpora import Corpus
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.runs.loading import load_finished
@@ -22,6 +23,13 @@ OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "adaptive_d
 """Options of a network that are no part of what it computes."""
 OF_TASKS = ("tasks", "tell_apart")
 OF_SELECTION = ("select", "candidates", "select_chains", "families")
+
+
+ENCODER = ("model.source_embedding.", "model.encoder.")
+"""What the names of an encoder's weights begin with."""
+
+NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
+"""Options of a network that say nothing of its encoder."""
 
 
 def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
@@ -39,7 +47,10 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
     begun = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed(begun.settings, settings))
     alone = settings.train == "guide"  # then nothing else may differ
-    for name in [each for each in changed if each != "guide"] if alone else _bound(begun):
+    names = _bound(begun)
+    if settings.start_with == "encoder":
+        names = [name for name in names if name not in NOT_OF_ENCODERS]
+    for name in [each for each in changed if each != "guide"] if alone else names:
         if name in changed:
             raise ValueError(f"{begun.path} has another network: {changed[name]}")
     if begun.heads is not None:
@@ -50,7 +61,7 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
 def begin_with(
     begun: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
 ) -> None:
-    """Copies the weights of a run; what that run does not have starts anew.
+    """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
 
     Args:
         begun: The run, as :func:`load_start` gives it.
@@ -62,8 +73,12 @@ def begin_with(
     Raises:
         ValueError: The run has another vocabulary, or a network of another shape.
     """
-    _refuse_vocabulary(begun, settings, corpus)
     given = checkpoints.weights(model=begun.model, guide=begun.guide)
+    if settings.start_with == "encoder":
+        _refuse_source(begun, corpus)
+        given = {name: each for name, each in given.items() if name.startswith(ENCODER)}
+    else:
+        _refuse_vocabulary(begun, settings, corpus)
     wanted = checkpoints.weights(model=model, guide=guide)
     said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
     why = f"{begun.path} has another network{said and f' ({said})'}"
@@ -130,6 +145,15 @@ def _refuse_choice(begun: Run, settings: Settings) -> None:
                 f"{begun.path} has lost heads: those left are neither selected nor gated, "
                 f"got {name} {value}"
             )
+
+
+def _refuse_source(begun: Run, corpus: Corpus) -> None:
+    """Refuses an encoder that reads text, or hears other frames."""
+    mine, its = begun.source, corpus.source
+    if not isinstance(mine, Positions) or not isinstance(its, Positions):
+        raise ValueError(f"start_with encoder is of speech, and {begun.path} reads text")
+    if mine.hearing != its.hearing:
+        raise ValueError(f"{begun.path} hears {mine!r}, and this corpus has {its!r}")
 
 
 def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:

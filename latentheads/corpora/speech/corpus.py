@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.limited import Side, limited
+from latentheads.corpora.mixed import name_tag
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack
 from latentheads.corpora.speech.listening import Listening, hear
 from latentheads.corpora.speech.table import Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.tasks import Mixture, Task
+from latentheads.corpora.vocabulary import Tagged, Vocabulary
 
 __all__ = ["FEWEST_FRAMES", "speech"]
 
@@ -38,6 +41,8 @@ def speech(
     lowercase: bool = False,
     max_line: int = 0,
     tell: Tell | None = None,
+    mixture: Mixture | None = None,
+    sizes: Sequence[int] = (),
 ) -> Corpus:
     """Makes a corpus from files of sound and their texts.
 
@@ -54,30 +59,106 @@ def speech(
         lowercase: Whether the model writes lower case alone.
         max_line: Most tokens of a text and most positions of an utterance; 0: any.
         tell: Called with a line about what was left out of training.
+        mixture: The tasks; an utterance that is of none is left out of every part. None: there are
+            none.
+        sizes: Training utterances of each task, the first so many; 0: all.
 
     Raises:
-        ValueError: A part has no utterance, or one of valid or test cannot be used.
+        ValueError: A part, or a task in it, has no utterance, or one of valid or test cannot be
+            used.
     """
+    choose = _Chooser(mixture)
     learned = _Training(listening)
+    train = choose.first(train, sizes)
+    valid, test = choose.every(valid), choose.every(test)
     frames = {"train": pack(learned.keep(train), listening.hearing.bins, listening.folder)}
     texts = {"train": learned.kept, "valid": list(valid), "test": list(test)}
     if not learned.kept:
         raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
     if tell is not None:
         tell(learned.counts())
+    for part, each_text in texts.items():
+        choose.check(name, part, each_text)
     for part in ("valid", "test"):
         if not any(each.text for each in texts[part]):
             raise ValueError(f"{name} has no word in the texts of {part}")
         found = (_hear_all(each, listening) for each in texts[part])
         frames[part] = pack(found, listening.hearing.bins, listening.folder)
     target, source = _learn(texts["train"], types, lowercase), Positions(listening.hearing)
-    first, second, third = (_encode(texts[p], frames[p], target, source) for p in texts)
+    if mixture is not None and mixture.tags:
+        target = Tagged(target, [name_tag(language) for language in mixture.tags])
+    first, second, third = (
+        choose.tell(_encode(texts[part], frames[part], target, source), texts[part], target)
+        for part in texts
+    )
     corpus = Corpus(name, replace(first, references=()), second, third, target, source)
 
     def where(part: str, side: Side, place: int) -> str:
         return texts[part][place].where
 
     return limited(corpus, max_line, where, tell) if max_line else corpus
+
+
+class _Chooser:
+    """Which task each utterance is of.
+
+    Args:
+        mixture: The tasks; None: there are none.
+    """
+
+    def __init__(self, mixture: Mixture | None) -> None:
+        self.mixture = mixture
+        self._places: dict[tuple[str, str, str], int | None] = {}
+
+    def place(self, each: Utterance) -> int | None:
+        """The place of an utterance's task; None where it is of none."""
+        assert self.mixture is not None
+        speaks = self.mixture.apart == "speaker"
+        key = each.source, each.target, each.speaker if speaks else each.domain
+        if key not in self._places:
+            fits = (place for place, task in enumerate(self.mixture.tasks) if _fits(task, *key))
+            self._places[key] = next(fits, None)
+        return self._places[key]
+
+    def every(self, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+        """The utterances that are of a task."""
+        return (u for u in utterances if self.mixture is None or self.place(u) is not None)
+
+    def first(self, utterances: Iterable[Utterance], sizes: Sequence[int]) -> Iterator[Utterance]:
+        """The first so many of each task."""
+        left = [size or sys.maxsize for size in sizes]
+        for each in self.every(utterances):
+            if left and (place := self.place(each)) is not None:
+                left[place] -= 1
+                if left[place] < 0:
+                    continue
+            yield each
+
+    def check(self, name: str, part: str, utterances: Sequence[Utterance]) -> None:
+        """Refuses a part that has nothing of a task."""
+        if self.mixture is None:
+            return
+        found = {self.place(each) for each in utterances}
+        for place, task in enumerate(self.mixture.tasks):
+            if place not in found:
+                raise ValueError(f"{name} has no utterance in {part} of {task.name}")
+
+    def tell(self, part: Part, utterances: Sequence[Utterance], target: Vocabulary) -> Part:
+        """The part with the task of each utterance, and its tag where there are several."""
+        if self.mixture is None:
+            return part
+        tasks = np.array([self.place(each) for each in utterances], np.int32)
+        tags = None
+        if isinstance(target, Tagged):
+            names = [target.tag(name_tag(task.target)) for task in self.mixture.tasks]
+            tags = np.array(names, np.int32)[tasks]
+        return replace(part, task=tasks, mixture=self.mixture, tags=tags)
+
+
+def _fits(task: Task, source: str, target: str, domain: str) -> bool:
+    """Whether an utterance is of a task; a language that the table does not say is any."""
+    languages = source in ("", task.source) and target in ("", task.target)
+    return languages and task.domain in ("", domain)
 
 
 class _Training:

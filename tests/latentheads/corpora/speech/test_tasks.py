@@ -1,0 +1,101 @@
+"""Tasks of speech: languages, domains and speakers, by the columns of its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads.corpora import Corpus
+from latentheads.corpora.batches import collate
+from latentheads.corpora.data import Data
+from latentheads.corpora.options import make_corpus
+from latentheads.corpora.tasks import Task
+from latentheads.corpora.vocabulary import Tagged
+from latentheads.decoding.beam_search import beam_search
+from latentheads.models import Translation
+from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
+
+TEXT = {"task": "translation", "types": 300}
+ROWS = [("de", "ann", "eins"), ("fr", "ann", "un"), ("de", "bob", "zwei"), ("de", "ann", "drei")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, part in enumerate(("train", "valid", "test")):
+        rows = []
+        for place, (language, speaker, text) in enumerate(ROWS):
+            name = f"{part}{place}.wav"
+            write_sound(tmp_path / name, make_noise(0.2, 10 * seed + place))
+            rows.append([name, name, text, language, language, speaker])
+        write_table(tmp_path / f"{part}.tsv", rows, "id audio tgt_text src_lang tgt_lang speaker")
+    return tmp_path
+
+
+def read(folder: Path, tell: Any = None, **options: Any) -> Corpus:
+    plain = {"task": "recognition", "types": 0, "bins": 7, "top_frequency": 3800}
+    return make_corpus(Data(str(folder), **{**plain, **options}), tell)
+
+
+@pytest.mark.parametrize("cache", ["", "cache"])
+def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: str) -> None:
+    place = str(folder / cache) if cache else ""
+    corpus = read(folder, tasks="de,fr", cache=place)
+    again = read(folder, tasks="de,fr", cache=place)
+    assert [task.name for task in corpus.tasks] == ["de", "fr"]
+    target = again.target
+    assert isinstance(target, Tagged)
+    assert target.tags == ("<2de>", "<2fr>")
+    batch = collate(again.test, [0, 1])
+    assert batch.before is not None
+    assert batch.before.tolist() == [target.tag("<2de>"), target.tag("<2fr>")]
+    assert batch.fed[:, 0].tolist() == batch.before.tolist()
+    assert batch.target.shape[1] == len("eins") + 1
+    assert batch.source_task is not None
+    assert batch.target_task is not None
+    assert batch.source_task.tolist() == batch.target_task.tolist() == [0, 1]
+    model = Translation.of(corpus, width=8, heads=2, layers=1, channels=4).double().eval()
+    fed: list[list[int]] = []
+    step = model.step
+
+    def listen(tokens: Any, state: Any) -> Any:
+        fed.append(tokens[:, 0, 0].tolist())
+        return step(tokens, state)
+
+    model.step = listen  # type: ignore[method-assign]
+    beam_search(model, batch, beam=1, limit=2)
+    assert fed[0] == batch.before.tolist()
+
+
+def test_speakers_are_tasks_too(folder: Path) -> None:
+    told: list[str] = []
+    corpus = read(folder, told.append, tasks="ann:de,bob:de", tell_apart="speaker")
+    assert corpus.source_tasks == corpus.target_tasks == ("ann", "bob")
+    assert corpus.test.task is not None
+    assert corpus.test.task.tolist() == [0, 1, 0]
+    assert list(corpus.test.references) == ["eins", "zwei", "drei"]
+    assert (corpus.test.tags, len(corpus.train)) == (None, 3)
+    assert read(folder, tasks="de,fr", task_sizes=(1, 1)).train.targets.lengths.tolist() == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tasks": "de,cs"}, "has no utterance in train of cs"),
+        ({"tasks": "cs:de", "tell_apart": "speaker"}, "cs:de has nothing to train on"),
+        ({"tasks": "de", "tell_apart": "speaker"}, "told apart by speaker need one each; de has"),
+        ({"tasks": "en", "task": "speech-translation"}, "'en' must name both languages"),
+        ({"tasks": "de,fr", "tell_apart": "speaker", **TEXT}, "speaker is of speech"),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused(folder: Path, options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read(folder, **options)
+
+
+def test_names_of_tasks_are_read_again() -> None:
+    for name in ("de", "ann:de"):
+        task = Task.read(name, None)
+        assert (task.source, task.target, task.name) == ("de", "de", name)
+    assert Task.read("de-en", "").name == "de-en"

@@ -1,0 +1,70 @@
+"""The encoder of a run of speech may be all that another one begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from latentheads.corpora import Corpus, Part, Rows, Vocabulary, Words
+from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.runs.build import make_model
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from latentheads.runs.warm_start import begin_with
+
+NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
+SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4, "ctc": 0.3}
+HEARS = Positions(Hearing(5, 3800))
+
+
+def settings(**changed: object) -> Settings:
+    plain = {"task": "recognition", "data": "here", "prior": "cascaded", "guide": "tied", **SMALL}
+    return Settings.from_options({**plain, **changed})
+
+
+def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Run:
+    torch.manual_seed(len(target))
+    model = make_model(said, target, source)
+    return Run(Path("before"), said, target, source, model, said.pair.make_guide(model), 0)
+
+
+def test_an_encoder_is_taken_and_nothing_else() -> None:
+    before = run_of(settings(), Words(["eins", "zwei"]))
+    said = settings(start="before", start_with="encoder", decoder_layers=1, ctc=0.0)
+    now = run_of(said, Words(["one"]))
+    was = {name: each.clone() for name, each in now.model.named_parameters()}
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    begin_with(before, said, corpus, now.model, now.guide)
+    given = dict(before.model.named_parameters())
+    taken = {n for n, each in now.model.named_parameters() if not torch.equal(each, was[n])}
+    assert any("fusion" in name for name in taken)
+    assert any(name.startswith("source_embedding.subsampler") for name in taken)
+    for name, each in now.model.named_parameters():
+        if name.startswith(("source_embedding.", "encoder.")):
+            assert torch.equal(each, given[name])
+        else:
+            assert name not in taken
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (Positions(Hearing(7, 3800)), r"hears Positions\(5 bins .*has Positions\(7 bins"),
+        (Words(["a"]), "start_with encoder is of speech, and before reads text"),
+    ],
+)
+def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
+    before = run_of(settings(), Words(["eins"]))
+    options = settings(start="before", start_with="encoder")
+    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, before.target, source)
+    with pytest.raises(ValueError, match=said):
+        begin_with(before, options, corpus, before.model, before.guide)
+
+
+def test_what_needs_all_of_a_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="train guide needs all of start"):
+        replace(settings(start="before", start_with="encoder"), train="guide")
