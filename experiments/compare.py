@@ -41,9 +41,9 @@ DESCRIPTION = (
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and the paired difference to the first recipe; of translations "
-    "also significance.csv, the paired bootstrap of BLEU and chrF with the first recipe's of "
-    "the same seed. All other options are those of run.py. A finished run in the folder is used "
-    "again if its configuration is the same."
+    "also significance.csv, the paired bootstrap of BLEU and chrF, or of WER and CER, with the "
+    "first recipe's of the same seed. All other options are those of run.py. A finished run in the "
+    "folder is used again if its configuration is the same."
 )
 
 
@@ -56,7 +56,9 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
         labels = list(mine.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
         for label, found in zip(labels, compare(systems), strict=True):
-            for name, estimate in (("bleu", found.bleu), ("chrf", found.chrf)):
+            for name in ("bleu", "chrf", "wer", "cer"):
+                if (estimate := getattr(found, name, None)) is None:
+                    continue
                 figures = {**asdict(estimate), "low": estimate.low, "high": estimate.high}
                 rows.append({"recipe": label, "seed": seed, "metric": name, **figures})
     return pd.DataFrame(rows)
@@ -66,6 +68,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
     own = [name for name in rows[0] if name.startswith("task ") and name.endswith(": bleu")]
     titles = COLUMNS | {name: f"BLEU of {name[5:-6]}" for name in own}
+    if "wer" in rows[0]:
+        titles["p"] = "p of WER, a seed each"
     shown = {n: title for n, title in titles.items() if any(n in row for row in rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
@@ -90,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = read_all(plans)
     rows = summarise(runs, recipes)
     with ending("compare.py", kept, kept, mistakes=()):
-        if "bleu" in runs:
+        if "bleu" in runs or "wer" in runs:
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:
-                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == "bleu")]
+                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric.isin(["bleu", "wer"]))]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         from latentheads.plot import draw_recipes, save  # takes long to load
 

@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = _folder(options)
         points = write(run, corpus, curve(run, corpus, options, laws), options, out)
     print(
-        "Nats per target token on validation; BLEU and decoding on test, speed by the first row's."
+        "Nats per target token on validation; scores and speed on test, speed by the first row's."
     )
     print(table(points))
     print(f"written to {out}")

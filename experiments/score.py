@@ -18,10 +18,12 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.experiments.cli.groups import Paragraphs, arrange_options
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
+from latentheads.metrics.recognition import Errors, compare_errors
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
-    "Scores translations with BLEU and chrF2, and tests each against the first.\n\n"
+    "Scores translations with BLEU and chrF2, recognised speech with WER and CER, and tests each "
+    "against the first.\n\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
     "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
     "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
@@ -29,11 +31,14 @@ DESCRIPTION = (
     "text files, one sentence a line, may stand for runs: give --references."
 )
 GROUPS = {
-    "what to score": ("direction", "references", "tokenised", "lowercase"),
+    "what to score": ("direction", "references", "tokenised", "lowercase", "recognised"),
     "how": ("paper", "resamples", "seed"),
     "output": ("json", "help"),
 }
-TITLES = {"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"}
+TITLES = {
+    **{"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"},
+    **{"wer": "WER, %", "cer": "CER, %", "paper_wer": "paper WER, %"},
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,6 +64,7 @@ class System:
         references: The translation of each sentence that counts as right.
         tokenised: Whether words stand with spaces between.
         lowercase: Whether case counts for nothing.
+        recognised: Whether the lines are transcripts of speech.
     """
 
     name: str
@@ -66,11 +72,13 @@ class System:
     references: list[str]
     tokenised: bool
     lowercase: bool
+    recognised: bool = False
 
     @property
     def kind(self) -> str:
         """What it holds, in words."""
         text = "tokens" if self.tokenised else "raw text"
+        text = "transcripts" if self.recognised else text
         return f"{text} without case" if self.lowercase else text
 
 
@@ -100,6 +108,12 @@ def make_parser() -> Parser:
         "alone",
     )
     parser.add_argument(
+        "--recognised",
+        action="store_true",
+        help="plain text files are transcripts of speech, scored with WER and CER; a run folder "
+        "says it itself",
+    )
+    parser.add_argument(
         "--direction", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
     )
     parser.add_argument(
@@ -125,7 +139,8 @@ def read_run(folder: Path) -> System:
     """Reads what a finished run wrote."""
     try:
         results = read_json(folder / "results.json")
-        signature = results["test"].get("bleu_signature", "").split("|")
+        test = results["test"]
+        signature = test.get("bleu_signature", test.get("wer_signature", "")).split("|")
     except FileNotFoundError:
         raise ValueError(f"{folder} is no finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -143,6 +158,7 @@ def read_run(folder: Path) -> System:
         read_lines(folder / "test.references.txt"),
         "tok:none" in signature,
         "case:lc" in signature,
+        "wer" in test,
     )
 
 
@@ -169,6 +185,7 @@ def read_systems(
     tokenised: bool = False,
     lowercase: bool = False,
     task: str | None = None,
+    recognised: bool = False,
 ) -> list[System]:
     """Reads every run folder and text file, all on one test part."""
     files = [name for name in names if not Path(name).is_dir()]
@@ -177,13 +194,14 @@ def read_systems(
             raise ValueError(f"{name} does not exist: give run folders or text files")
     if files and references is None:
         raise ValueError(f"{files[0]} is no run folder: a text file needs --references FILE")
-    if not files and (references is not None or tokenised or lowercase):
+    if not files and (references is not None or tokenised or lowercase or recognised):
         raise ValueError(
-            "--references, --tokenised and --lowercase are for text files: all of these are runs"
+            "--references, --tokenised, --lowercase and --recognised are for text files: all of "
+            "these are runs"
         )
     right = [] if references is None else read_lines(references)
     systems = [
-        System(name, read_lines(Path(name)), right, tokenised, lowercase)
+        System(name, read_lines(Path(name)), right, tokenised, lowercase, recognised)
         if name in files
         else read_run(Path(name))
         for name in names
@@ -212,7 +230,7 @@ def _check(system: System, first: System) -> None:
     if system.kind != first.kind:
         raise ValueError(
             f"{system.name} holds {system.kind}, {first.name} {first.kind}: one kind is needed "
-            "(--tokenised and --lowercase say it of text files)"
+            "(--tokenised, --lowercase and --recognised say it of text files)"
         )
 
 
@@ -221,9 +239,17 @@ def compare(
     paper: Protocol | None = None,
     resamples: int = 1000,
     seed: int = 12345,
-) -> list[Comparison]:
+) -> Sequence[Comparison | Errors]:
     """Scores every system and tests it against the first."""
     first, *others = systems
+    if first.recognised:
+        if paper is not None:
+            raise ValueError(f"--paper is of translations: {first.name} holds transcripts")
+        written = [other.translations for other in others]
+        right, case = first.references, first.lowercase
+        return compare_errors(
+            first.translations, written, right, case, resamples=resamples, seed=seed
+        )
     return paired_bootstrap(
         first.translations,
         [other.translations for other in others],
@@ -236,9 +262,9 @@ def compare(
     )
 
 
-def table(names: Sequence[str], rows: Sequence[Comparison]) -> str:
+def table(names: Sequence[str], rows: Sequence[Comparison | Errors]) -> str:
     """The scores of all systems, then the signatures."""
-    shown = [name for name in TITLES if getattr(rows[0], name) is not None]
+    shown = [name for name in TITLES if getattr(rows[0], name, None) is not None]
     heads = [cell for name in shown for cell in (f"{TITLES[name]} [95 %]", "p")]
     cells = [[cell for name in shown for cell in _cells(getattr(row, name))] for row in rows]
     lines = [("run", *heads), *((name, *line) for name, line in zip(names, cells, strict=True))]
@@ -252,7 +278,7 @@ def _cells(estimate: Estimate) -> tuple[str, str]:
     return interval, "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
-def record(systems: Sequence[System], rows: Sequence[Comparison]) -> dict[str, Any]:
+def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> dict[str, Any]:
     """All figures, as written to a file."""
     return {
         "sentences": len(systems[0].references),
@@ -264,8 +290,8 @@ def record(systems: Sequence[System], rows: Sequence[Comparison]) -> dict[str, A
     }
 
 
-def _figures(row: Comparison) -> dict[str, Any]:
-    estimates = {name: getattr(row, name) for name in TITLES}
+def _figures(row: Comparison | Errors) -> dict[str, Any]:
+    estimates = {name: getattr(row, name, None) for name in TITLES}
     return {
         name: {**asdict(it), "low": it.low, "high": it.high}
         for name, it in estimates.items()
@@ -290,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.tokenised,
             options.lowercase,
             options.direction,
+            options.recognised,
         )
         rows = compare(systems, options.paper, options.resamples, options.seed)
     except ValueError as mistake:

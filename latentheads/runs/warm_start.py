@@ -47,9 +47,7 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
     begun = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed(begun.settings, settings))
     alone = settings.train == "guide"  # then nothing else may differ
-    names = _bound(begun)
-    if settings.start_with == "encoder":
-        names = [name for name in names if name not in NOT_OF_ENCODERS]
+    names = _bound_of_encoder(begun) if settings.start_with == "encoder" else _bound(begun)
     for name in [each for each in changed if each != "guide"] if alone else names:
         if name in changed:
             raise ValueError(f"{begun.path} has another network: {changed[name]}")
@@ -135,6 +133,13 @@ def _bound(begun: Run) -> list[str]:
     names += ["adapters"] if settings.adapters else []
     names += OF_SELECTION if selects else []
     return [*names, *(OF_TASKS if selects or settings.adapters else ())]
+
+
+def _bound_of_encoder(begun: Run) -> list[str]:
+    """Those of them that say something of the encoder: tasks where each has weights of its own."""
+    own = begun.settings.adapters or begun.settings.selecting.select == "static"
+    others = (*NOT_OF_ENCODERS, *(() if own else OF_TASKS))
+    return [name for name in _bound(begun) if name not in others]
 
 
 def _refuse_choice(begun: Run, settings: Settings) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from latentheads.corpora import Words
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.models import LanguageModel, Translation
+from latentheads.runs.build import make_model
 from tests.experiments.programs import ROOT
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
@@ -72,10 +75,43 @@ def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
     assert size(plan, 33_281) < 12e6
 
 
+@pytest.mark.parametrize(
+    ("preset", "types", "parameters"),
+    [
+        ("librispeech", 10_000, 52_293_632),  # the 52M of Loem et al. 2022
+        ("librispeech-100", 10_000, 29_536_256 + 257 * 10_000),  # S of fairseq S2T, and CTC's head
+        # S with its tags; queries, keys and values of twice as many heads in 18 blocks
+        ("mtedx", 8_008, 29_536_256 - 256 * 1_992 + 18 * 3 * 257 * 256),
+    ],
+)
+def test_networks_that_hear_are_as_large_as_the_published_ones(
+    settings: Any, preset: str, types: int, parameters: int
+) -> None:
+    recipe = "transformer+group" if preset == "mtedx" else "transformer"
+    plan = settings("--preset", preset, "--recipe", recipe)
+    words = Words([str(place) for place in range(types - 4)])
+    with torch.device("meta"):
+        model = make_model(plan, words, Positions(plan.data.listening.hearing))
+    assert sum(each.numel() for each in model.parameters()) == parameters
+
+
+def test_published_settings_of_speech(settings: Any) -> None:
+    plan = settings("--preset", "mtedx", "--recipe", "transformer+group")
+    assert plan.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
+    assert 4 * plan.training.tokens * plan.training.accumulate == 320_000  # frames
+    assert (plan.selecting.select, plan.network.heads, plan.selecting.candidates) == ("group", 4, 8)
+    plan = settings("--preset", "librispeech", "--recipe", "transformer", "--mixers", "ngram")
+    assert 4 * plan.training.tokens * plan.training.accumulate == 320_000
+    assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
+
+
 DATA = {
     "bible": "data/bible",
     "digits": "data/digits",
     "grammar-languages": "grammar",
+    "librispeech": "data/librispeech",
+    "librispeech-100": "data/librispeech-100",
+    "mtedx": "data/mtedx",
     "libreoffice-help": "data/libreoffice-help",
     "multi30k-languages": "data/multi30k/tok",
     "wikitext2-small": "wikitext-2",

@@ -82,7 +82,10 @@ MISTAKES = [
     ("text", "text is no run folder: a text file needs --references FILE"),
     ("text --references gone", "cannot read gone: No such file or directory"),
     ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
-    ("run --references text", "--references, --tokenised and --lowercase are for text files"),
+    (
+        "run --references text",
+        "--tokenised, --lowercase and --recognised are for text files",
+    ),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),
     ("run --resamples many", "argument --resamples: invalid int value: 'many'"),

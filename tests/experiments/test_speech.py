@@ -12,7 +12,7 @@ import pytest
 import latentheads as lh
 from latentheads.corpora import Words
 from latentheads.runs.hearing import check_hears
-from tests.experiments.programs import SHORT, inside, unpainted
+from tests.experiments.programs import SHORT, assert_one_line, inside, unpainted
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
 
 SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--channels=4"]
@@ -70,6 +70,20 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     assert opened.transcribe([sound]) == [first]
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         opened.transcribe(str(sound))
+
+
+def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> None:
+    right, other = run / "test.references.txt", tmp_path / "other.txt"
+    other.write_text(right.read_text("utf-8").replace("two", "to"), "utf-8")
+    done = inside("score.py", str(run), str(run))
+    assert done.returncode == 0, done.stderr
+    wer = json.loads((run / "results.json").read_text("utf-8"))["test"]["wer"]
+    assert f"{wer:.2f} [" in done.stdout
+    words = [str(right), str(other), "--references", str(right), "--recognised"]
+    done = inside("score.py", *words)
+    assert "BLEU" not in done.stdout
+    assert "42.86 [" in done.stdout  # three of seven words
+    assert_one_line(inside("score.py", *words, "--paper", "iwslt14"), "score.py")
 
 
 def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:

@@ -14,7 +14,7 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.runs.build import make_model
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.runs.warm_start import begin_with
+from latentheads.runs.warm_start import begin_with, load_start
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
 SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4, "ctc": 0.3}
@@ -48,6 +48,17 @@ def test_an_encoder_is_taken_and_nothing_else() -> None:
             assert torch.equal(each, given[name])
         else:
             assert name not in taken
+
+
+def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run_of(settings(select="group", tasks="de,fr"), Words(["eins"]))
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    new = {"start": "before", "task": "speech-translation", "tasks": "de-en", "select": "group"}
+    assert load_start(settings(**new, start_with="encoder", decoder_layers=1)) is before
+    with pytest.raises(ValueError, match="before has another network: layers 2 there, 3 here"):
+        load_start(settings(**new, start_with="encoder", layers=3))
+    with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
+        load_start(settings(**new, decoder_layers=1))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from latentheads import WithSelection, terms
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
@@ -15,6 +17,8 @@ from latentheads.corpora.tasks import Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.beam_search import beam_search
 from latentheads.models import Translation
+from latentheads.runs.build import make_model
+from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
 
 TEXT = {"task": "translation", "types": 300}
@@ -99,3 +103,18 @@ def test_names_of_tasks_are_read_again() -> None:
         task = Task.read(name, None)
         assert (task.source, task.target, task.name) == ("de", "de", name)
     assert Task.read("de-en", "").name == "de-en"
+
+
+@pytest.mark.parametrize("select", ["group", "subset", "static"])
+def test_heads_are_selected_for_each_speaker(folder: Path, select: str) -> None:
+    tasks = {"tasks": "ann:de,bob:de", "tell_apart": "speaker"}
+    corpus = read(folder, **tasks)
+    said = {"width": 8, "heads": 2, "layers": 1, "channels": 4, "adapters": 3, **tasks}
+    more = {"data": str(folder), "task": "recognition", "prior": "cascaded", "guide": "tied"}
+    settings = Settings.from_options({**said, **more, "select": select, "alignments": 0})
+    model = make_model(settings, corpus.target, corpus.source).double().eval()
+    guide = settings.pair.make_guide(model).double().eval()
+    batch = collate(corpus.test, [0, 1, 2])
+    assert torch.isfinite(terms(model, guide, batch).elbo).all()
+    with WithSelection(guide):
+        assert set(model.choose(batch)) == {"encoder.0.self", "decoder.0.self"}
