@@ -217,6 +217,16 @@ class Translation(Decoder):
         )
         return Hidden(x, memory, valid.unsqueeze(-2))
 
+    def hear_by_ctc(self, batch: Batch) -> list[list[int]]:
+        """What CTC hears in each utterance, without the decoder: tokens without EOS.
+
+        Raises:
+            ValueError: The model has no CTC.
+        """
+        if self.ctc is None:
+            raise ValueError("this model has no CTC: train it with ctc")
+        return self.ctc.hear(self.encode(batch, self.choose(batch)), batch.source_valid)
+
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:

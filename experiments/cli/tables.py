@@ -218,6 +218,9 @@ def _recognition_rows(results: dict[str, Any]) -> list[Row]:
     if test["paper_wer"] is not None:
         rows.append(("WER by the papers' protocol, %", "", f"{test['paper_wer']:.2f}"))
         rows.append(("  " + test["paper_wer_signature"], "", ""))
+    if test.get("ctc_wer") is not None:
+        rows.append(("CTC, a head of training alone: WER, %", "", f"{test['ctc_wer']:.2f}"))
+        rows.append(("  CER, %", "", f"{test['ctc_cer']:.2f}"))
     rows.append(("recognition, utterances/s", "", f"{test['sentences_per_second']:,.0f}"))
     return rows
 

@@ -192,8 +192,7 @@ class Data:
     @property
     def listening(self) -> Listening:
         """How files of sound are read."""
-        hearing = Hearing(self.bins, self.top_frequency)
-        return Listening(hearing, self.max_seconds, os.path.expanduser(self.cache))
+        return Listening(Hearing(self.bins, self.top_frequency), self.max_seconds)
 
     @property
     def begin(self) -> str | None:

@@ -75,7 +75,9 @@ def _make_corpus(data: Data, tell: Callable[[str], object] | None, keep: bool) -
         _refuse_running_text(data)
     if not data.cache:
         return _read_corpus(data, tell)
-    kept = cached(Path(data.cache).expanduser(), _key(data), lambda: _read_corpus(data, tell), keep)
+    place = Path(data.cache).expanduser()
+    room = place if keep else None
+    kept = cached(place, _key(data), lambda: _read_corpus(data, tell, room), keep)
     return kept if data.mixture is None else kept.mixed(data.mixture)
 
 
@@ -90,10 +92,18 @@ def _refuse_running_text(data: Data) -> None:
         )
 
 
-def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
-    """Reads a corpus, with no line that is too long for a batch."""
+def _read_corpus(
+    data: Data, tell: Callable[[str], object] | None, room: Path | None = None
+) -> Corpus:
+    """Reads a corpus, with no line that is too long for a batch.
+
+    Args:
+        data: The options.
+        tell: As for `make_corpus`.
+        room: Where frames of speech may wait for the cache; None: where the system puts such files.
+    """
     if data.hears:
-        return _speech(data, tell)
+        return _speech(data, tell, room)
     make = _prose if data.running else _tasks if data.tasks else _parallel
     corpus = make(data, tell)
     if data.block or not data.max_line:
@@ -101,7 +111,7 @@ def _read_corpus(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
 
 
-def _speech(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+def _speech(data: Data, tell: Callable[[str], object] | None, room: Path | None) -> Corpus:
     parts = (read_utterances(_source_of(data, part)) for part in PARTS)
     train, valid, test = parts
     mixture = data.mixture
@@ -111,7 +121,7 @@ def _speech(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         train if mixture is not None else islice(train, data.first or None),
         valid,
         test,
-        data.listening,
+        replace(data.listening, folder=room),
         data.types,
         data.lowercase,
         data.max_line,

@@ -23,7 +23,7 @@ from latentheads.names import CHAINS
 from latentheads.reading.divergence import divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
-from latentheads.runs.scoring import score_written
+from latentheads.runs.scoring import score_ctc, score_written
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
 
@@ -104,7 +104,8 @@ class Reporter:
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
         scores = score_written(settings, written, references)
         speed = {"sentences_per_second": len(part) / seconds}
-        return {**scores, **self._rouge(written), **speed}, written
+        heard = score_ctc(settings, self.model, self.guide, self.corpus)
+        return {**scores, **self._rouge(written), **speed, **heard}, written
 
     def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Reports on and scores the test sentences of each task alone.

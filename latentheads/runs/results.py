@@ -70,6 +70,8 @@ class Figures:
         cer_signature: How it was counted.
         paper_wer: WER by the papers' protocol.
         paper_wer_signature: How it was counted.
+        ctc_wer: WER of CTC, a head of training alone.
+        ctc_cer: Its CER.
     """
 
     elbo: Figure = None
@@ -120,6 +122,8 @@ class Figures:
     cer_signature: str | None = None
     paper_wer: Figure = None
     paper_wer_signature: str | None = None
+    ctc_wer: Figure = None
+    ctc_cer: Figure = None
 
     def to_json(self) -> dict[str, Any]:
         """Those groups of figures that are known, null for a figure that is not."""
@@ -133,9 +137,9 @@ class Figures:
 
 
 NAMES = tuple(each.name for each in fields(Figures))
-ENDS = (14, 19, 25, 29, 33, 34, 48)
+ENDS = (14, 19, 25, 29, 33, 34, 48, 50)
 """Where the groups end: the bound, alignments, translations, summaries, their baseline, speed,
-recognition."""
+recognition, CTC."""
 
 KNOWN_TOGETHER = [NAMES[start:end] for start, end in pairwise((0, *ENDS))]
 

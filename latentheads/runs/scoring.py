@@ -6,11 +6,46 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from latentheads.batch import Batch
+from latentheads.corpora import Corpus
+from latentheads.decoding.translate import work_through
+from latentheads.effects import PlugIn
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.evaluation import evaluating
 from latentheads.metrics.recognition import recognise
 from latentheads.metrics.translation import score
+from latentheads.model import HeadModel
+from latentheads.models import Translation
 from latentheads.runs.settings import Settings
 
-__all__ = ["score_written"]
+__all__ = ["score_ctc", "score_written"]
+
+
+def score_ctc(
+    settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus
+) -> dict[str, Any]:
+    """WER and CER of what CTC hears in the test part, where it is trained and speech recognised.
+
+    CTC is a head of training alone: this says how well the encoder hears in order, and nothing of
+    what the run writes.
+
+    Args:
+        settings: Those of the run.
+        model: Its model, whose heads stand at their prior's location.
+        guide: Selects the heads, where they are selected.
+        corpus: Its corpus.
+    """
+    if not (isinstance(model, Translation) and model.ctc and settings.data.recognises):
+        return {}
+
+    def hear(batch: Batch) -> list[str]:
+        with evaluating(model), WithSelection(guide), PlugIn():
+            found = model.hear_by_ctc(batch.to(model.device))
+        return [corpus.target.decode(tokens) for tokens in found]
+
+    written = work_through(corpus.test, hear, "")
+    found = recognise(written, corpus.test.references, settings.data.lowercase)
+    return {"ctc_wer": found.wer, "ctc_cer": found.cer}
 
 
 def score_written(

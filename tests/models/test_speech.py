@@ -169,6 +169,9 @@ def test_ctc_hears_what_is_likeliest() -> None:
     memory = torch.nn.functional.one_hot(torch.tensor([[5, 5, 0, 5, 4, 4, 3]]), 6).double()
     valid = torch.tensor([[True] * 6 + [False]])
     assert model.ctc.hear(memory, valid) == [[5, 5, 4]]
+    assert len(model.hear_by_ctc(hear())) == len(FRAMES)
+    with pytest.raises(ValueError, match="this model has no CTC"):
+        build().hear_by_ctc(hear())
 
 
 def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:

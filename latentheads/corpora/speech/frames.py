@@ -74,7 +74,9 @@ class Frames:
         written.flush()
 
 
-def pack(utterances: Iterable[NDArray[np.float16]], bins: int, folder: str = "") -> Frames:
+def pack(
+    utterances: Iterable[NDArray[np.float16]], bins: int, folder: Path | None = None
+) -> Frames:
     """Writes frames to a file without a name, as they come, and maps it into memory.
 
     The system takes the file back when nobody uses the frames any more.
@@ -82,16 +84,13 @@ def pack(utterances: Iterable[NDArray[np.float16]], bins: int, folder: str = "")
     Args:
         utterances: The frames of each.
         bins: Coefficients of a frame.
-        folder: Where there is room for the file; empty: where the system puts such files.
+        folder: Where there is room for the file; None: where the system puts such files.
 
     Raises:
         OSError: There is no room.
     """
     lengths: list[int] = []
-    place = folder or None
-    if place is not None:
-        Path(place).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         for frames in utterances:
             file.write(np.ascontiguousarray(frames, np.float16).data)
             lengths.append(len(frames))

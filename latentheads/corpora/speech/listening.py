@@ -21,13 +21,12 @@ class Listening:
     Attributes:
         hearing: How sound becomes frames.
         max_seconds: The longest utterance; 0: any.
-        folder: Where frames wait until they are in a cache; empty: where the system puts such
-            files.
+        folder: Where frames wait until they are in a cache; None: where the system puts such files.
     """
 
     hearing: Hearing
     max_seconds: float = 30.0
-    folder: str = ""
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_seconds < float("inf"):

@@ -84,6 +84,8 @@ def read_seconds(path: str | Path) -> float:
 def _opened(path: str | Path) -> Iterator[Any]:
     """A file of sound, open while it is read."""
     package = need_package("soundfile")
+    if not Path(path).is_file():  # a pipe would never end
+        raise ValueError("there is no such file")
     try:
         with package.SoundFile(str(path)) as file:
             yield file

@@ -112,6 +112,13 @@ def test_a_broken_cache_is_made_again(folder: Path, tmp_path: Path) -> None:
     assert read(folder, cache=str(place)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
 
 
+def test_where_nothing_may_be_kept_nothing_is_written(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cache"
+    data = Data(str(folder), cache=str(place), **OPTIONS)
+    assert len(make_corpus(data, keep=False).train) == len(TEXTS)
+    assert not place.exists()
+
+
 def break_training(folder: Path) -> None:
     """Adds an utterance of every kind that is left out."""
     sounds = {
