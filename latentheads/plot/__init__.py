@@ -1,7 +1,8 @@
 """Pictures: every one a function that returns a Figure.
 
 ``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
-``selection(run)``, ``heads(run, sentence)`` and ``alignments(run, sentence)`` take a finished run;
+``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``sound(run, file)``
+take a finished run;
 ``draw_...`` take what was measured. A notebook shows the figure, `save` writes it.
 """
 
@@ -22,8 +23,10 @@ from latentheads.plot.runs import (
     kl_history,
     selection,
     selection_history,
+    sound,
 )
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
+from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.plot.uncertainty import draw_figures, draw_rejection, draw_reliability
 
@@ -49,6 +52,7 @@ __all__ = [
     "draw_roles",
     "draw_selection",
     "draw_selection_history",
+    "draw_sound",
     "draw_sweep",
     "draw_weights",
     "gates",
@@ -58,4 +62,5 @@ __all__ = [
     "save",
     "selection",
     "selection_history",
+    "sound",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +16,10 @@ from latentheads.corpora.corpus import Part
 from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.speech.frames import pack
+from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.corpora.tasks import Task
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.translate import translate_part
 from latentheads.files import parse_json, read_json, read_text
@@ -26,6 +31,7 @@ from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
+from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import divergence as measure_divergence
@@ -44,6 +50,7 @@ __all__ = [
     "kl_history",
     "selection",
     "selection_history",
+    "sound",
 ]
 
 TOKENS = 512
@@ -183,7 +190,7 @@ def heads(
 
     Args:
         run: A finished run.
-        sentence: What is read: a source sentence, or a language model's own text.
+        sentence: What is read: a source sentence, a file of sound, or a language model's own text.
         draws: Draws of the heads from the guide.
         block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads the
             source, or a language model's uppermost.
@@ -210,6 +217,42 @@ def heads(
         f"{run.path.name}: attention in {name}, {draws} draws from the guide",
         links,
     )
+
+
+def sound(
+    run: Finished,
+    file: str | Path,
+    draws: int = 64,
+    block: str = "",
+    head: int | None = None,
+    row: int | None = None,
+    target: str | None = None,
+    direction: str | None = None,
+    seed: int = 0,
+) -> Figure:
+    """Draws a file of sound above where a block looks in it for each token, bands on one row.
+
+    Args:
+        run: A finished run of speech.
+        file: The file.
+        draws: Draws of the heads from the guide.
+        block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads sound.
+        head: Which; when not given, the surest.
+        row: The place of the token that is shown with bands; when not given, the one least sure.
+        target: What is said; when not given, what the run writes.
+        direction: Which task of a run with several, as ``de``.
+        seed: Of the draws.
+    """
+    if not isinstance(run.source, Positions):
+        raise ValueError(f"{run.path} hears no speech: there is no sound to show")
+    batch = _read_sentence(run, str(file), target, direction)
+    assert batch.frames is not None
+    found = drawn_weights(run.model, run.guide, batch, draws, seed)
+    name = _find_block([each for each in found if each.endswith(".cross")], block)
+    written = name_tokens(run.target, batch.target[0].tolist())
+    title = f"{run.path.name}: {Path(file).name}, {name}, {draws} draws from the guide"
+    frames = batch.frames[0].double().cpu().numpy()
+    return draw_sound(frames, found[name], _escape_ticks(written), head, row, title)
 
 
 def alignments(
@@ -263,22 +306,41 @@ def _read_sentence(
     """A batch of the sentence alone, with its translation."""
     if run.source is None:
         return collate(Part(Rows.of([run.target.encode(sentence)]), None), [0])
-    rows = run.source.encode_all([sentence])
-    data, task = run.settings.data, None
+    part = _encode_source(run, sentence)
+    data = run.settings.data
     if (mixture := data.mixture) is not None:
         if direction is None and len(mixture.tasks) > 1:
             raise ValueError(f"direction must be one of {', '.join(mixture.names)}")
         place = 0 if direction is None else mixture.find(direction, data.begin)
-        task = np.full(1, place, np.int32)
+        part = replace(part, task=np.full(1, place, np.int32), mixture=mixture)
         if mixture.tags:
-            rows = rows.led(tag_of(run.source, mixture.tasks[place]))
+            part = _tag(run, part, mixture.tasks[place])
     elif direction is not None:
         raise ValueError(f"{run.path} has one direction alone: direction must be None")
-    part = Part(Rows.of([[EOS]]), rows, task=task, mixture=mixture)
     if target is None:
         (target,) = translate_part(run.model, run.guide, run.target, part, run.settings.decoding)
-    whole = Part(run.target.encode_all([target]), rows, task=task, mixture=mixture)
-    return collate(whole, [0])
+    return collate(replace(part, targets=run.target.encode_all([target])), [0])
+
+
+def _encode_source(run: Finished, sentence: str) -> Part:
+    """A sentence, or a file of sound for a run that hears, without a target of its own."""
+    assert run.source is not None
+    nothing = Rows.of([[EOS]])
+    if not isinstance(run.source, Positions):
+        return Part(nothing, run.source.encode_all([sentence]))
+    hearing = run.source.hearing
+    listening = Listening(hearing, run.settings.data.max_seconds)
+    frames = pack([hear(Path(sentence), listening)], hearing.bins)
+    return Part(nothing, run.source.rows(frames), frames=frames)
+
+
+def _tag(run: Finished, part: Part, task: Task) -> Part:
+    """The part with the language that is written named, before its text or before its source."""
+    if part.frames is not None:
+        return replace(part, tags=np.full(1, tag_of(run.target, task), np.int32))
+    assert run.source is not None
+    assert part.sources is not None
+    return replace(part, sources=part.sources.led(tag_of(run.source, task)))
 
 
 def _escape_ticks(names: Iterable[str]) -> list[str]:

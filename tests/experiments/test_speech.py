@@ -73,6 +73,20 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
         opened.transcribe(str(sound))
 
 
+def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
+    opened, file = lh.load_run(run), folder / "sound" / "test-1.wav"
+    with unpainted():
+        figure = lh.plot.sound(opened, file, draws=2, target="two")
+        heads = lh.plot.heads(opened, str(file), draws=2, target="two")
+        law = lh.plot.alignments(opened, str(file), target="two")
+    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == [*"two", "<eos>"]
+    for other in (heads, law):
+        shown = [label.get_text() for axis in other.axes for label in axis.get_xticklabels()]
+        assert "0.24 s" in shown
+    with pytest.raises(ValueError, match="hears no speech"):
+        lh.plot.sound(replace(opened, source=Words([])), file)
+
+
 def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> None:
     right, other = run / "test.references.txt", tmp_path / "other.txt"
     other.write_text(right.read_text("utf-8").replace("two", "to"), "utf-8")

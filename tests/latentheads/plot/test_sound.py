@@ -1,0 +1,41 @@
+"""What is heard and where a head looks for it stand in the same time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from latentheads.plot.sound import draw_sound
+from latentheads.reading.draws import DrawnWeights
+
+
+def weights() -> DrawnWeights:
+    """Two heads; the second is surer, and least sure of its last token."""
+    mean = torch.full((1, 2, 3, 5), 0.2)
+    mean[0, 1] = torch.eye(3, 5)
+    deviation = torch.zeros(1, 2, 3, 5)
+    deviation[0, 1, 2] = 0.3
+    return DrawnWeights(mean, deviation, mean - deviation, mean + deviation)
+
+
+def test_frames_and_weights_share_their_time() -> None:
+    frames = np.random.default_rng(0).normal(size=(18, 7))
+    figure = draw_sound(frames, weights(), ["a", "b", "<eos>"], title="here")
+    sound, maps, bars = figure.axes
+    assert sound.images[0].get_extent() == [0, pytest.approx(0.18), 0, 7]
+    assert sound.images[0].get_array().shape == (7, 18)
+    assert maps.images[0].get_extent()[:2] == [0, pytest.approx(0.2)]
+    assert maps.images[0].get_array().tolist() == np.eye(3, 5).tolist()
+    assert maps.get_title(loc="left").startswith("head 1")
+    assert [bar.get_height() for bar in bars.patches] == [0, 0, 1, 0, 0]
+    assert "<eos>" in bars.get_title(loc="left")
+    assert figure.get_suptitle() == "here"
+
+
+def test_a_place_that_is_not_there_is_refused() -> None:
+    frames = np.zeros((18, 7))
+    with pytest.raises(ValueError, match=r"head must lie in 0 \.\.\. 1, got 2"):
+        draw_sound(frames, weights(), ["a", "b", "c"], head=2)
+    with pytest.raises(ValueError, match=r"row must lie in 0 \.\.\. 2, got -1"):
+        draw_sound(frames, weights(), ["a", "b", "c"], row=-1)
