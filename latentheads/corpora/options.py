@@ -82,10 +82,17 @@ def _make_corpus(data: Data, tell: Callable[[str], object] | None, keep: bool) -
 
 
 def _refuse_running_text(data: Data) -> None:
-    """Says how a folder of running text is read, where pairs were looked for and are not there."""
+    """Says how running text, or speech, is read, where pairs were looked for and are not there."""
     names = [path.name.removesuffix(".gz") for path in data.folder.iterdir()]
     kinds = {name.rpartition(".")[2] for name in names}
-    if "txt" in kinds and not data.tasks and not kinds & {data.source, data.target}:
+    if data.tasks or kinds & {data.source, data.target}:
+        return
+    if "tsv" in kinds:
+        raise ValueError(
+            f"{data.folder} has no text in {data.source} or {data.target}, but tables in .tsv: for "
+            "speech take task recognition, or speech-translation"
+        )
+    if "txt" in kinds:
         raise ValueError(
             f"{data.folder} has no text in {data.source} or {data.target}, but running text in "
             ".txt: for a language model take task language-model"

@@ -176,6 +176,8 @@ def test_what_is_missing_is_named(folder: Path) -> None:
     (folder / "test.tsv").write_text("\n".join([rows[0], "a\tsound/test-0.wav\t"]), "utf-8")
     with pytest.raises(ValueError, match="has no word in the texts of test"):
         read(folder)
+    with pytest.raises(ValueError, match=r"tables in \.tsv: for speech take task recognition"):
+        make_corpus(Data(str(folder)))
     with pytest.raises(ValueError, match="task recognition needs a folder of speech"):
         Data(task="recognition")
     with pytest.raises(ValueError, match=r"max_seconds must be at least 0 .*got -1"):
