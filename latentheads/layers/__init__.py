@@ -1,1 +1,1 @@
-"""Layers of a network that hold no heads: numbers, tables, output."""
+"""Layers of a network that hold no heads: numbers, tables, output, what hears."""

@@ -235,9 +235,15 @@ FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
     ("value", "message"),
     [
         (["the"], "a vocabulary is a JSON object, got list"),
-        ({}, "kind must be words, bpe or tagged; got None"),
-        ({"kind": "pickle"}, "kind must be words, bpe or tagged; got 'pickle'"),
-        ({"kind": ["bpe"]}, r"kind must be words, bpe or tagged; got \['bpe'\]"),
+        ({}, "kind must be words, bpe, tagged, characters or positions; got None"),
+        (
+            {"kind": "pickle"},
+            "kind must be words, bpe, tagged, characters or positions; got 'pickle'",
+        ),
+        (
+            {"kind": ["bpe"]},
+            r"kind must be words, bpe, tagged, characters or positions; got \['bpe'\]",
+        ),
         ({"kind": "words"}, "has words, a list of strings"),
         ({"kind": "words", "words": ["a", 1]}, "has words, a list of strings"),
         ({"kind": "words", "words": ["a", "a"]}, "has each word once"),
