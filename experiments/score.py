@@ -22,10 +22,10 @@ from latentheads.metrics.recognition import Errors, compare_errors
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
-    "Scores translations with BLEU and chrF2, recognised speech with WER and CER, and tests each "
-    "against the first.\n\n"
+    "Scores what finished runs write, and tests each against the first.\n\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
     "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
+    "Translations are scored with BLEU and chrF2, recognised speech with WER and CER. "
     "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
     "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
     "text files, one sentence a line, may stand for runs: give --references."

@@ -27,12 +27,13 @@ from latentheads.runs.run import Run
 from latentheads.runs.writing import find_task
 
 DESCRIPTION = (
-    "Writes what is said in files of sound, or its translation, with a finished run of speech.\n\n"
+    "Writes what is said in files of sound with a finished run of speech.\n\n"
     "    python experiments/transcribe.py runs/digits a.wav b.flac\n\n"
-    "A line for each file, to standard output, in their order. A file that cannot be read, or is "
-    "silent, or too long for the run or for the machine, is named on standard error and its line "
-    "stays empty; the status is then 1. With --alignments FILE each word is written with the "
-    "second at which it is heard, a line for each file, as one@0.12 two@0.56."
+    "A line for each file, or its translation where the run was trained to translate, to standard "
+    "output, in their order. A file that cannot be read, or is silent, or too long for the run or "
+    "for the machine, is named on standard error and its line stays empty; the status is then 1. "
+    "With --alignments FILE each word is written with the second at which it is heard, a line for "
+    "each file, as one@0.12 two@0.56."
 )
 DECODING = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 TOGETHER = 64

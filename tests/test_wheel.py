@@ -27,7 +27,7 @@ from latentheads.models import Translation
 from pathlib import Path
 
 assert Path(lh.__file__).is_relative_to(sys.argv[1]), lh.__file__
-assert len(presets()) == 14
+assert len(presets()) == 18
 
 assert main(["--help"]) == 0
 
