@@ -59,6 +59,7 @@ class Plan:
         lengths: Sentence lengths of the figure.
         heads: Numbers of heads of the figure.
         tokens: Tokens a batch of the figure keeps.
+        side: Of the large square product that the peak is measured with.
     """
 
     size: Size = field(default_factory=Size)
@@ -68,10 +69,11 @@ class Plan:
     lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
     heads: tuple[int, ...] = (4, 8, 16, 32)
     tokens: int = 1024
+    side: int = 2048
 
 
 FULL = Plan()
-QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 3, 1, 2, (8, 16), (2, 4), 32)
+QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 3, 1, 2, (8, 16), (2, 4), 32, 128)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,14 @@ class Result:
 
 
 def measure(
-    recipe: str, precision: str, size: Size, setting: Setting, rounds: int, warmup: int, bar: Any
+    recipe: str,
+    precision: str,
+    size: Size,
+    setting: Setting,
+    rounds: int,
+    warmup: int,
+    side: int,
+    bar: Any,
 ) -> list[Result]:
     """Times all rows of a recipe against each other."""
     batch = make_batch(size, setting)
@@ -106,11 +115,11 @@ def measure(
         runners.append(Runner(name, loss, parameters, setting, precision))
     race(runners, rounds, warmup, setting.seed, bar)
     base = next(runner for runner in runners if runner.name == BASELINE)
-    ideal = base.operations() / peak(precision, setting)
+    ideal = base.operations() / peak(precision, setting, side)
     return [_result(recipe, size, runner, base.seconds, ideal) for runner in runners]
 
 
-def peak(precision: str, setting: Setting, side: int = 2048) -> float:
+def peak(precision: str, setting: Setting, side: int) -> float:
     """Operations a second of a square matrix product, the best of ten."""
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     one, other = torch.ones(2, side, side, dtype=kind, device=setting.device)
@@ -155,7 +164,9 @@ def table(
     with progress(steps) as bar:
         for recipe, precision in cells:
             bar.set_description(f"{recipe} {precision}")
-            results += measure(recipe, precision, plan.size, setting, plan.rounds, plan.warmup, bar)
+            results += measure(
+                recipe, precision, plan.size, setting, plan.rounds, plan.warmup, plan.side, bar
+            )
     return results
 
 
@@ -175,7 +186,9 @@ def growth(recipe: str, precision: str, plan: Plan, setting: Setting) -> dict[st
     with progress(len(points) * len(ROWS) * (plan.growth_rounds + 1)) as bar:
         for axis, size in points:
             bar.set_description(f"growth, {axis} {getattr(size, axis)}")
-            results[axis] += measure(recipe, precision, size, setting, plan.growth_rounds, 1, bar)
+            results[axis] += measure(
+                recipe, precision, size, setting, plan.growth_rounds, 1, plan.side, bar
+            )
     return results
 
 

@@ -267,8 +267,8 @@ def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path, th
         close(gone_on, found)
     if device.name == NAME:  # a GPU adds in any order, and has noise of its own
         assert all(map(torch.equal, gone_on, found))
-        if "precision" not in options:
-            assert all(map(torch.equal, update(make_engine("cpu", **options), 5), found))
+        if "precision" not in options:  # a CPU makes the gradient beside the value
+            close(update(make_engine("cpu", **options), 5), found)
 
 
 def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -173,9 +174,11 @@ def held(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = lock_folder(folder)
-    except BlockingIOError as reason:
+    except OSError as reason:
+        if reason.errno != errno.EBUSY:
+            raise
         said = f"{reason.strerror}; choose another --out"
-        raise OSError(reason.errno, said, str(folder)) from None
+        raise OSError(errno.EBUSY, said, str(folder)) from None
     try:
         yield
     finally:

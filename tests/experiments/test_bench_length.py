@@ -14,7 +14,7 @@ from latentheads.families import fusion
 from tests.experiments.programs import CUDA, assert_one_line, inside, painted
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
-SHORT = [*SMALL.split(), "--threads", "1", "--length", "16", "--length", "8"]
+SHORT = [*SMALL.split(), "--threads", "1", "--length", "32", "--length", "16"]
 
 
 def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
@@ -26,12 +26,12 @@ def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> No
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
     points = {(point["row"], point["length"]): point for point in written["points"]}
     rows = ["transformer", "cascaded", "cascaded, fusion kept"]
-    assert list(points) == [(row, length) for length in (8, 16) for row in rows]
+    assert list(points) == [(row, length) for length in (16, 32) for row in rows]
     assert all(point["blocks"] * point["length"] == 32 for point in points.values())
-    for length in (8, 16):
+    for length in (16, 32):
         plain, latent, kept = (points[row, length]["memory"] for row in rows)
         assert 0 < plain < latent < kept
-    assert all(points[row, 8]["memory"] < points[row, 16]["memory"] for row in rows)
+    assert all(points[row, 16]["memory"] < points[row, 32]["memory"] for row in rows)
     assert all(row in done.stdout for row in rows)
     assert figure.stat().st_size > 1000
 
@@ -42,7 +42,7 @@ def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     done = inside("bench_length.py", *SHORT, *recipes, "--json", str(file))
     assert done.returncode == 0, done.stderr
     points = json.loads(file.read_text())["points"]
-    plain, group, every = (point["memory"] for point in points if point["length"] == 16)
+    plain, group, every = (point["memory"] for point in points if point["length"] == 32)
     assert plain <= group < every
 
 

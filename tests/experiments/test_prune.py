@@ -140,11 +140,11 @@ def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=18", "--checkpoint_every=1"]
-    words += ["--dropout=0.2", "--report_every=9"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=10", "--checkpoint_every=1"]
+    words += ["--dropout=0.2", "--report_every=4"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *words, "--out", str(whole)).returncode == 0
-    killed(words, other, 4)
+    killed(words, other, 2)
     shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
     done = inside("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr

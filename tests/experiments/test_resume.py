@@ -20,8 +20,8 @@ from latentheads.training import checkpoints
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, inside
 
-WORDS = [*TINY, "--steps=24", "--report_every=9", "--checkpoint_every=1", "--tokens=128"]
-WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=12", "--accumulate=2"]
+WORDS = [*TINY, "--steps=12", "--report_every=5", "--checkpoint_every=1", "--tokens=128"]
+WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=6", "--accumulate=2"]
 
 
 def reached(out: Path) -> int:
@@ -68,7 +68,7 @@ def half(half_way: Path, tmp_path: Path) -> Path:
 def test_a_run_killed_again_and_again_ends_as_if_never_killed(half: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     assert inside("run.py", *WORDS, "--out", str(whole)).returncode == 0
-    killed(WORDS, half, 6)
+    killed(WORDS, half, 3)
     done = inside("run.py", *WORDS, "--out", str(half))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout

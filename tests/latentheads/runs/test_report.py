@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, inside, painted
 
 NO_MEMORY = (
     "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you "
@@ -77,7 +77,7 @@ def test_a_training_outlives_a_report_that_fails(
 ) -> None:
     """The weights are those of the first command; the second makes the report whole."""
     words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
-    with monkeypatch.context() as patched:
+    with painted(), monkeypatch.context() as patched:
         patched.setattr("latentheads.decoding.translate.translate", fails)
         patched.setattr("latentheads.plot.draw_kl", fails)
         done = inside("run.py", *words)
