@@ -1,5 +1,6 @@
 # make run    sets up and trains the default recipe on the embedded corpus
 # make test   sets up and passes lint, types and tests
+# make long   passes the tests that make test leaves out because they take long
 # make lint   formats nothing, reports everything
 # make docs   builds the site of docs/ in docs/_build/html
 # make bench  times this library against the same network written by hand
@@ -20,7 +21,7 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-.PHONY: run test suite lint types docs bench notebooks attack lowest
+.PHONY: run test suite long lint types docs bench notebooks attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
@@ -30,6 +31,9 @@ test: $(READY)
 
 suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --long -m long $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -71,5 +75,5 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentheads needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
-	-$(BIN)/python -m compileall -q -j 0 -x '/(tests?|testing|_inductor|onnx)/' $(VENV)/lib > $(VENV)/compiled.txt 2>&1
+	-$(BIN)/python -m compileall -q -j 0 -x '/(tests?|testing|_inductor|onnx|transformers/(models|pipelines|cli))/' $(VENV)/lib > $(VENV)/compiled.txt 2>&1
 	touch $(READY)

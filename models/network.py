@@ -36,8 +36,6 @@ class Network:
         feed_forward: Hidden width of the feed-forward steps.
         heads: Heads of every block; must divide the width.
         layers: Layers of each stack.
-        decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
-            same.
         norm: Layer norm after each residual sum (post) or before each step (pre).
         dropout: Dropout of embeddings and of every residual step.
         attention_dropout: Dropout of attention weights.
@@ -66,6 +64,8 @@ class Network:
             the other half.
         spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
             frequency and a stretch of time (LB), or two of each (LD).
+        decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
+            same.
 
     Example:
         >>> network = Network(layers=3, mixers="ngram*2,attention")
@@ -77,7 +77,6 @@ class Network:
     feed_forward: int = 128
     heads: int = 4
     layers: int = 2
-    decoder_layers: int = 0
     norm: Literal["post", "pre"] = "post"
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -96,6 +95,7 @@ class Network:
     ngram_noise: float = 0.0
     channels: int = 256
     spec_augment: Policy = "none"
+    decoder_layers: int = 0
 
     def __post_init__(self) -> None:
         for name in ("width", "feed_forward", "heads", "layers"):

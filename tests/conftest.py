@@ -13,6 +13,7 @@ import torch
 from latentheads import Batch
 from tests.experiments.programs import unpainted
 from tests.tiny import NoiseTape, small_batch
+from tests.typechecking import begin_test
 
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
@@ -32,6 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="cpu",
         help="where tests marked device compute: a second device of the CPU's, or a GPU",
     )
+    parser.addoption("--long", action="store_true", help="run what is marked long, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long: make long runs it"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,6 +55,7 @@ def reproducible() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.default_generator.manual_seed(0)  # manual_seed(0) keeps a trace of the stack
+    begin_test()
     pyro.clear_param_store()
     with pyro.validation_enabled(True):
         yield

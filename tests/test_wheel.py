@@ -87,6 +87,7 @@ def test_it_holds_one_package_and_a_command(site: Path) -> None:
     assert (site / "latentheads" / "py.typed").is_file()
 
 
+@pytest.mark.long
 def test_it_does_in_an_empty_folder_what_a_notebook_does(site: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "models.py").write_text("raise ImportError('the reader has one of his own')\n")

@@ -1,7 +1,10 @@
-"""Every call of the library keeps its annotations in the test run: types, and sizes among them.
+"""Calls of the library keep their annotations in the test run: types, and sizes among them.
+
+The first calls of a function in each test are looked at. To look at all of them made the tests a
+third slower: a function that is called a thousand times in one test is called alike.
 
 jaxtyping has an import hook for this too. It binds the arguments of every call and looks at them
-twice, which made the tests three times as slow. Here beartype looks at every call once, and a
+twice, which made the tests three times as slow. Here beartype looks at a call once, and a
 scope of sizes is opened around those functions alone whose annotations have one. jaxtyping is
 asked about each row of sizes once: what it said is remembered.
 """
@@ -24,10 +27,12 @@ from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray, jaxtyped
 from torch import Tensor
 
-__all__ = ["check", "install"]
+__all__ = ["begin_test", "check", "install"]
 
 PACKAGE, PROGRAMS = "latentheads", "latentheads.experiments"
 CHECK = "_check_annotations"
+FIRST = 4
+"""Calls of a function that are looked at in each test."""
 CHECKED = beartype(  # an int is a float, as everywhere in Python
     conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError)
 )
@@ -39,14 +44,39 @@ def check(thing: Any) -> Any:
         if is_dataclass(thing) and "__init__" in vars(thing):
             thing.__init__ = check(thing.__init__)  # type: ignore[misc]
         return thing
-    names = _Names(vars(builtins) | thing.__globals__)
-    hints = {name: _read_hint(said, names) for name, said in thing.__annotations__.items()}
-    if not hints:
-        return thing
-    found = CHECKED(_copy_with(thing, hints))
-    return update_wrapper(
-        _with_sizes(found) if any(map(_has_size, hints.values())) else found, thing
-    )
+    return update_wrapper(_check_first(thing), thing) if thing.__annotations__ else thing
+
+
+def begin_test() -> None:
+    """From here on the first calls of every function are looked at again."""
+    _tests[0] += 1
+
+
+_tests = [0]
+
+
+def _check_first(function: FunctionType) -> Callable[..., Any]:
+    """The checked form of a function for its first calls in a test, then the function itself."""
+    test, calls, checked = -1, 0, None
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal test, calls, checked
+        if test != _tests[0]:
+            test, calls = _tests[0], 0
+        calls += 1
+        if calls > FIRST:
+            return function(*args, **kwargs)
+        checked = checked or _make_checked(function)  # most are never called
+        return checked(*args, **kwargs)
+
+    return call
+
+
+def _make_checked(function: FunctionType) -> Callable[..., Any]:
+    names = _Names(vars(builtins) | function.__globals__)
+    hints = {name: _read_hint(said, names) for name, said in function.__annotations__.items()}
+    found: Callable[..., Any] = CHECKED(_copy_with(function, hints))
+    return _with_sizes(found) if any(map(_has_size, hints.values())) else found
 
 
 class _Names(dict[str, Any]):

@@ -166,6 +166,7 @@ def test_a_verdict_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     assert _read_verdicts(path) == {("kills", "x"): Verdict("kills", "x")}
 
 
+@pytest.mark.long
 @FORKS
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_the_quick_part_finds_nothing(

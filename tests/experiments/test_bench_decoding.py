@@ -110,6 +110,7 @@ def test_rows_that_differ_are_refused_in_one_line(
     assert not file.exists()
 
 
+@pytest.mark.long
 def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
     file = tmp_path / "decoding.json"
     words = [*QUICK, "--beam", "1", "--beam", "2", "--json", str(file)]

@@ -17,6 +17,7 @@ SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens
 SHORT = [*SMALL.split(), "--threads", "1", "--length", "32", "--length", "16"]
 
 
+@pytest.mark.long
 def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
     file, figure = tmp_path / "length.json", tmp_path / "length.png"
     with painted():

@@ -86,6 +86,7 @@ def test_the_same_seed_gives_the_same_text(say: Say) -> None:
     assert say("the men\n\n", *words, "--seed=6")[1] != lines
 
 
+@pytest.mark.long
 def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path, say: Say) -> None:
     """A process of its own says the same."""
     expected = say("the\nold men\n", "--length=5")[1]

@@ -115,6 +115,7 @@ def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
     assert list(two.rglob("events.out.tfevents*"))
 
 
+@pytest.mark.long
 def test_two_processes_resume_as_if_never_stopped(tmp_path: Path) -> None:
     """With noise and dropout; the checkpoint of step 3 stands in for a kill at step 4."""
     words = [*TINY, "--steps=5", "--report_every=5", "--checkpoint_every=3", "--tokens=128"]

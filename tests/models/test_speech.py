@@ -98,7 +98,9 @@ def test_networks_are_as_large_as_the_published_ones(
     layers: int, decoder_layers: int, width: int, feed_forward: int, heads: int, published: int
 ) -> None:
     """With 10,000 types, tied with the output: 30M, 52M, 71M and 268M in print."""
-    network = Network(width, feed_forward, heads, layers, decoder_layers, norm="pre", channels=1024)
+    network = Network(
+        width, feed_forward, heads, layers, "pre", channels=1024, decoder_layers=decoder_layers
+    )
     with torch.device("meta"):
         model = Translation(5, 10_000, make_prior("delta"), network, (), bins=80)
     assert sum(parameter.numel() for parameter in model.parameters()) == published

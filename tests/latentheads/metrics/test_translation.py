@@ -176,6 +176,7 @@ def test_mistakes_are_named() -> None:
         paired_bootstrap(["a", "b"], [["a"]], ["a", "b"])
 
 
+@pytest.mark.long
 def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     """Sixty pairs of systems that drop words at the same rate: three are expected below 0.05."""
     rng = random.Random(3)

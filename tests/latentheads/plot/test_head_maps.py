@@ -156,6 +156,7 @@ def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
     assert titles[3] == "b\nencoder-self"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("chains", "layers", "heads"), [(CHAINS, 6, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
 )
