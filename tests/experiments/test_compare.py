@@ -42,6 +42,7 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
+@pytest.mark.long
 def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
     words = [*TINY, *SHORT, "--out", str(tmp_path)]
     first = inside("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
@@ -141,6 +142,7 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--layers=1"]

@@ -53,6 +53,7 @@ def refuse(job: Job, log: Path) -> Any:
     raise AssertionError(f"{job.name} is done")
 
 
+@pytest.mark.long
 def test_every_step_runs_in_miniature_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

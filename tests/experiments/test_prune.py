@@ -57,6 +57,7 @@ def curve(path: Path) -> Any:
     return json.loads((path / "curve.json").read_text())["curve"]
 
 
+@pytest.mark.long
 def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
@@ -136,6 +137,7 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
 
 
+@pytest.mark.long
 def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:

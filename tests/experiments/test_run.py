@@ -99,6 +99,7 @@ class Sharper(Guide):
 """
 
 
+@pytest.mark.long
 def test_a_guide_of_ones_own_is_found_by_import_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

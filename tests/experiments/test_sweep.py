@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT, "--samples=1"]
 
 
+@pytest.mark.long
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

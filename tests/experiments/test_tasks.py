@@ -375,6 +375,7 @@ MIXED = ["--tasks", TASKS, "--task_temperature=5", "--one_task=true", "--source=
 MIXED += ["--types=300"]
 
 
+@pytest.mark.long
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
