@@ -64,10 +64,14 @@ def _check_first(function: FunctionType) -> Callable[..., Any]:
         if test != _tests[0]:
             test, calls = _tests[0], 0
         calls += 1
-        if calls > FIRST:
+        if calls <= FIRST:
+            checked = checked or _make_checked(function)  # most are never called
+            return checked(*args, **kwargs)
+        around, _here.scope = _here.scope, None  # what it calls has not the sizes of its caller
+        try:
             return function(*args, **kwargs)
-        checked = checked or _make_checked(function)  # most are never called
-        return checked(*args, **kwargs)
+        finally:
+            _here.scope = around
 
     return call
 
