@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.past import PastState
+from latentheads.alignment.past import begin_past
 from latentheads.batch import PAD, Batch
 from latentheads.corpora import Corpus
 from latentheads.distributions import Tokens
@@ -128,7 +128,8 @@ class LanguageModel(Decoder):
         """Starts empty."""
         state = DecodingState(choices=self.choose(batch))
         if self.alignments is not None:
-            state.alignments = PastState(self.alignments, cast(TableOutput, self.output))
+            output = cast(TableOutput, self.output)
+            state.alignments = begin_past(self.alignments, output, len(batch))
         return state
 
     def step(

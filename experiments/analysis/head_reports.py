@@ -28,7 +28,7 @@ from latentheads.reading import (
     relevance,
     score_alignments,
 )
-from latentheads.reading.alignments import draws_alignments
+from latentheads.reading.alignments import draws_alignments, points_at_text
 from latentheads.reading.divergence import divergence
 from latentheads.reading.head_report import HeadReport
 
@@ -84,8 +84,8 @@ def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
     if not text.part.links:
         return ()
     run, valid = text.run, text.corpus.valid.first(options.sentences)
-    aligned = run.model.alignments is not None
-    own = score_alignments(run.model, run.guide, text.part) if aligned else []
+    points = points_at_text(run.model)
+    own = score_alignments(run.model, run.guide, text.part) if points else []
     return (*own, *best_attention(run.model, valid, text.part, run.guide))
 
 

@@ -60,7 +60,7 @@ RUN_GROUPS: Groups = {
     "latents": (
         *("latent", "ngram_noise", "noise_warmup_steps"),
         *("alignments", "alignment_heads", "alignment_prior"),
-        *("alignment_width", "alignment_reach", "alignment_window"),
+        *("alignment_width", "alignment_reach", "alignment_window", "alignment_components"),
         *("objective", "objective_draws"),
         *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
     ),

@@ -339,6 +339,11 @@ NEEDS = (
         ),
     ),
     Need(
+        ("alignment_components",),
+        f"{ALIGNMENTS}, with --alignment_prior mixture",
+        lambda p: p.aligns and p.options.alignment_prior == "mixture",
+    ),
+    Need(
         ("label_smoothing",),
         "a network without alignments (--recipe, or --prior)",
         lambda p: not p.aligns,

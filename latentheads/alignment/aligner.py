@@ -29,6 +29,7 @@ __all__ = [
     "AlignmentContext",
     "AlignmentPass",
     "Hidden",
+    "without_memory",
 ]
 
 
@@ -214,7 +215,10 @@ class Aligner(nn.Module):
         past: Whether heads point at the states of earlier words, or at null, which says nothing.
 
     Attributes:
-        null: What stands before the states of earlier words; None where heads point at a source.
+        null: What stands before the states of earlier words; None where heads do not point at them.
+        components: What heads take one of, in place of a position; None where they point. With one
+            head that is a mixture of softmaxes (Yang et al. 2018, https://arxiv.org/abs/1711.03953)
+            whose components differ by what they add to the state.
     """
 
     def __init__(
@@ -222,7 +226,9 @@ class Aligner(nn.Module):
     ) -> None:
         super().__init__()
         self.options = options
-        self.null = nn.Parameter(torch.randn(width)) if past else None
+        mixes, number = options.alignment_prior == "mixture", options.alignment_components
+        self.null = nn.Parameter(torch.randn(width)) if past and not mixes else None
+        self.components = nn.Parameter(torch.randn(number, width)) if mixes else None
         heads, first = options.alignment_heads, 0
         blocks = []
         for layer in range(options.blocks):
@@ -237,6 +243,11 @@ class Aligner(nn.Module):
     def soft(self) -> bool:
         """Whether nothing is drawn: every head adds a mean."""
         return self.options.alignment_prior == "soft"
+
+    @property
+    def points(self) -> bool:
+        """Whether heads point at positions of a text."""
+        return self.components is None
 
     @property
     def addresses(self) -> list[Block]:
@@ -266,6 +277,7 @@ class Aligner(nn.Module):
             output: The layer that turns states into tokens.
             vectors: The word vectors, where they are known.
         """
+        hidden = self.choose_memory(hidden)
         below, priors = list[Tensor](), list[Pointing]()
         for block in self._modules_of_blocks():
             keys = block.keys(hidden.memory)
@@ -277,6 +289,15 @@ class Aligner(nn.Module):
         device = hidden.states.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         return AlignmentPass(hidden, valid, priors, vectors, output, autocast)
+
+    def choose_memory(self, hidden: Hidden) -> Hidden:
+        """What heads may take: what the network knows, or components of their own instead."""
+        if self.components is None:
+            return hidden
+        memory, readable = hidden.memory, hidden.readable
+        own = self.components.to(memory.dtype).expand(*memory.shape[:-2], -1, -1)
+        every = readable.new_ones(*readable.shape[:-2], 1, len(self.components))
+        return Hidden(hidden.states, own, every)
 
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]
@@ -310,6 +331,8 @@ class Aligner(nn.Module):
             states: What predicts each word.
             valid: True at real words; padding points at null, as the first word does.
         """
+        if self.components is not None:
+            return without_memory(states)
         words = states.shape[-2]
         last = torch.arange(words, device=states.device) * valid
         memory = self.lead_by_null(states[..., :-1, :])
@@ -340,6 +363,12 @@ class Aligner(nn.Module):
             drawn = value if drawn is None else _joined(drawn, value)
         assert drawn is not None
         return AlignedTokens(aligned, drawn)
+
+
+def without_memory(states: Float[Tensor, "*batch target dim"]) -> Hidden:
+    """What is known where there is nothing to point at."""
+    none = states[..., :0, :]
+    return Hidden(states, none, none.new_ones(*none.shape[:-2], 1, 0, dtype=torch.bool))
 
 
 def _joined(drawn: Tensor, value: Tensor) -> Tensor:

@@ -20,25 +20,28 @@ class AlignmentOptions:
             recipe, one in a language model, and else as many as can be summed out.
         alignment_heads: Heads of each block; at most two heads in all, which are summed out.
         alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
-            below; chain, itself at the word before, for one head alone; or soft: no latent, every
-            head adds the mean of what it may point at.
+            below; chain, itself at the word before, for one head alone; soft: no latent, every head
+            adds the mean of what it may point at; or mixture: heads point at no position, each
+            takes one of a few components that are learned, whatever is read.
         alignment_width: Width of the queries and keys of a head.
         alignment_reach: Jumps between the positions of two heads, or of two words, have a number
             each up to so many positions; further ones share the last.
         alignment_window: Of a language model: so many words before its own a head may point at;
             0: all. The shorter, the cheaper two heads are.
+        alignment_components: Components of the prior mixture.
     """
 
     alignments: int | None = None
     alignment_heads: int = 1
-    alignment_prior: Literal["independent", "cascaded", "chain", "soft"] = "cascaded"
+    alignment_prior: Literal["independent", "cascaded", "chain", "soft", "mixture"] = "cascaded"
     alignment_width: int = 64
     alignment_reach: int = 3
     alignment_window: int = 0
+    alignment_components: int = 16
 
     def __post_init__(self) -> None:
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
-        check_least(vars(self), alignment_reach=0, alignment_window=0)
+        check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
         if self.alignment_prior != "soft" and self.heads > LARGEST:
             raise ValueError(
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
@@ -50,9 +53,15 @@ class AlignmentOptions:
                 f"got alignments {self.blocks} and alignment_heads {self.alignment_heads}"
             )
 
+        if self.alignment_prior == "mixture" and self.alignment_window:
+            raise ValueError(
+                "alignment_window is for heads that point at words, which those of alignment_prior "
+                "mixture do not: drop it"
+            )
+
     @property
     def drawn(self) -> bool:
-        """Whether it is drawn where heads point."""
+        """Whether it is drawn where heads point, or what they take."""
         return self.blocks > 0 and self.alignment_prior != "soft"
 
     @property

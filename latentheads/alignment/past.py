@@ -6,12 +6,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.aligner import Aligner, Hidden
+from latentheads.alignment.aligner import Aligner, Hidden, without_memory
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import reorder
 from latentheads.layers.output import TableOutput
 
-__all__ = ["PastState"]
+__all__ = ["PastState", "begin_past"]
+
+
+def begin_past(aligner: Aligner, output: TableOutput, texts: int) -> PastState | AlignmentState:
+    """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
+
+    Args:
+        aligner: The blocks.
+        output: The layer that turns states into tokens.
+        texts: How many.
+    """
+    if aligner.components is None:
+        return PastState(aligner, output)
+    table = output.table.weight
+    nothing = without_memory(table.new_zeros(texts, 0, table.shape[1]))
+    return AlignmentState(aligner, nothing, output)
 
 
 class PastState:

@@ -30,8 +30,9 @@ class AlignmentState:
     """
 
     def __init__(self, aligner: Aligner, hidden: Hidden, output: TableOutput) -> None:
-        self.aligner, self.hidden, self.output = aligner, hidden, output
-        self.vectors = aligner.vectors(hidden.memory)
+        self.aligner, self.output = aligner, output
+        self.hidden = aligner.choose_memory(hidden)
+        self.vectors = aligner.vectors(self.hidden.memory)
         self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.table.weight)
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None

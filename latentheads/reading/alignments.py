@@ -43,6 +43,7 @@ __all__ = [
     "best_attention",
     "draws_alignments",
     "likeliest_links",
+    "points_at_text",
     "score_alignments",
     "score_attention",
     "target_words",
@@ -82,8 +83,20 @@ class AlignmentLaws:
 
 
 def draws_alignments(model: HeadModel) -> bool:
-    """Whether a model has alignments that are drawn, and so a posterior of them."""
-    return model.alignments is not None and not model.alignments.soft
+    """Whether a model has alignments that are drawn, and so a posterior of them.
+
+    Components of a mixture are no alignments: they are no positions of a text.
+    """
+    return points_at_text(model) and not _is_soft(model)
+
+
+def points_at_text(model: HeadModel) -> bool:
+    """Whether heads of a model point at positions of a text, drawn or with a mean over them."""
+    return model.alignments is not None and model.alignments.points
+
+
+def _is_soft(model: HeadModel) -> bool:
+    return model.alignments is not None and model.alignments.soft
 
 
 def alignment_laws(model: HeadModel, guide: ModelGuide, batch: Batch) -> AlignmentLaws:
@@ -234,7 +247,7 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         nothing is drawn the one law is ``SOFT``.
     """
     scores = _Scores(part)
-    soft = model.alignments is not None and model.alignments.soft
+    soft = _is_soft(model)
     for batch in batches(part, TOKENS):
         if soft:
             scores.note(SOFT, *_soft_weights(model, guide, batch), batch)

@@ -14,10 +14,10 @@ from latentheads.corpora.options import Data, make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
 
-ALL = {**SHAPES, **SOFT}
+ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}
 every_shape = pytest.mark.parametrize("shape", ALL)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -119,6 +119,8 @@ def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
         AlignmentOptions(alignments=2, alignment_prior="chain")
     with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
         AlignmentOptions(alignments=-1)
+    with pytest.raises(ValueError, match="which those of alignment_prior mixture do not: drop it"):
+        AlignmentOptions(alignments=1, alignment_prior="mixture", alignment_window=2)
     with pytest.raises(ValueError, match="alignment_window is for a language model"):
         aligned(AlignmentOptions(alignments=1, alignment_window=3))
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")

@@ -20,6 +20,10 @@ SOFT = {
     "soft": AlignmentOptions(1, 1, "soft", 5),
     "two soft blocks": AlignmentOptions(2, 2, "soft", 5),
 }
+MIXTURE = {
+    "mixture": AlignmentOptions(1, 1, "mixture", 5, alignment_components=3),
+    "mixture of two heads": AlignmentOptions(1, 2, "mixture", 5, alignment_components=3),
+}
 WINDOWED = {
     "window of two heads": AlignmentOptions(1, 2, "independent", 5, alignment_window=2),
     "window of two blocks": AlignmentOptions(2, 1, "cascaded", 5, alignment_window=1),
