@@ -98,6 +98,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ({"alignment_reach": 2}, ALIGNED, {}),
     ({"alignment_reach": 2}, {"alignments": 1}, {**ALIGNED, "alignment_prior": "chain"}),
+    ({"alignment_components": 5}, ALIGNED, {**ALIGNED, "alignment_prior": "mixture"}),
     ({"objective": "marginal"}, {**TIED, "prior": "delta", "alignment_prior": "soft"}, {}),
     ({"objective": "marginal"}, LOGITS, ALIGNED),
     ({"label_smoothing": 0.1}, {}, LOGITS),
