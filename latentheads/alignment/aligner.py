@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from latentheads.alignment.block import AlignmentBlock
 from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
-from latentheads.alignment.emission import word_table
+from latentheads.alignment.emission import Asked, word_table
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.distributions import Tokens
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import TableOutput
@@ -113,29 +113,52 @@ class AlignmentPass:
             states = states + softmax(scores).to(vectors.dtype) @ vectors
         return states
 
-    def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:
-        """All alignments at once, given the tokens; computed once."""
+    def summed(
+        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
+    ) -> Summed | SummedChain:
+        """All alignments at once, given the tokens; computed once.
+
+        Args:
+            words: The tokens.
+            guide: Where a mean under other laws is to be trained, those of every block; None: the
+                sum under the prior is. Either comes right: the other takes longer.
+        """
         # the tokens are kept beside the sum: while they live nothing else has their address
         key = words.data_ptr(), words.shape, words._version, torch.is_grad_enabled()
         if key not in self.known:
             enabled, kind = self.autocast
             with torch.autocast(words.device.type, kind, enabled):
-                table = self.word_table(words)
+                table = self.word_table(words, guide)
             if isinstance(self.priors[0], ChainPointing):
                 self.known[key] = words, SummedChain([self.priors[0]], table, self.valid)
             else:
                 self.known[key] = words, Summed(self.priors, table, self.valid)
         return self.known[key][1]
 
-    def word_table(self, words: Int[Tensor, "*words target"]) -> Float[Tensor, "*table"]:
-        """Log-probability of every word for all positions of all heads."""
+    def word_table(
+        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
+    ) -> Float[Tensor, "*table"]:
+        """Log-probability of every word for all positions of all heads; see :meth:`summed`."""
         states = self.hidden.states
         shape = states.shape[:-2]
         rows = [each.expand(*shape, *each.shape[-2:]).flatten(0, -3) for each in self.vectors]
         flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
         if self.hidden.window and len(rows) > 1:  # one head gains nothing
             return self._windowed_table(flat, rows, said).unflatten(0, shape)
-        return word_table(flat, rows, self.output.table.weight, said).unflatten(0, shape)
+        table = word_table(flat, rows, self.output.table.weight, said, self._asked(guide))
+        return table.unflatten(0, shape)
+
+    def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
+        """What training will ask of the table; None where nothing is trained, or it is no sum."""
+        laws = self.priors if guide is None else guide
+        chained = any(isinstance(law, ChainPointing) for law in (*self.priors, *laws))
+        if chained or not torch.is_grad_enabled():
+            return None
+        with torch.no_grad():
+            law = sum_of(block_tables(laws))
+        shape, heads = self.hidden.states.shape[:-1], len(self.vectors)
+        law = law.expand(*shape, *law.shape[-heads:]).flatten(0, -2 - heads)
+        return Asked(law, self.valid.expand(shape).flatten(0, -2), guide is None)
 
     def _windowed_table(
         self,
@@ -173,9 +196,11 @@ class AlignedTokens(Tokens):
         self.aligned, self.drawn = aligned, drawn
         super().__init__(aligned.moved(drawn), aligned.valid, aligned.output)
 
-    def summed(self, words: Int[Tensor, "*words target"]) -> Summed | SummedChain:
+    def summed(
+        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
+    ) -> Summed | SummedChain:
         """All alignments at once, given the tokens; see :class:`AlignmentPass`."""
-        return self.aligned.summed(words)
+        return self.aligned.summed(words, guide)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> AlignedTokens:
         """Puts batch dimensions in front."""

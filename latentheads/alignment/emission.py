@@ -24,10 +24,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentheads.layers.numeric import full_precision
-from latentheads.layers.output import CHUNK, for_products, linear_log_prob
+from latentheads.layers.numeric import full_precision, softmax
+from latentheads.layers.output import Gradients, Slices, for_products, linear_log_prob
 
-__all__ = ["LARGEST", "Dictionary", "word_table"]
+__all__ = ["LARGEST", "Asked", "Dictionary", "word_table"]
 
 LARGEST = 2
 """Heads of one word that are summed out exactly: each further one multiplies the table's size."""
@@ -41,22 +41,49 @@ def word_table(
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     weight: Float[Tensor, "vocab dim"],
     words: Int[Tensor, "sentence target"],
+    asked: Asked | None = None,
 ) -> Float[Tensor, "sentence target *keys"]:
     """Log-probability of every word for each position that may be pointed at, float32 or wider.
 
-    The scores of a few sentences are in memory at a time, and made again for the gradient.
+    The scores of a few sentences are in memory at a time, and made again for the gradient; on a CPU
+    the gradient that is likely to be asked for is made in the same pass as the table.
 
     Args:
         states: What predicts each word.
         lexicons: What every position adds to a state, for each head: one or two.
         weight: The output table.
         words: The words.
+        asked: What the table is likely to be made for.
     """
     if not 1 <= len(lexicons) <= LARGEST:
         raise ValueError(f"1 to {LARGEST} heads can be summed out, got {len(lexicons)}")
-    table, low = _WordTable.apply(states, weight, words, *lexicons)
+    table, low = _WordTable.apply(states, weight, words, asked, *lexicons)
     # a training step waits here for a GPU: to mend all entries costs more than the table itself
     return _mend_low(table, low, states, lexicons, weight, words) if low.any() else table
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a table is likely to be made for; its gradient then comes in the same pass.
+
+    Attributes:
+        log_law: Log-probability of every position, or pair of positions.
+        valid: True at the words that are counted.
+        summed: Whether the words' log-probabilities are asked for under this law, a prior, so that
+            the gradient is the posterior; or else their mean under it, so that it is the law.
+    """
+
+    log_law: Float[Tensor, "sentence target *keys"]
+    valid: Bool[Tensor, "sentence target"]
+    summed: bool = True
+
+    def gradient(
+        self, some: slice, table: Float[Tensor, "few target *keys"]
+    ) -> Float[Tensor, "few target *keys"]:
+        """That of the table of some sentences, but for a factor."""
+        scores = self.log_law[some] + table if self.summed else self.log_law[some]
+        law = softmax(scores.flatten(2)) * self.valid[some, :, None]
+        return law.view_as(table)
 
 
 def _mend_low(
@@ -94,25 +121,19 @@ class _Masses:
     Attributes:
         values: ``exp(scores - top)``.
         top: The largest score of every row.
-        chosen: Scores of the words.
     """
 
     values: Float[Tensor, "sentence row vocab"]
     top: Float[Tensor, "sentence row"]
-    chosen: Float[Tensor, "sentence row word"]
 
     @classmethod
     def of(
-        cls,
-        rows: Float[Tensor, "sentence row dim"],
-        weight: Float[Tensor, "vocab dim"],
-        words: Int[Tensor, "sentence row word"] | None = None,
+        cls, rows: Float[Tensor, "sentence row dim"], weight: Float[Tensor, "vocab dim"]
     ) -> _Masses:
-        """Multiplies rows with the output table, and looks words up."""
+        """Multiplies rows with the output table."""
         scores = full_precision(rows @ weight.mT)
         top = scores.amax(-1)
-        chosen = top[..., None] if words is None else scores.gather(-1, words)
-        return cls(scores.sub_(top[..., None]).exp_(), top, chosen)
+        return cls(scores.sub_(top[..., None]).exp_(), top)
 
     def joined(self, further: _Masses) -> _Masses:
         """With further rows behind these."""
@@ -121,17 +142,7 @@ class _Masses:
 
     def select(self, kept: Int[Tensor, " kept"], dim: int = 0) -> _Masses:
         """Keeps, repeats or reorders sentences, or the rows of all."""
-        parts = (self.values, self.top, self.chosen)
-        return _Masses(*(part.index_select(dim, kept) for part in parts))
-
-
-def _masses(
-    state: Tensor, lexicons: Sequence[Tensor], weight: Tensor, words: Tensor
-) -> tuple[_Masses, list[_Masses]]:
-    """Those of the states, and those of each head's positions, where every word is looked up."""
-    of_each = (words[:, None].expand(-1, each.shape[1], -1) for each in lexicons)
-    sides = [_Masses.of(row, weight, word) for row, word in zip(lexicons, of_each, strict=True)]
-    return _Masses.of(state, weight, words[..., None]), sides
+        return _Masses(self.values.index_select(dim, kept), self.top.index_select(dim, kept))
 
 
 class _WordTable(torch.autograd.Function):
@@ -139,36 +150,41 @@ class _WordTable(torch.autograd.Function):
 
     With :math:`g = \partial / \partial \log p(y_t \mid t, s)` the gradient at a score is
     :math:`\sum_s g_{ts} ([v = y_t] - e^{A_t[v]} e^{B_s[v]} / Z_{ts})`, for :math:`B_s[v]` the same
-    with the sum over :math:`t`.
+    with the sum over :math:`t`. Where :math:`g` is found to be the likely one, but for a factor,
+    the second part is there already.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, words: Tensor, *lexicons: Tensor
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        words: Tensor,
+        asked: Asked | None,
+        *lexicons: Tensor,
     ) -> tuple[Tensor, Tensor]:
         x, w = for_products(states, weight)
+        if x.device.type != "cpu" or not any(ctx.needs_input_grad):
+            asked = None
         # products with the table in autocast's type, sums of exponentials in float32 or wider
         with torch.autocast(x.device.type, enabled=False):
-            return _WordTable._sum(ctx, (states, weight, words, *lexicons), x, w)
-
-    @staticmethod
-    def _sum(ctx: Any, given: Sequence[Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """The forward pass, on states and table of one type."""
-        states, weight, words, *lexicons = given
-        rows = [lexicon.to(x.dtype) for lexicon in lexicons]
-        tables, normalisers, lows = [], [], []
-        for some in _slices(x, rows, w):
-            here, sides = _masses(x[some], [row[some] for row in rows], w, words[some])
-            scaled = _products(here.values, [side.values for side in sides])
-            normaliser = scaled.clamp_min(SMALLEST).log()
-            normaliser += _outer(here.top, [side.top for side in sides])
-            # a position's score of a word stands at (position, word): turned round for the table
-            chosen = [side.chosen.mT for side in sides]
-            tables.append(_by_pairs(here.chosen[..., 0], chosen) - normaliser)
-            normalisers.append(normaliser)
-            lows.append(scaled < SMALLEST)
-        ctx.save_for_backward(states, weight, words, torch.cat(normalisers), *lexicons)
-        ctx.kind = w.dtype
+            scores = _Scores([x, *lexicons], w, words)
+            sums = Gradients(scores.slices) if asked else None
+            tables, scales, lows, grads = [], [], [], []
+            for rows, narrow in scores.slices:
+                for some, here in scores.exponentials(rows, narrow, put_back=asked is not None):
+                    scaled = _products(*here.values)
+                    lows.append(scaled < SMALLEST)
+                    scales.append(scaled.clamp_min_(SMALLEST).reciprocal())
+                    tables.append(here.said - here.tops - scaled.log())
+                    if asked:
+                        grads.append(asked.gradient(some, tables[-1]))
+                        here.weigh(grads[-1] * scales[-1])
+                if sums:
+                    sums.subtract_mean(rows, narrow)
+        made = [torch.cat(grads), sums.states, sums.table] if sums else []
+        ctx.save_for_backward(states, weight, words, torch.cat(scales), *made, *lexicons)
+        ctx.kind, ctx.made = w.dtype, len(made)
         low = torch.cat(lows)
         ctx.mark_non_differentiable(low)
         return torch.cat(tables), low
@@ -176,39 +192,118 @@ class _WordTable(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, words, normaliser, *lexicons = ctx.saved_tensors
+        states, weight, words, scales, *rest = ctx.saved_tensors
+        made, lexicons = rest[: ctx.made], rest[ctx.made :]
         given = [states, *lexicons]
-        w, inputs = weight.to(ctx.kind), [each.to(ctx.kind) for each in given]
-        to_weight = torch.zeros(weight.shape, dtype=normaliser.dtype, device=weight.device)
-        kept: list[list[Tensor]] = [[] for _ in inputs]
-        for some in _slices(inputs[0], inputs[1:], w):
-            here = [each[some] for each in inputs]
-            factors, sides = _masses(here[0], here[1:], w, words[some])
-            tops = _outer(factors.top, [side.top for side in sides])
-            share = grad[some] * (tops - normaliser[some]).exp()
-            spread = _spread(share, factors.values, [side.values for side in sides])
-            for found, rows, mass in zip(kept, here, spread, strict=True):
-                narrow = mass.to(ctx.kind).flatten(0, 1)
-                found.append(-(narrow @ w).view(rows.shape).to(normaliser.dtype))
-                to_weight -= narrow.mT @ rows.flatten(0, 1)
-        wanted = [torch.cat(found) for found in kept]
-        _add_words(wanted, to_weight, grad, words, weight, given)
+        factor = _factor_between(grad, made[0]) if made else None
+        if factor is not None:
+            rows, table = made[1] * factor, made[2] * factor
+        else:
+            scores = _Scores([each.to(ctx.kind) for each in given], weight.to(ctx.kind), words)
+            sums = Gradients(scores.slices)
+            for some_rows, narrow in scores.slices:
+                for some, here in scores.exponentials(some_rows, narrow, put_back=True):
+                    here.weigh(grad[some] * scales[some])
+                sums.subtract_mean(some_rows, narrow)
+            rows, table = sums.states, sums.table
+        wanted = _by_sentence(rows, [each.shape[1] for each in given])
+        _add_words(wanted, table, grad, words, weight, given)
         own = [each.to(like.dtype) for each, like in zip(wanted, given, strict=True)]
-        return own[0], to_weight.to(weight.dtype), None, *own[1:]
+        return own[0], table.to(weight.dtype), None, None, *own[1:]
 
 
-def _slices(states: Tensor, lexicons: Sequence[Tensor], weight: Tensor) -> Iterator[slice]:
-    """A few sentences at a time, so that their scores stay in a cache."""
-    height = states.shape[1] + sum(each.shape[1] for each in lexicons)
-    limit = CHUNK.get(weight.device.type, CHUNK["cuda"])
-    size = max(1, limit // max(1, height * len(weight)))
-    for start in range(0, len(states), size):
-        yield slice(start, start + size)
+def _factor_between(grad: Tensor, made: Tensor) -> Tensor | None:
+    """What turns one gradient into the other, but for rounding; None where nothing does."""
+    factor = grad.sum() / made.sum()
+    slack = 256 * torch.finfo(grad.dtype).eps * factor.abs()
+    return factor if ((grad - factor * made).abs() <= slack).all() else None
+
+
+def _by_sentence(
+    rows: Float[Tensor, "row dim"], counts: Sequence[int]
+) -> list[Float[Tensor, "sentence r dim"]]:
+    """Rows of one matrix as states and as positions of each head again."""
+    return list(rows.unflatten(0, (-1, sum(counts))).split(list(counts), 1))
+
+
+@dataclass(frozen=True)
+class _Exponentials:
+    """Of the scores of a few sentences, in units of the largest of each row.
+
+    Attributes:
+        values: Those of the states, then those of each head's positions.
+        tops: Sums of the largest scores of a state and of its positions.
+        said: The same sums of the scores of the words.
+    """
+
+    values: Sequence[Float[Tensor, "sentence row vocab"]]
+    tops: Float[Tensor, "sentence target *keys"]
+    said: Float[Tensor, "sentence target *keys"]
+
+    def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
+        """Makes of the values what the table asks of each score.
+
+        Args:
+            share: What is asked of every entry of the table, by its normaliser.
+        """
+        factors = _factors(share, *self.values)
+        for value, factor in zip(self.values, factors, strict=True):
+            value *= factor
+
+
+class _Scores:
+    """The scores of states and positions, a few sentences at a time.
+
+    Both are rows of one matrix, so that one product has the scores of both.
+
+    Args:
+        sides: The states, then what each head's positions add.
+        weight: The output table.
+        words: The words.
+    """
+
+    def __init__(
+        self,
+        sides: Sequence[Float[Tensor, "sentence row dim"]],
+        weight: Float[Tensor, "vocab dim"],
+        words: Int[Tensor, "sentence target"],
+    ) -> None:
+        self.words, self._counts = words, [each.shape[1] for each in sides]
+        rows = torch.cat([each.to(weight.dtype) for each in sides], 1)
+        self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts))
+
+    def exponentials(
+        self, rows: slice, narrow: Float[Tensor, "row vocab"], put_back: bool = False
+    ) -> Iterator[tuple[slice, _Exponentials]]:
+        """Those of a slice, a strip at a time, and which sentences they are of.
+
+        Args:
+            rows: Where the slice stands.
+            narrow: Its scores.
+            put_back: What is made of the values takes the place of the scores.
+        """
+        unit = sum(self._counts)
+        for strip, scores in self.slices.widened(rows, narrow, put_back):
+            some = slice(strip.start // unit, strip.stop // unit)
+            values = scores.unflatten(0, (-1, unit))
+            words = self.words[some, None].expand(-1, unit, -1)
+            own, *said = values.gather(-1, words).split(self._counts, 1)
+            tops = values.amax(-1)
+            values.sub_(tops[..., None]).exp_()
+            top, *above = tops.split(self._counts, 1)
+            # a position's score of a word stands at (position, word): turned round for the table
+            yield (
+                some,
+                _Exponentials(
+                    values.split(self._counts, 1),
+                    _outer(top, above),
+                    _by_pairs(own.diagonal(dim1=1, dim2=2), [each.mT for each in said]),
+                ),
+            )
 
 
 def _products(
-    state: Float[Tensor, "sentence target vocab"],
-    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+    state: Float[Tensor, "sentence target vocab"], *sides: Float[Tensor, "sentence key vocab"]
 ) -> Float[Tensor, "sentence target *keys"]:
     """The sum over the vocabulary of a state's mass times that of each position."""
     *first, last = sides
@@ -233,26 +328,30 @@ def _by_pairs(
     return found if len(sides) == 1 else found[..., None] + sides[1][..., None, :]
 
 
-def _spread(
+def _factors(
     share: Float[Tensor, "sentence target *keys"],
     state: Float[Tensor, "sentence target vocab"],
-    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+    *sides: Float[Tensor, "sentence key vocab"],
 ) -> list[Float[Tensor, "sentence row vocab"]]:
-    """What every entry of the table asks of each word's score: of states, then of positions."""
+    """By what every exponential is multiplied to be what the table asks of its score.
+
+    Args:
+        share: What is asked of every entry of the table, by its normaliser.
+        state: The exponentials of the states.
+        *sides: Those of each head's positions.
+    """
     if len(sides) == 1:
-        side = sides[0]
-        return [state * (share @ side), side * (share.mT @ state)]
+        return [share @ sides[0], share.mT @ state]
     first, last = sides
-    to_state, to_first = torch.zeros_like(state), torch.empty_like(first)
-    to_last = torch.zeros_like(last)
+    to_state, to_last = torch.zeros_like(state), torch.zeros_like(last)
+    to_first = torch.empty_like(first)
     for place, row in enumerate(first.unbind(1)):
         own, both = share[:, :, place], state * row[:, None]
         reached = own @ last
         to_last += own.mT @ both
-        reached *= both
-        to_first[:, place] = reached.sum(1)
-        to_state += reached
-    return [to_state, to_first, to_last * last]
+        to_state.addcmul_(reached, row[:, None])
+        to_first[:, place] = (reached * state).sum(1)
+    return [to_state, to_first, to_last]
 
 
 def _add_words(
@@ -365,11 +464,11 @@ class Dictionary:
         """
         here = _Masses.of(states, self.weight)
         values = [side.values for side in self.sides]
-        scaled = _products(here.values, values)
-        spread = _products(torch.xlogy(here.values, here.values), values)
+        scaled = _products(here.values, *values)
+        spread = _products(torch.xlogy(here.values, here.values), *values)
         for place, value in enumerate(values):
             moved = [*values[:place], torch.xlogy(value, value), *values[place + 1 :]]
-            spread = spread + _products(here.values, moved)
+            spread = spread + _products(here.values, *moved)
         kept = scaled.clamp_min(SMALLEST)
         found = kept.log() - spread / kept
         if (low := scaled < SMALLEST).any():
@@ -398,7 +497,7 @@ class Dictionary:
     def _log_normalisers(
         self, here: _Masses, states: Float[Tensor, "sentence row dim"]
     ) -> Float[Tensor, "sentence row *keys"]:
-        scaled = _products(here.values, [side.values for side in self.sides])
+        scaled = _products(here.values, *[side.values for side in self.sides])
         found = scaled.clamp_min(SMALLEST).log()
         found += _outer(here.top, [side.top for side in self.sides])
         if (low := scaled < SMALLEST).any():

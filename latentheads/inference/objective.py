@@ -135,7 +135,7 @@ class Head_ELBO(Trace_ELBO):
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Log-likelihood and KL of every block, from a sum over all alignments."""
-        summed = enumerate_alignments(model_trace, guide_trace)
+        summed = enumerate_alignments(model_trace, guide_trace, self.objective != "bound")
         assert summed is not None
         if self.objective == "bound":
             return summed.log_likelihood, summed.kl()

@@ -16,7 +16,16 @@ from torch.overrides import has_torch_function_unary
 
 from latentheads.layers.numeric import full_precision
 
-__all__ = ["CHUNK", "GivenLogits", "Output", "TableOutput", "for_products", "linear_log_prob"]
+__all__ = [
+    "CHUNK",
+    "GivenLogits",
+    "Gradients",
+    "Output",
+    "Slices",
+    "TableOutput",
+    "for_products",
+    "linear_log_prob",
+]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
 """Logits in float32 that are in memory at a time, in half precision twice as many."""
@@ -126,11 +135,11 @@ class _LinearLogProb(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
     ) -> Tensor:
         x, w = for_products(states, weight)
-        slices = _Slices(x, w)
+        slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
         chosen = torch.empty_like(normaliser)
         at_once = x.device.type == "cpu" and any(ctx.needs_input_grad)
-        sums = _Gradients(slices) if at_once else None
+        sums = Gradients(slices) if at_once else None
         total = torch.empty_like(normaliser)
         for rows, narrow in slices:
             for strip, logits in slices.widened(rows, narrow, put_back=at_once):
@@ -158,8 +167,8 @@ class _LinearLogProb(torch.autograd.Function):
         if made and (alike or not ctx.needs_input_grad[1]):
             to_states, to_weight = made[0] * grad[:, None], made[1] * grad[:1]
         else:
-            slices = _Slices(states.to(ctx.kind), weight.to(ctx.kind))
-            sums = _Gradients(slices)
+            slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
+            sums = Gradients(slices)
             for rows, narrow in slices:
                 for strip, logits in slices.widened(rows, narrow, put_back=True):
                     logits.sub_(normaliser[strip, None]).exp_()
@@ -168,26 +177,29 @@ class _LinearLogProb(torch.autograd.Function):
         return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
 
 
-class _Gradients:
+class Gradients:
     """What the log-probabilities, weighed and summed, give to the states and to the table.
 
     Args:
         slices: The logits.
     """
 
-    def __init__(self, slices: _Slices) -> None:
+    def __init__(self, slices: Slices) -> None:
         self.slices = slices
         x, w = slices.x, slices.w
         self.states = torch.empty(x.shape, dtype=slices.wide, device=x.device)
         self.table = torch.zeros(w.shape, dtype=slices.wide, device=w.device)
         self._product, self._widened = torch.empty_like(w), torch.empty_like(self.table)
 
-    def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor) -> None:
+    def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor | None = None) -> None:
         """Of a slice, the part that its softmax has: the mass, scaled."""
         x, w = self.slices.x[rows], self.slices.w
-        torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
-        scaled = (x * scale[:, None]).to(x.dtype)
-        self.table -= self._widened.copy_(torch.mm(mass.T, scaled, out=self._product))
+        if scale is None:
+            torch.neg(self.states[rows].copy_(mass @ w), out=self.states[rows])
+        else:
+            torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
+            x = (x * scale[:, None]).to(x.dtype)
+        self.table -= self._widened.copy_(torch.mm(mass.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Adds the part that the tokens have, and the smoothing, and returns both gradients."""
@@ -202,16 +214,17 @@ class _Gradients:
         return self.states, self.table
 
 
-class _Slices:
+class Slices:
     """The logits ``x W^T`` of one slice of positions after the other, in the same memory.
 
     Args:
         x: States.
         w: Weights, of the same type.
+        unit: States that belong together: neither a slice nor a strip cuts them apart.
     """
 
-    def __init__(self, x: Tensor, w: Tensor) -> None:
-        self.x, self.w = x, w
+    def __init__(self, x: Tensor, w: Tensor, unit: int = 1) -> None:
+        self.x, self.w, self._unit = x, w, unit
         self.wide = torch.promote_types(x.dtype, torch.float32)
         self.same = self.wide == x.dtype
         self._height = self._rows(CHUNK) * (1 if self.same else 2)
@@ -221,7 +234,8 @@ class _Slices:
 
     def _rows(self, limit: Mapping[str, int]) -> int:
         """Positions whose logits fill what may be in memory."""
-        return max(1, limit.get(self.w.device.type, limit["cuda"]) // len(self.w))
+        entries = self._unit * len(self.w)
+        return self._unit * max(1, limit.get(self.w.device.type, limit["cuda"]) // entries)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, len(self.x), self._height):

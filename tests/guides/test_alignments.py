@@ -12,6 +12,7 @@ import torch
 from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
 
 from latentheads import Batch, Head_ELBO, terms
+from latentheads.alignment import emission
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, aligned
@@ -49,6 +50,27 @@ def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     assert bool((gap.abs() < 1e-10).all()) == best
     assert all((kl == 0).all() == tied for kl in found.kl.values())
     assert set(found.how.values()) == {"tied" if tied else "enumerated"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "objective"),
+    [
+        ("one head", "cascaded", "marginal"),
+        ("two blocks", "cascaded", "bound"),
+        ("two heads", "mean-field", "bound"),
+        ("two blocks", "exact", "bound"),
+        ("one head", "tied", "bound"),
+    ],
+)
+def test_training_makes_no_scores_a_second_time(
+    shape: str, name: str, objective: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the objective asks of the table of words is foreseen."""
+    model = aligned(SHAPES[shape])
+    loss = Head_ELBO(objective=objective).differentiable_loss(model, attach(name, model), batch)
+    monkeypatch.delattr(emission, "_Scores")
+    (loss / 7).backward()
+    assert model.output.table.weight.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from latentheads.alignment import emission
-from latentheads.alignment.emission import Dictionary, word_table
+from latentheads.alignment.emission import Asked, Dictionary, word_table
 from latentheads.layers import output
 
 N, T, S, DIM, TYPES = 3, 5, 7, 2, 13
@@ -74,9 +74,37 @@ def test_table_and_gradients_are_those_of_every_softmax(
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
 
 
+@pytest.mark.parametrize("summed", [True, False])
+@pytest.mark.parametrize("chunk", [2**21, 60])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_gradient_that_is_likely_is_made_beside_the_table(
+    heads: int, chunk: int, summed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scores are made again only where another is asked for."""
+    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    states, lexicons, weight, words = inputs(heads, 1.0)
+    given = [states, weight, *lexicons]
+    plain = look_up(naive(states, lexicons, weight), words)
+    law = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
+    valid = torch.rand(N, T, dtype=torch.float64) < 0.8
+
+    def likely(table: Tensor) -> tuple[Tensor, ...]:
+        each = (law + table).flatten(2).logsumexp(-1) if summed else law.exp() * table
+        total = (each.flatten(2).sum(-1) if each.ndim > 2 else each) * valid
+        return torch.autograd.grad(0.3 * total.sum(), given, retain_graph=True)
+
+    found = word_table(states, lexicons, weight, words, Asked(law, valid, summed))
+    direction = torch.randn_like(plain)
+    other = torch.autograd.grad((found * direction).sum(), given, retain_graph=True)
+    wanted = torch.autograd.grad((plain * direction).sum(), given, retain_graph=True)
+    monkeypatch.delattr(emission, "_Scores")
+    for mine, its in zip((*likely(found), *other), (*likely(plain), *wanted), strict=True):
+        assert torch.allclose(mine, its, rtol=1e-9, atol=1e-9 * its.abs().max().item())
+
+
 def test_words_far_apart_are_summed_in_logarithms() -> None:
     states, lexicons, weight, words = inputs(1, 60.0)
-    _, low = emission._WordTable.apply(states, weight, words, *lexicons)
+    _, low = emission._WordTable.apply(states, weight, words, None, *lexicons)
     assert low.any()
 
 
