@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
+from unittest import mock
 
 import pyro
 import pytest
@@ -47,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def figures_without_paint() -> Iterator[None]:
     """Painting takes longer than a tiny run; a test of a picture itself asks for ``painted``."""
     with unpainted():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_without_a_wait() -> Iterator[None]:
+    """No test outlives a crash of the machine: none waits until the disk has what was written."""
+    with mock.patch.object(os, "fsync", lambda held: None):
         yield
 
 

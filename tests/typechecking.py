@@ -49,25 +49,34 @@ def check(thing: Any) -> Any:
 
 def begin_test() -> None:
     """From here on the first calls of every function are looked at again."""
-    _tests[0] += 1
+    while _called:
+        _called.pop()()
 
 
-_tests = [0]
+_called: list[Callable[[], None]] = []
+"""What begins the count of a function anew, for each that was called."""
 
 
 def _check_first(function: FunctionType) -> Callable[..., Any]:
     """The checked form of a function for its first calls in a test, then the function itself."""
-    test, calls, checked = -1, 0, None
+    left, checked = FIRST, None
+
+    def begin() -> None:
+        nonlocal left
+        left = FIRST
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal test, calls, checked
-        if test != _tests[0]:
-            test, calls = _tests[0], 0
-        calls += 1
-        if calls <= FIRST:
+        nonlocal left, checked
+        if left:
+            if left == FIRST:
+                _called.append(begin)
+            left -= 1
             checked = checked or _make_checked(function)  # most are never called
             return checked(*args, **kwargs)
-        around, _here.scope = _here.scope, None  # what it calls has not the sizes of its caller
+        around = _here.scope
+        if around is None:
+            return function(*args, **kwargs)
+        _here.scope = None  # what it calls has not the sizes of its caller
         try:
             return function(*args, **kwargs)
         finally:

@@ -294,12 +294,14 @@ VOCABULARIES: dict[str, Callable[[dict[str, Any]], None]] = {
     "wrong merges": _set("tokenizer", "model", "merges", to=[["x", "y"]] * 9),
     "a place of 1e9": _set("tokenizer", "model", "vocab", "zzz", to=10**9),
     "a place below 0": _set("tokenizer", "model", "vocab", "zzz", to=-1),
-    "a million types": _set(
-        "tokenizer", "model", "vocab", to={f"w{place}": place for place in range(1_000_000)}
-    ),
+    "a million types": lambda said: _set("tokenizer", "model", "vocab", to=_types(10**6))(said),
     "100 vocabularies inside": lambda said: said.update(_nested(100)),
     "10,000 vocabularies inside": lambda said: said.update(_nested(10_000)),
 }
+
+
+def _types(number: int) -> dict[str, int]:
+    return {f"w{place}": place for place in range(number)}
 
 
 def _nested(levels: int) -> dict[str, Any]:

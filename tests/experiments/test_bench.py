@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -82,9 +83,13 @@ def check_gradients(weights: dict[str, Tensor], model: nn.Module, guide: nn.Modu
         torch.testing.assert_close(by_hand, ours_again, rtol=1e-9, atol=1e-10)
 
 
-def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
+def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from latentheads.experiments import bench
+
+    plan = replace(bench.QUICK, growth_rounds=1, lengths=(5,), heads=(2,))
+    monkeypatch.setattr(bench, "QUICK", plan)
     file, figure = tmp_path / "bench.json", tmp_path / "bench.png"
-    words = ["--quick", "--rounds", "2", *SMALL.split(), "--recipe", "cascaded"]
+    words = ["--quick", "--rounds", "1", *SMALL.split(), "--recipe", "cascaded"]
     words += ["--threads", "1", "--json", str(file), "--figure", str(figure)]
     with painted():
         done = inside("bench.py", *words)

@@ -12,7 +12,7 @@ from tests.experiments.programs import SHORT, TINY, inside
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
-    words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT]
+    words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT, "--layers=1"]
     done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "| `cascaded` | 2 |" in done.stdout
@@ -55,8 +55,8 @@ def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--out", str(tmp_path)]
-    assert inside("compare.py", *words).returncode == 0
+    words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--layers=1"]
+    assert inside("compare.py", *words, "--out", str(tmp_path)).returncode == 0
     with (tmp_path / "table.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
@@ -64,7 +64,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
-    words = ["--recipes=transformer,exact+alignments", "--seeds=3", *TINY, *SHORT]
+    words = ["--recipes=transformer,exact+alignments", "--seeds=3", *TINY, *SHORT, "--layers=1"]
     done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     with (tmp_path / "table.csv").open() as file:
@@ -129,9 +129,15 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
             "--recipes coda,coda+static --candidates=6",
             "--candidates acts on nothing here: it needs",
         ),
-        ("--jobs 0", "jobs must be at least 1, got 0"),
-        ("--shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
-        ("--devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
+        ("--recipes coda --seeds 0 --jobs 0", "jobs must be at least 1, got 0"),
+        (
+            "--recipes coda --seeds 0 --shard 3/2",
+            "shard must be I/N with I from 1 to N, as 1/4, got '3/2'",
+        ),
+        (
+            "--recipes coda --seeds 0 --devices 0 --device cpu",
+            "devices are GPUs, and device is cpu: drop one of them",
+        ),
         ("--recipes coda+group --families=a,b", "--families acts on nothing here: it needs"),
     ],
 )

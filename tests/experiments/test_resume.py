@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, inside
 
-WORDS = [*TINY, "--steps=12", "--report_every=5", "--checkpoint_every=1", "--tokens=128"]
+WORDS = [*TINY, "--steps=8", "--report_every=4", "--checkpoint_every=1", "--tokens=128"]
 WORDS += ["--samples=2", "--dropout=0.2", "--kl_warmup_steps=6", "--accumulate=2"]
 
 
@@ -53,9 +54,18 @@ def told(out: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def half_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed after its first checkpoints."""
-    out = tmp_path_factory.mktemp("runs") / "half"
-    killed(WORDS, out, 2)
+    """A run that was stopped after its first checkpoints."""
+    out, tick = tmp_path_factory.mktemp("runs") / "half", Trainer._tick
+
+    def stop(self: Trainer, step: int) -> None:
+        tick(self, step)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_tick", stop)
+        done = inside("run.py", *WORDS, "--out", str(out))
+    assert (done.returncode, reached(out)) == (130, 2)
     return out
 
 
@@ -65,14 +75,15 @@ def half(half_way: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(half_way, tmp_path / "half"))
 
 
-def test_a_run_killed_again_and_again_ends_as_if_never_killed(half: Path, tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
+def test_a_run_killed_again_and_again_ends_as_if_never_killed(tmp_path: Path) -> None:
+    whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *WORDS, "--out", str(whole)).returncode == 0
-    killed(WORDS, half, 3)
-    done = inside("run.py", *WORDS, "--out", str(half))
+    for updates in (2, 3):
+        killed(WORDS, other, updates)
+    done = inside("run.py", *WORDS, "--out", str(other))
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
-    assert_same_ends(whole, half)
+    assert_same_ends(whole, other)
 
 
 def assert_same_ends(whole: Path, other: Path) -> None:
