@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.data import MADE, Data
 from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.option_groups import (
+    FolderPairs,
+    FolderSpeech,
+    FolderTasks,
+    FolderText,
+    HubPairs,
+    HubTasks,
+    HubText,
+    Mixing,
+    RunningText,
+    spell_options,
+)
 from latentheads.corpora.options import make_corpus
-from latentheads.corpora.tasks import Apart
-from latentheads.corpora.vocabulary import Unit
 
 __all__ = [
     "folder_pairs",
@@ -51,42 +61,28 @@ def grammar(
         >>> lh.grammar(language="tamir", sentences=50, held_out=5).test
         Part(5 sentences, 32 target tokens)
     """
-    data = Data(
-        data="grammar",
-        language=language,
-        sentences=sentences,
-        held_out=held_out,
-    )
+    data = Data(data="grammar", language=language, sentences=sentences, held_out=held_out)
     return make_corpus(data)
 
 
-def grammar_text(
-    sentences: int = Data.sentences,
-    held_out: int = Data.held_out,
-) -> Corpus:
+def grammar_text(sentences: int = Data.sentences, held_out: int = Data.held_out) -> Corpus:
     """Draws the grammar's English-like side alone, for a language model; log p(x) is known.
 
     Args:
         sentences: Training sentences.
         held_out: Sentences of valid, and of test.
     """
-    data = Data(
-        data="grammar",
-        task="language-model",
-        sentences=sentences,
-        held_out=held_out,
-    )
-    return make_corpus(data)
+    task: Literal["language-model"] = "language-model"
+    return make_corpus(Data(data="grammar", task=task, sentences=sentences, held_out=held_out))
 
 
+@spell_options
 def grammar_tasks(
     tasks: str | Sequence[str],
     sentences: int = Data.sentences,
     held_out: int = Data.held_out,
     task_sizes: Sequence[int] = Data.task_sizes,
-    task_temperature: float = Data.task_temperature,
-    one_task: bool = Data.one_task,
-    tell_apart: Apart = Data.tell_apart,
+    **options: Unpack[Mixing],
 ) -> Corpus:
     """Draws several directions of translation, or domains, from the grammar, in one corpus.
 
@@ -98,10 +94,7 @@ def grammar_tasks(
         sentences: Training sentences of each task, where no sizes are given.
         held_out: Sentences of valid, and of test.
         task_sizes: Training pairs of each task in turn; none: the same for all.
-        task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
-            takes every pair once, 5 is usual and gives small tasks more.
-        one_task: Make each batch of one task, not of all.
-        tell_apart: What model and guide may tell tasks apart by: language or domain.
+        **options: How they are mixed.
 
     Example:
         >>> corpus = lh.grammar_tasks(["velu", "tamir-en"], sentences=50, held_out=5)
@@ -114,32 +107,19 @@ def grammar_tasks(
         sentences=sentences,
         held_out=held_out,
         task_sizes=tuple(task_sizes),
-        task_temperature=task_temperature,
-        one_task=one_task,
-        tell_apart=tell_apart,
+        **options,
     )
     return make_corpus(data)
 
 
+@spell_options
 def folder_pairs(
     folder: str | os.PathLike[str],
     source: str,
     target: str,
-    types: int = Data.types,
-    joint: bool = Data.joint,
-    lowercase: bool = Data.lowercase,
-    tokenised: bool = Data.tokenised,
-    max_source: int = Data.max_source,
-    references: str = Data.references,
-    max_line: int = Data.max_line,
-    max_length: int = Data.max_length,
-    max_ratio: float = Data.max_ratio,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    train_name: str = Data.train_name,
-    valid_name: str = Data.valid_name,
-    test_name: str = Data.test_name,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[FolderPairs],
 ) -> Corpus:
     """Reads pairs from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
@@ -149,68 +129,22 @@ def folder_pairs(
         folder: Where the files are.
         source: Language translated from, as files or columns are called.
         target: Language translated into.
-        types: Subwords of a vocabulary, at most, learned from training by BPE.
-        joint: One vocabulary for both sides.
-        lowercase: Lower-case everything that the model sees and writes.
-        tokenised: The text is tokenised: keep its words, and score it as it is.
-        max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any.
-        references: How held-out files of references are called behind the dot, several on a line
-            with tabs between; empty: the target's own files.
-        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
-        max_length: Longest training sentence in words; 0: any.
-        max_ratio: Training pairs whose lengths differ by more than this factor are left out; 0:
-            any.
-        first: Use the first so many training pairs only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        train_name: How training files are called before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
+        **options: How they are read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data=_name_folder(folder),
-        source=source,
-        target=target,
-        types=types,
-        joint=joint,
-        lowercase=lowercase,
-        tokenised=tokenised,
-        max_source=max_source,
-        references=references,
-        max_line=max_line,
-        max_length=max_length,
-        max_ratio=max_ratio,
-        first=first,
-        cache=cache,
-        train_name=train_name,
-        valid_name=valid_name,
-        test_name=test_name,
-    )
+    data = Data(data=_name_folder(folder), source=source, target=target, **options)
     return make_corpus(data, tell)
 
 
+@spell_options
 def folder_tasks(
     folder: str | os.PathLike[str],
     tasks: str | Sequence[str],
     source: str = Data.source,
     task_sizes: Sequence[int] = Data.task_sizes,
-    task_temperature: float = Data.task_temperature,
-    one_task: bool = Data.one_task,
-    tell_apart: Apart = Data.tell_apart,
-    types: int = Data.types,
-    joint: bool = Data.joint,
-    lowercase: bool = Data.lowercase,
-    tokenised: bool = Data.tokenised,
-    max_line: int = Data.max_line,
-    max_length: int = Data.max_length,
-    max_ratio: float = Data.max_ratio,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    train_name: str = Data.train_name,
-    valid_name: str = Data.valid_name,
-    test_name: str = Data.test_name,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[FolderTasks],
 ) -> Corpus:
     """Reads several directions of translation, or domains, from a folder, in one corpus.
 
@@ -222,120 +156,39 @@ def folder_tasks(
             of a domain, ``bible:de`` or ``bible:en-de``.
         source: Language translated from where a task names none.
         task_sizes: Training pairs of each task in turn; none: the same for all.
-        task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
-            takes every pair once, 5 is usual and gives small tasks more.
-        one_task: Make each batch of one task, not of all.
-        tell_apart: What model and guide may tell tasks apart by: language or domain.
-        types: Subwords of a vocabulary, at most, learned from training by BPE.
-        joint: One vocabulary for both sides.
-        lowercase: Lower-case everything that the model sees and writes.
-        tokenised: The text is tokenised: keep its words, and score it as it is.
-        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
-        max_length: Longest training sentence in words; 0: any.
-        max_ratio: Training pairs whose lengths differ by more than this factor are left out; 0:
-            any.
-        first: Use the first so many training pairs only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        train_name: How training files are called before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
+        **options: How they are mixed and read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data=_name_folder(folder),
-        tasks=_join_tasks(tasks),
-        source=source,
-        task_sizes=tuple(task_sizes),
-        task_temperature=task_temperature,
-        one_task=one_task,
-        tell_apart=tell_apart,
-        types=types,
-        joint=joint,
-        lowercase=lowercase,
-        tokenised=tokenised,
-        max_line=max_line,
-        max_length=max_length,
-        max_ratio=max_ratio,
-        first=first,
-        cache=cache,
-        train_name=train_name,
-        valid_name=valid_name,
-        test_name=test_name,
-    )
+    name, sizes = _name_folder(folder), tuple(task_sizes)
+    data = Data(data=name, tasks=_join_tasks(tasks), source=source, task_sizes=sizes, **options)
     return make_corpus(data, tell)
 
 
+@spell_options
 def folder_text(
     folder: str | os.PathLike[str],
-    block: int = Data.block,
-    context: int = Data.context,
-    unit: Unit = Data.unit,
-    types: int = Data.types,
-    minimum: int = Data.minimum,
-    lowercase: bool = Data.lowercase,
-    max_line: int = Data.max_line,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    train_name: str = Data.train_name,
-    valid_name: str = Data.valid_name,
-    test_name: str = Data.test_name,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[FolderText],
 ) -> Corpus:
     """Reads text for a language model from a folder with train.txt, valid.txt and test.txt.
 
     Args:
         folder: Where the files are.
-        block: Tokens of the blocks that the text is cut into; 0 takes every line for a sentence
-            alone.
-        context: Report perplexity by windows too, each token with so many before it; 0: by blocks
-            alone.
-        unit: What the text is made of: its words, or subwords learned by BPE.
-        types: Subwords, at most, learned from training by BPE, where the unit is subword.
-        minimum: A word seen less often in training is unknown, where the unit is word.
-        lowercase: Lower-case everything that the model sees and writes.
-        max_line: Most tokens of a line, its end counted; 0: any. Running text in blocks has any.
-        first: Use the first so many training lines only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        train_name: How training files are called before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
+        **options: How they are read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        task="language-model",
-        data=_name_folder(folder),
-        block=block,
-        context=context,
-        unit=unit,
-        types=types,
-        minimum=minimum,
-        lowercase=lowercase,
-        max_line=max_line,
-        first=first,
-        cache=cache,
-        train_name=train_name,
-        valid_name=valid_name,
-        test_name=test_name,
-    )
+    data = Data(task="language-model", data=_name_folder(folder), **options)
     return make_corpus(data, tell)
 
 
+@spell_options
 def folder_speech(
     folder: str | os.PathLike[str],
     task: Literal["recognition", "speech-translation"] = "recognition",
-    types: int = Data.types,
-    lowercase: bool = Data.lowercase,
-    bins: int = Data.bins,
-    top_frequency: int = Data.top_frequency,
-    max_seconds: float = Data.max_seconds,
-    max_line: int = Data.max_line,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    train_name: str = Data.train_name,
-    valid_name: str = Data.valid_name,
-    test_name: str = Data.test_name,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[FolderSpeech],
 ) -> Corpus:
     """Reads speech from a folder with train.tsv, valid.tsv and test.tsv, or folders so called.
 
@@ -347,56 +200,20 @@ def folder_speech(
         folder: Where the tables, or the folders of the parts, are.
         task: recognition writes what is said, speech-translation its translation: they differ in
             how they are scored.
-        types: Subwords of the text, at most, learned from training by BPE; 0 writes character by
-            character.
-        lowercase: Lower-case everything that the model writes.
-        bins: Coefficients of a frame of sound, of which there are a hundred a second.
-        top_frequency: Hertz where they end: at most half the lowest sampling rate of all files.
-        max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
-            and test; 0: any.
-        max_line: Most tokens of a text, and most positions of 40 ms of an utterance; 0: any.
-        first: Use the first so many training utterances only; 0: all.
-        cache: Folder that keeps frames and text for the next start; empty: none.
-        train_name: How the table or folder of training is called, before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
+        **options: How it is read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data=_name_folder(folder),
-        task=task,
-        types=types,
-        lowercase=lowercase,
-        bins=bins,
-        top_frequency=top_frequency,
-        max_seconds=max_seconds,
-        max_line=max_line,
-        first=first,
-        cache=cache,
-        train_name=train_name,
-        valid_name=valid_name,
-        test_name=test_name,
-    )
-    return make_corpus(data, tell)
+    return make_corpus(Data(data=_name_folder(folder), task=task, **options), tell)
 
 
+@spell_options
 def hub_pairs(
     name: str,
     source: str,
     target: str,
-    types: int = Data.types,
-    joint: bool = Data.joint,
-    lowercase: bool = Data.lowercase,
-    tokenised: bool = Data.tokenised,
-    max_source: int = Data.max_source,
-    max_line: int = Data.max_line,
-    max_length: int = Data.max_length,
-    max_ratio: float = Data.max_ratio,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    hub_path: str = Data.hub_path,
-    hub_config: str = Data.hub_config,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[HubPairs],
 ) -> Corpus:
     """Reads pairs from the Hugging Face hub.
 
@@ -405,62 +222,22 @@ def hub_pairs(
             scitldr; or a name of your own with a ``hub_path``.
         source: Language translated from, as files or columns are called.
         target: Language translated into.
-        types: Subwords of a vocabulary, at most, learned from training by BPE.
-        joint: One vocabulary for both sides.
-        lowercase: Lower-case everything that the model sees and writes.
-        tokenised: The text is tokenised: keep its words, and score it as it is.
-        max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any.
-        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
-        max_length: Longest training sentence in words; 0: any.
-        max_ratio: Training pairs whose lengths differ by more than this factor are left out; 0:
-            any.
-        first: Use the first so many training pairs only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        hub_path: Another repository of the hub than the known one, or local files.
-        hub_config: Its configuration.
+        **options: How they are read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data=_check_name(name, HUB, hub_path),
-        source=source,
-        target=target,
-        types=types,
-        joint=joint,
-        lowercase=lowercase,
-        tokenised=tokenised,
-        max_source=max_source,
-        max_line=max_line,
-        max_length=max_length,
-        max_ratio=max_ratio,
-        first=first,
-        cache=cache,
-        hub_path=hub_path,
-        hub_config=hub_config,
-    )
-    return make_corpus(data, tell)
+    known = _check_name(name, HUB, options.get("hub_path", ""))
+    return make_corpus(Data(data=known, source=source, target=target, **options), tell)
 
 
+@spell_options
 def hub_tasks(
     name: str,
     tasks: str | Sequence[str],
     source: str = Data.source,
     task_sizes: Sequence[int] = Data.task_sizes,
-    task_temperature: float = Data.task_temperature,
-    one_task: bool = Data.one_task,
-    tell_apart: Apart = Data.tell_apart,
-    types: int = Data.types,
-    joint: bool = Data.joint,
-    lowercase: bool = Data.lowercase,
-    tokenised: bool = Data.tokenised,
-    max_line: int = Data.max_line,
-    max_length: int = Data.max_length,
-    max_ratio: float = Data.max_ratio,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    hub_path: str = Data.hub_path,
-    hub_config: str = Data.hub_config,
+    *,
     tell: Tell | None = None,
+    **options: Unpack[HubTasks],
 ) -> Corpus:
     """Reads several directions of translation from the Hugging Face hub, in one corpus.
 
@@ -469,141 +246,36 @@ def hub_tasks(
         tasks: Directions of translation: ``de`` (from the source language into it), or ``en-de``.
         source: Language translated from where a task names none.
         task_sizes: Training pairs of each task in turn; none: the same for all.
-        task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
-            takes every pair once, 5 is usual and gives small tasks more.
-        one_task: Make each batch of one task, not of all.
-        tell_apart: What model and guide may tell tasks apart by: language or domain.
-        types: Subwords of a vocabulary, at most, learned from training by BPE.
-        joint: One vocabulary for both sides.
-        lowercase: Lower-case everything that the model sees and writes.
-        tokenised: The text is tokenised: keep its words, and score it as it is.
-        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
-        max_length: Longest training sentence in words; 0: any.
-        max_ratio: Training pairs whose lengths differ by more than this factor are left out; 0:
-            any.
-        first: Use the first so many training pairs only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        hub_path: Another repository of the hub than the known one, or local files.
-        hub_config: Its configuration.
+        **options: How they are mixed and read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data=_check_name(name, HUB, hub_path),
-        tasks=_join_tasks(tasks),
-        source=source,
-        task_sizes=tuple(task_sizes),
-        task_temperature=task_temperature,
-        one_task=one_task,
-        tell_apart=tell_apart,
-        types=types,
-        joint=joint,
-        lowercase=lowercase,
-        tokenised=tokenised,
-        max_line=max_line,
-        max_length=max_length,
-        max_ratio=max_ratio,
-        first=first,
-        cache=cache,
-        hub_path=hub_path,
-        hub_config=hub_config,
-    )
+    known, sizes = _check_name(name, HUB, options.get("hub_path", "")), tuple(task_sizes)
+    data = Data(data=known, tasks=_join_tasks(tasks), source=source, task_sizes=sizes, **options)
     return make_corpus(data, tell)
 
 
-def hub_text(
-    name: str,
-    block: int = Data.block,
-    context: int = Data.context,
-    unit: Unit = Data.unit,
-    types: int = Data.types,
-    minimum: int = Data.minimum,
-    lowercase: bool = Data.lowercase,
-    max_line: int = Data.max_line,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    hub_path: str = Data.hub_path,
-    hub_config: str = Data.hub_config,
-    tell: Tell | None = None,
-) -> Corpus:
+@spell_options
+def hub_text(name: str, *, tell: Tell | None = None, **options: Unpack[HubText]) -> Corpus:
     """Reads text for a language model from the Hugging Face hub.
 
     Args:
         name: wikitext-2 or wikitext-103; or a name of your own with a ``hub_path``.
-        block: Tokens of the blocks that the text is cut into; 0 takes every line for a sentence
-            alone.
-        context: Report perplexity by windows too, each token with so many before it; 0: by blocks
-            alone.
-        unit: What the text is made of: its words, or subwords learned by BPE.
-        types: Subwords, at most, learned from training by BPE, where the unit is subword.
-        minimum: A word seen less often in training is unknown, where the unit is word.
-        lowercase: Lower-case everything that the model sees and writes.
-        max_line: Most tokens of a line, its end counted; 0: any. Running text in blocks has any.
-        first: Use the first so many training lines only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
-        hub_path: Another repository of the hub than the known one, or local files.
-        hub_config: Its configuration.
+        **options: How it is read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        task="language-model",
-        data=_check_name(name, PROSE, hub_path),
-        block=block,
-        context=context,
-        unit=unit,
-        types=types,
-        minimum=minimum,
-        lowercase=lowercase,
-        max_line=max_line,
-        first=first,
-        cache=cache,
-        hub_path=hub_path,
-        hub_config=hub_config,
-    )
-    return make_corpus(data, tell)
+    known = _check_name(name, PROSE, options.get("hub_path", ""))
+    return make_corpus(Data(task="language-model", data=known, **options), tell)
 
 
-def python_docs(
-    block: int = Data.block,
-    context: int = Data.context,
-    unit: Unit = Data.unit,
-    types: int = Data.types,
-    minimum: int = Data.minimum,
-    lowercase: bool = Data.lowercase,
-    max_line: int = Data.max_line,
-    first: int = Data.first,
-    cache: str = Data.cache,
-    tell: Tell | None = None,
-) -> Corpus:
+@spell_options
+def python_docs(*, tell: Tell | None = None, **options: Unpack[RunningText]) -> Corpus:
     """Reads the prose of Python's own reference, for a language model; it needs no file.
 
     Args:
-        block: Tokens of the blocks that the text is cut into; 0 takes every line for a sentence
-            alone.
-        context: Report perplexity by windows too, each token with so many before it; 0: by blocks
-            alone.
-        unit: What the text is made of: its words, or subwords learned by BPE.
-        types: Subwords, at most, learned from training by BPE, where the unit is subword.
-        minimum: A word seen less often in training is unknown, where the unit is word.
-        lowercase: Lower-case everything that the model sees and writes.
-        max_line: Most tokens of a line, its end counted; 0: any. Running text in blocks has any.
-        first: Use the first so many training lines only; 0: all.
-        cache: Folder that keeps the encoded corpus for the next start; empty: none.
+        **options: How it is read.
         tell: Called with each line about what was read and left out, as ``print``.
     """
-    data = Data(
-        data="pydoc",
-        block=block,
-        context=context,
-        unit=unit,
-        types=types,
-        minimum=minimum,
-        lowercase=lowercase,
-        max_line=max_line,
-        first=first,
-        cache=cache,
-    )
-    return make_corpus(data, tell)
+    return make_corpus(Data(data="pydoc", **options), tell)
 
 
 def _name_folder(folder: str | os.PathLike[str]) -> str:

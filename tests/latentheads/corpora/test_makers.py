@@ -77,6 +77,17 @@ def test_every_argument_reaches_the_options(name: str, monkeypatch: pytest.Monke
         assert getattr(changed, option) == new != getattr(plain, option), option
 
 
+def test_options_are_spelled_out_and_others_refused() -> None:
+    assert (
+        "        types: Subwords of a vocabulary, at most, learned" in makers.folder_pairs.__doc__
+    )
+    assert "        types: Subwords, at most, learned" in makers.hub_text.__doc__
+    assert not any("**" in (maker.__doc__ or "") for maker in MAKERS.values())
+    refused = r"^folder_pairs\(\): got an unexpected keyword argument 'hub_path'$"
+    with pytest.raises(TypeError, match=refused):
+        lh.folder_pairs("nowhere", "en", "de", hub_path="mine/copy")
+
+
 def test_every_option_is_some_function_s_own() -> None:
     known = {option for maker in MAKERS.values() for option in options_of(maker)}
     assert known == {field.name for field in fields(Data)} - {"data", "task"}
