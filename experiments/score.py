@@ -19,6 +19,7 @@ from latentheads.experiments.cli.groups import Paragraphs, arrange_options
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.recognition import Errors, compare_errors
+from latentheads.metrics.resampling import RESAMPLES, SEED
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
@@ -117,9 +118,14 @@ def make_parser() -> Parser:
         "--direction", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
     )
     parser.add_argument(
-        "--resamples", type=int, default=1000, help="resamples of the test part (default: 1000)"
+        "--resamples",
+        type=int,
+        default=RESAMPLES,
+        help=f"resamples of the test part (default: {RESAMPLES})",
     )
-    parser.add_argument("--seed", type=int, default=12345, help="of the resamples (default: 12345)")
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help=f"of the resamples (default: {SEED})"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     return parser
 
@@ -237,8 +243,8 @@ def _check(system: System, first: System) -> None:
 def compare(
     systems: Sequence[System],
     paper: Protocol | None = None,
-    resamples: int = 1000,
-    seed: int = 12345,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> Sequence[Comparison | Errors]:
     """Scores every system and tests it against the first."""
     first, *others = systems

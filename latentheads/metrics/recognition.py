@@ -16,25 +16,30 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from latentheads.corpora.speech.sound import need_package
-from latentheads.metrics.resampling import Estimate, draw_places, estimate_systems
-from latentheads.metrics.translation import check_lines
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Estimate,
+    Measure,
+    Places,
+    Resampled,
+    compare_lines,
+)
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
 
 __all__ = ["Errors", "Recognition", "compare_errors", "count_errors", "recognise"]
-
-RESAMPLES, SEED = 1000, 12345
-"""Of the intervals of a single run; those of BLEU's tests."""
 
 Unit = Literal["words", "characters"]
 Counts = Int[NDArray[np.int64], "utterance 4"]
@@ -151,26 +156,19 @@ def compare_errors(
     Returns:
         The baseline, then the others in their order.
     """
-    systems = [baseline, *others]
-    for lines in systems:
-        check_lines(lines, references)
-    places = draw_places(len(references), resamples, seed)
-    case = "lc" if lowercase else "mixed"
+    plain, case = _plain(lowercase), "lc" if lowercase else "mixed"
     kinds: list[tuple[Unit, Callable[[str], str], str]] = [
-        ("words", _plain(lowercase), f"case:{case}|tok:space|norm:nfc"),
-        ("characters", _plain(lowercase), f"case:{case}|tok:character|norm:nfc"),
+        ("words", plain, f"case:{case}|tok:space|norm:nfc"),
+        ("characters", plain, f"case:{case}|tok:character|norm:nfc"),
     ]
     if paper:
         kinds.append(("words", _as_papers, "case:lc|tok:13a|punct:no|norm:none"))
-    columns = [
-        estimate_systems(
-            [_resample(count_errors(*_prepare_all(lines, references, prepare), unit), places)
-             for lines in systems],
-            f"{_name_version()}|{said}|bs:{resamples}|seed:{seed}|p:two-sided",
-        )
+    measures = [
+        Measure(partial(_resample, references, unit, prepare), partial(_sign, said))
         for unit, prepare, said in kinds
-    ]  # fmt: skip
-    return [Errors(*row) for row in zip(*columns, strict=True)]
+    ]
+    rows = compare_lines([baseline, *others], references, measures, resamples, seed)
+    return [Errors(*row) for row in rows]
 
 
 def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) -> Counts:
@@ -204,9 +202,14 @@ def _count_chunks(chunks: Sequence[AlignmentChunk]) -> list[int]:
 
 
 def _resample(
-    counts: Counts, places: Int[NDArray[np.int64], "resample utterance"]
-) -> tuple[float, Float[NDArray[np.float64], " resample"]]:
+    references: Sequence[str],
+    unit: Unit,
+    prepare: Callable[[str], str],
+    lines: Sequence[str],
+    places: Places,
+) -> Resampled:
     """The rate of all utterances, and that of every resample."""
+    counts = count_errors(*_prepare_all(lines, references, prepare), unit)
     return _rate(counts.sum(0)), np.array([_rate(counts[some].sum(0)) for some in places])
 
 
@@ -241,5 +244,5 @@ def _is_punctuation(token: str) -> bool:
     return all(unicodedata.category(each).startswith("P") for each in token)
 
 
-def _name_version() -> str:
-    return f"jiwer:{version('jiwer')}"
+def _sign(said: str) -> str:
+    return f"jiwer:{version('jiwer')}|{said}"

@@ -6,19 +6,51 @@ systems, so that what is hard in a sentence falls out of a difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from sacrebleu.significance import estimate_ci
 
-__all__ = ["FEWEST_RESAMPLES", "Estimate", "Resampled", "draw_places", "estimate_systems"]
+__all__ = [
+    "FEWEST_RESAMPLES",
+    "RESAMPLES",
+    "SEED",
+    "Estimate",
+    "Measure",
+    "Places",
+    "Resampled",
+    "check_lines",
+    "compare_lines",
+    "draw_places",
+    "estimate_systems",
+]
 
 FEWEST_RESAMPLES = 40
 
-Resampled = tuple[float, NDArray[np.float64]]
+RESAMPLES, SEED = 1000, 12345
+"""Of a test, where nobody says others."""
+
+Places = Int[NDArray[np.int64], "resample sentence"]
+"""Of every resample the places of its sentences."""
+
+Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 """A figure of all sentences, and that of every resample."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of what systems write.
+
+    Attributes:
+        resample: Measures the lines of a system, and their resamples.
+        sign: Says how, once it has measured.
+    """
+
+    resample: Callable[[Sequence[str], Places], Resampled]
+    sign: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -50,7 +82,52 @@ class Estimate:
         return self.mean + self.half_width
 
 
-def draw_places(number: int, resamples: int, seed: int) -> NDArray[np.int64]:
+def compare_lines(
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    measures: Sequence[Measure],
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> list[tuple[Estimate, ...]]:
+    """Compares systems with the first of them on resampled sentences, the same ones for all.
+
+    Args:
+        systems: What each writes, a line a sentence.
+        references: What counts as right.
+        measures: The figures.
+        resamples: How often the sentences are resampled; the least p is 1 / (resamples + 1).
+        seed: Of the resamples.
+
+    Returns:
+        For every system its figures, in the order of the measures.
+
+    Raises:
+        ValueError: There is nothing to score, or not one line each.
+    """
+    for lines in systems:
+        check_lines(lines, references)
+    places = draw_places(len(references), resamples, seed)
+    columns = []
+    for measure in measures:
+        every = [measure.resample(lines, places) for lines in systems]
+        said = f"{measure.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
+        columns.append(estimate_systems(every, said))
+    return list(zip(*columns, strict=True))
+
+
+def check_lines(written: Sequence[str], references: Sequence[str]) -> None:
+    """Refuses texts that have nothing to score, or not one line each."""
+    if not references:
+        raise ValueError("there are no references: one line or more is needed")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
+    if len(written) != len(references):
+        raise ValueError(
+            f"{len(written)} translations of {len(references)} references: one line each is needed"
+        )
+
+
+def draw_places(number: int, resamples: int, seed: int) -> Places:
     """Draws resamples: for each, the places of as many sentences as there are.
 
     Args:

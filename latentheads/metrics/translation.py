@@ -14,21 +14,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 
 from latentheads.metrics.protocol import Protocol
-from latentheads.metrics.resampling import Estimate, draw_places, estimate_systems
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Estimate,
+    Measure,
+    Places,
+    Resampled,
+    check_lines,
+    compare_lines,
+)
 
 __all__ = [
     "Comparison",
     "Estimate",
     "Protocol",
     "Scores",
-    "check_lines",
     "paired_bootstrap",
     "score",
     "split_compounds",
@@ -133,8 +141,8 @@ def paired_bootstrap(
     references: Sequence[str],
     tokenised: bool = False,
     protocol: Protocol | None = None,
-    resamples: int = 1000,
-    seed: int = 12345,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
     lowercase: bool = False,
 ) -> list[Comparison]:
     """Compares systems with a baseline on resampled sentences, the same ones for all systems.
@@ -152,16 +160,12 @@ def paired_bootstrap(
     Returns:
         The baseline, then the others in their order.
     """
-    systems = [baseline, *others]
-    for lines in systems:
-        check_lines(lines, references)
-    places = draw_places(len(references), resamples, seed)
-    how = f"bs:{resamples}|seed:{seed}|p:two-sided"
-    columns = {
-        name: _estimates(metric, systems, references, places, how)
-        for name, metric in _metrics(tokenised, protocol, lowercase).items()
-    }
-    return [Comparison(*row) for row in zip(*columns.values(), strict=True)]
+    measures = [
+        Measure(partial(_resample, metric, references), partial(_sign, metric))
+        for metric in _metrics(tokenised, protocol, lowercase).values()
+    ]
+    rows = compare_lines([baseline, *others], references, measures, resamples, seed)
+    return [Comparison(*row) for row in rows]
 
 
 def _tokenizer(tokenised: bool) -> str:
@@ -179,36 +183,16 @@ def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dic
     return {**metrics, "paper_bleu": PaperBLEU(tokenised, lowercase or protocol == "iwslt14")}
 
 
-def check_lines(translations: Sequence[str], references: Sequence[str]) -> None:
-    """Refuses texts that have nothing to score, or not one line each."""
-    if not references:
-        raise ValueError("there are no references: one line or more is needed")
-    if not any(line.strip() for line in references):
-        raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
-    if len(translations) != len(references):
-        raise ValueError(
-            f"{len(translations)} translations of {len(references)} references: "
-            "one line each is needed"
-        )
-
-
-def _estimates(
-    metric: Any,
-    systems: Sequence[Sequence[str]],
-    references: Sequence[str],
-    places: NDArray[np.int64],
-    how: str,
-) -> list[Estimate]:
-    """One score of all systems, the first of them the baseline."""
-    every = [_resampled(metric, lines, references, places) for lines in systems]
-    return estimate_systems(every, f"{metric.get_signature().format()}|{how}")
-
-
-def _resampled(
-    metric: Any, lines: Sequence[str], references: Sequence[str], places: NDArray[np.int64]
-) -> tuple[float, NDArray[np.float64]]:
+def _resample(
+    metric: Any, references: Sequence[str], lines: Sequence[str], places: Places
+) -> Resampled:
     """The score of all sentences, and that of every resample."""
     each = metric._extract_corpus_statistics(list(lines), [list(references)])
     counts = np.array(each, dtype=np.float64)
     scores = (metric._compute_score_from_stats(counts[some].sum(0)).score for some in places)
     return float(metric._aggregate_and_compute(each).score), np.array(list(scores))
+
+
+def _sign(metric: Any) -> str:
+    signature: str = metric.get_signature().format()
+    return signature

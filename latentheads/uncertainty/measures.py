@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from latentheads.metrics.resampling import Resampled, draw_places, estimate_systems
+from latentheads.metrics.resampling import SEED, Resampled, draw_places, estimate_systems
 from latentheads.uncertainty.calibration import (
     Bins,
     BinSums,
@@ -194,7 +194,7 @@ def compare_systems(
     systems: Sequence[Sequence[Trial]],
     sizes: Mapping[str, int],
     resamples: int = 1000,
-    seed: int = 12345,
+    seed: int = SEED,
 ) -> list[dict[str, Figure]]:
     """Every figure of every system with what resampling the sentences says of it.
 
