@@ -31,6 +31,7 @@ from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
 from latentheads.reading.alignments import draws_alignments
@@ -187,24 +188,13 @@ def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
     save(roles, out / "roles.png")
 
 
-def _folder(name: str) -> Path:
-    """Makes the folder of the results."""
-    out = Path(name)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "table.md").touch()
-    except OSError as reason:
-        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
-    return out
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("analyse.py", stopped="nothing was written"):
         _check(options)
         found = texts(options)
-        out = _folder(options.out)
+        out = make_folder(Path(options.out), "table.md")
         print(write(found, [portray(text, options) for text in found], options, out))
     print(f"written to {out}")
     return 0

@@ -24,6 +24,7 @@ from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
 from latentheads.names import CHAINS, chain_of, chains_of
@@ -261,20 +262,14 @@ def _check(options: Namespace) -> None:
     check_seed(options.seed)
 
 
-def _folder(options: Namespace) -> Path:
-    """Makes the folder of the results."""
+def _make_folder(options: Namespace) -> Path:
+    """Makes the folder of the results, where nothing else is."""
     out = Path(options.out or f"{options.run.rstrip('/')}-pruned")
     if (out / "config.yaml").exists():
         raise ValueError(f"{out} is a run folder: choose another --out")
     if (out / "curve.json").exists() and not options.overwrite:
         raise ValueError(f"{out} holds a curve already: choose another --out or --overwrite")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "curve.json").touch()
-        (out / "curve.json").unlink()
-    except OSError as reason:
-        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
-    return out
+    return make_folder(out, "curve.json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -286,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = run.corpus
         laws = fold_gates(run.model, run.guide)
         _check_run(run, options, laws)
-        out = _folder(options)
+        out = _make_folder(options)
         points = write(run, corpus, curve(run, corpus, options, laws), options, out)
     print(
         "Nats per target token on validation; scores and speed on test, speed by the first row's."

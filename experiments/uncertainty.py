@@ -11,13 +11,15 @@ from pathlib import Path
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import numpy as np
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.reliability.figures import draw_all
+from latentheads.experiments.reliability.findings import Findings
 from latentheads.experiments.reliability.systems import (
     KINDS,
     Group,
@@ -25,13 +27,12 @@ from latentheads.experiments.reliability.systems import (
     group_runs,
     make_systems,
 )
-from latentheads.experiments.reliability.tables import SHOWN, csv_rows, to_json, write_tables
+from latentheads.experiments.reliability.tables import csv_rows, to_json, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import FEWEST_RESAMPLES
-from latentheads.uncertainty.measures import Figure, bins_of_law, compare_systems
-from latentheads.uncertainty.ranking import rejection_curve
-from latentheads.uncertainty.trial import TEST, UNLIKE, Texts, Trial, try_committee
+from latentheads.uncertainty.measures import compare_systems
+from latentheads.uncertainty.trial import Texts, Trial, try_committee
 
 DESCRIPTION = (
     "Tells what the uncertainty of finished runs is worth, on the same sentences.\n\n"
@@ -45,8 +46,8 @@ DESCRIPTION = (
     "against the first system."
 )
 DIGITS = "%.6g"
-DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
-"""The scores that stand in figures."""
+TOLD = ("systems", "members", "noise", "varied", "fitted", "resamples", "seed", "runs")
+"""Options that stand beside the figures."""
 
 
 def make_parser() -> Parser:
@@ -148,94 +149,18 @@ def try_systems(systems: Sequence[System], texts: Texts, options: Namespace) -> 
     return found
 
 
-def write(
-    systems: Sequence[System],
-    trials: Sequence[Sequence[Trial]],
-    found: Sequence[dict[str, Figure]],
-    texts: Texts,
-    options: Namespace,
-    out: Path,
-) -> str:
+def write(findings: Findings, options: Namespace, out: Path) -> str:
     """Writes figures, tables and JSON; returns the tables."""
     import pandas as pd  # takes long to load
 
-    said = write_tables(systems, trials, found, list(texts.others))
-    names = ("systems", "members", "noise", "varied", "fitted", "resamples", "seed", "runs")
-    chosen = {name: options[name] for name in names}
-    write_text(out / "uncertainty.json", to_json(systems, trials, found, texts.sizes, chosen))
+    said = write_tables(findings)
+    chosen = {name: options[name] for name in TOLD}
+    write_text(out / "uncertainty.json", to_json(findings, chosen))
     write_text(out / "table.md", f"```\n{said}\n```\n")
-    frame = pd.DataFrame(csv_rows(systems, found))
+    frame = pd.DataFrame(csv_rows(findings))
     write_text(out / "uncertainty.csv", frame.to_csv(index=False, float_format=DIGITS))
-    draw(systems, trials, found, texts, out)
+    draw_all(findings, out)
     return said
-
-
-def draw(
-    systems: Sequence[System],
-    trials: Sequence[Sequence[Trial]],
-    found: Sequence[dict[str, Figure]],
-    texts: Texts,
-    out: Path,
-) -> None:
-    """Draws a figure a measure."""
-    from latentheads.plot import draw_figures, draw_rejection, draw_reliability, save
-
-    title = f"{len(texts.test)} sentences of test, mean over the runs of a system"
-    names = [system.name for system in systems]
-    firsts = dict(zip(names, (each[0] for each in trials), strict=True))
-    before = {
-        name: {
-            "as it is": bins_of_law(trial.references, trial.references.judged[1.0]).bins(),
-            f"at T = {trial.temperature:.2f}": bins_of_law(
-                trial.references, trial.references.judged[trial.temperature]
-            ).bins(),
-        }
-        for name, trial in firsts.items()
-    }
-    first_run = f"{len(texts.test)} sentences of test, the first run of every system"
-    save(draw_reliability(before, first_run), out / "reliability.png")
-    error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
-    curves = {
-        SHOWN[score]: {
-            name: rejection_curve(trial.scores[TEST][score], error[name])
-            for name, trial in firsts.items()
-            if np.ptp(trial.scores[TEST][score])
-        }
-        for score in ("log_prob", "mean_log", "knowledge")
-    }
-    oracle = rejection_curve(error[names[0]], error[names[0]])
-    save(draw_rejection(curves, oracle, first_run), out / "rejection.png")
-    figures = dict(zip(names, found, strict=True))
-    scores = {name: SHOWN[name] for name in DRAWN if any(f"prr_{name}" in e for e in found)}
-    laws = {
-        "NLL": {"nll": "as it is", "nll_scaled": "at its temperature"},
-        "ECE": {"ece": "as it is", "ece_scaled": "at its temperature"},
-        "Brier score": {"brier": "as it is", "brier_scaled": "at its temperature"},
-    }
-    save(draw_figures(figures, laws, f"Laws of references\n{title}"), out / "calibration.png")
-    quality = {
-        "prediction rejection ratio": {f"prr_{name}": said for name, said in scores.items()},
-        "correlation with chrF": {f"chrf_{name}": said for name, said in scores.items()},
-    }
-    what = f"Does doubt find bad translations?\n{title}"
-    save(draw_figures(figures, quality, what), out / "quality.png")
-    areas = {
-        other: {f"roc_{other}_{name}": said for name, said in scores.items()}
-        for other in texts.others
-    }
-    what = f"Does doubt find texts of other kinds? Area under the ROC curve\n{title}"
-    save(draw_figures(figures, areas, what), out / "others.png")
-
-
-def _folder(name: str) -> Path:
-    """Makes the folder of the results."""
-    out = Path(name)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "table.md").touch()
-    except OSError as reason:
-        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
-    return out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -248,12 +173,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
         options.decoding = runs[0].settings.decoding
         systems = make_systems(groups, kinds, options.members, options.noise)
-        out = _folder(options.out)
+        out = make_folder(Path(options.out), "table.md")
         for note in notes:
             print(f"uncertainty.py: note: {note}", file=sys.stderr)
         trials = try_systems(systems, texts, options)
-        found = compare_systems(trials, texts.sizes, options.resamples)
-        print(write(systems, trials, found, texts, options, out))
+        figures = compare_systems(trials, texts.sizes, options.resamples)
+        print(write(Findings(systems, trials, figures, texts), options, out))
     print(f"written to {out}")
     return 0
 

@@ -9,43 +9,26 @@ from dataclasses import asdict
 from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
-from latentheads.experiments.reliability.systems import System
+from latentheads.experiments.reliability.findings import SHOWN, Findings
 from latentheads.uncertainty.figures import SCORES
 from latentheads.uncertainty.measures import Figure
-from latentheads.uncertainty.trial import TEST, UNLIKE, Trial
+from latentheads.uncertainty.trial import TEST, UNLIKE
 
-__all__ = ["SHOWN", "csv_rows", "to_json", "write_tables"]
+__all__ = ["csv_rows", "to_json", "write_tables"]
 
 Found = Mapping[str, Figure]
-
-SHOWN = {
-    "log_prob": "log p",
-    "mean_log": "members",
-    "total": "entropy",
-    "data": "data",
-    "knowledge": "knowledge",
-    "pairs": "pairs",
-    "reverse": "reverse",
-    UNLIKE: "unlike",
-}
-"""Short names of the scores."""
 
 WIDEST = 26
 """Letters of a system's name in a table."""
 
 
-def write_tables(
-    systems: Sequence[System],
-    trials: Sequence[Sequence[Trial]],
-    found: Sequence[Found],
-    others: Sequence[str],
-) -> str:
+def write_tables(findings: Findings) -> str:
     """All tables, one below the other."""
-    names = [_shorten(system.name) for system in systems]
-    scores = [name for name in SHOWN if any(f"prr_{name}" in figures for figures in found)]
+    names, found = [_shorten(name) for name in findings.names], findings.figures
+    scores = [name for name in SHOWN if findings.knows_score(name)]
     parts = [
         "References: nats a token, and calibration before and at the temperature of validation",
-        _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(trials, found)),
+        _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(findings)),
         "What systems write: token by token against edits to the reference, and as sentences",
         _table(("system", *OWN), names, [_cells(each, OWN.values()) for each in found]),
         "Rejection: prediction rejection ratio by each score (100: the errors themselves)",
@@ -53,7 +36,7 @@ def write_tables(
         "Quality without references: correlation of each score with sentence chrF",
         _score_table("chrf_", names, found, scores),
     ]
-    for other in others:
+    for other in findings.texts.others:
         parts.append(f"Other texts, area under the ROC curve by each score: {other}")
         parts.append(_score_table(f"roc_{other}_", names, found, scores, 3))
     parts.append(f"Less the first system's, {names[0]} [95 % interval]; scores by log p")
@@ -94,9 +77,9 @@ def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
     return aligned([tuple(titles), *cells])
 
 
-def _law_cells(trials: Sequence[Sequence[Trial]], found: Sequence[Found]) -> Iterator[list[str]]:
+def _law_cells(findings: Findings) -> Iterator[list[str]]:
     """Figures of laws, the mean temperature, passes, and seconds of a thousand tokens."""
-    for each, figures in zip(trials, found, strict=True):
+    for each, figures in zip(findings.trials, findings.figures, strict=True):
         temperature = sum(trial.temperature for trial in each) / len(each)
         seconds = sum(trial.seconds for trial in each) / len(each)
         cells = _cells(figures, LAWS.values())
@@ -135,25 +118,20 @@ def _apart_cells(figures: Found) -> list[str]:
     return found
 
 
-def csv_rows(systems: Sequence[System], found: Sequence[Found]) -> list[dict[str, Any]]:
+def csv_rows(findings: Findings) -> list[dict[str, Any]]:
     """A row for every figure of every system."""
     rows = []
-    for system, figures in zip(systems, found, strict=True):
+    for owner, figures in zip(findings.names, findings.figures, strict=True):
         for name, figure in figures.items():
             said = {key: value for key, value in asdict(figure).items() if key != "each"}
             each = " ".join(f"{value:.6g}" for value in figure.each)
-            rows.append({"system": system.name, "figure": name, **said, "each": each})
+            rows.append({"system": owner, "figure": name, **said, "each": each})
     return rows
 
 
-def to_json(
-    systems: Sequence[System],
-    trials: Sequence[Sequence[Trial]],
-    found: Sequence[Found],
-    sizes: Mapping[str, int],
-    options: Mapping[str, Any],
-) -> str:
+def to_json(findings: Findings, options: Mapping[str, Any]) -> str:
     """Everything, as JSON; what is not known is null."""
+    every = zip(findings.systems, findings.trials, findings.figures, strict=True)
     rows = [
         {
             "system": system.name,
@@ -165,13 +143,13 @@ def to_json(
             "tokens": [len(trial.references.token) for trial in each],
             "figures": {name: asdict(figure) for name, figure in figures.items()},
         }
-        for system, each, figures in zip(systems, trials, found, strict=True)
+        for system, each, figures in every
     ]
     said = {
         "options": dict(options),
-        "sentences": dict(sizes),
+        "sentences": findings.texts.sizes,
         "scores": SCORES | {UNLIKE: "less the likeness of translations by single draws"},
-        "baseline": f"{systems[0].name}; of scores its less log-probability, on {TEST}",
+        "baseline": f"{findings.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }
     return json.dumps(_without_nan(said), indent=1, ensure_ascii=False) + "\n"

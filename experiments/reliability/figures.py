@@ -1,0 +1,85 @@
+"""What is found of systems, as pictures: one a measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from latentheads.experiments.reliability.findings import SHOWN, Findings
+from latentheads.uncertainty.measures import bins_of_law
+from latentheads.uncertainty.ranking import rejection_curve
+from latentheads.uncertainty.trial import TEST, UNLIKE
+
+__all__ = ["draw_all"]
+
+DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
+"""The scores that stand in figures."""
+
+CURVES = ("log_prob", "mean_log", "knowledge")
+"""The scores that sentences are rejected by in a figure."""
+
+LAWS = {
+    "NLL": {"nll": "as it is", "nll_scaled": "at its temperature"},
+    "ECE": {"ece": "as it is", "ece_scaled": "at its temperature"},
+    "Brier score": {"brier": "as it is", "brier_scaled": "at its temperature"},
+}
+
+
+def draw_all(findings: Findings, out: Path) -> None:
+    """Draws a figure a measure into a folder."""
+    _draw_trials(findings, out)
+    _draw_figures(findings, out)
+
+
+def _draw_trials(findings: Findings, out: Path) -> None:
+    """What is of single runs: reliability diagrams, and what rejection leaves."""
+    from latentheads.plot import draw_rejection, draw_reliability, save  # takes long to load
+
+    title = f"{len(findings.texts.test)} sentences of test, the first run of every system"
+    firsts = findings.first_trials
+    bins = {
+        name: {
+            said: bins_of_law(trial.references, trial.references.judged[at]).bins()
+            for said, at in (
+                ("as it is", 1.0),
+                (f"at T = {trial.temperature:.2f}", trial.temperature),
+            )
+        }
+        for name, trial in firsts.items()
+    }
+    save(draw_reliability(bins, title), out / "reliability.png")
+    error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
+    curves = {
+        SHOWN[score]: {
+            name: rejection_curve(trial.scores[TEST][score], error[name])
+            for name, trial in firsts.items()
+            if np.ptp(trial.scores[TEST][score])
+        }
+        for score in CURVES
+    }
+    baseline = error[findings.names[0]]
+    save(draw_rejection(curves, rejection_curve(baseline, baseline), title), out / "rejection.png")
+
+
+def _draw_figures(findings: Findings, out: Path) -> None:
+    """What is a mean over the runs of a system."""
+    from latentheads.plot import draw_figures, save
+
+    title = f"{len(findings.texts.test)} sentences of test, mean over the runs of a system"
+    figures = dict(zip(findings.names, findings.figures, strict=True))
+    scores = {name: SHOWN[name] for name in DRAWN if findings.knows_score(name)}
+    quality = {
+        "prediction rejection ratio": {f"prr_{name}": said for name, said in scores.items()},
+        "correlation with chrF": {f"chrf_{name}": said for name, said in scores.items()},
+    }
+    areas = {
+        other: {f"roc_{other}_{name}": said for name, said in scores.items()}
+        for other in findings.texts.others
+    }
+    for file, groups, what in (
+        ("calibration", LAWS, "Laws of references"),
+        ("quality", quality, "Does doubt find bad translations?"),
+        ("others", areas, "Does doubt find texts of other kinds? Area under the ROC curve"),
+    ):
+        save(draw_figures(figures, groups, f"{what}\n{title}"), out / f"{file}.png")

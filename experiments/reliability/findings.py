@@ -1,0 +1,56 @@
+"""What was found of systems: what tables, figures and files are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from latentheads.experiments.reliability.systems import System
+from latentheads.uncertainty.measures import Figure
+from latentheads.uncertainty.trial import UNLIKE, Texts, Trial
+
+__all__ = ["SHOWN", "Findings"]
+
+SHOWN = {
+    "log_prob": "log p",
+    "mean_log": "members",
+    "total": "entropy",
+    "data": "data",
+    "knowledge": "knowledge",
+    "pairs": "pairs",
+    "reverse": "reverse",
+    UNLIKE: "unlike",
+}
+"""Short names of the scores."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found of systems on some texts.
+
+    Attributes:
+        systems: The systems, the first of them the baseline.
+        trials: Of every system, those of its committees.
+        figures: Of every system, its figures by name.
+        texts: The texts.
+    """
+
+    systems: Sequence[System]
+    trials: Sequence[Sequence[Trial]]
+    figures: Sequence[Mapping[str, Figure]]
+    texts: Texts
+
+    @property
+    def names(self) -> list[str]:
+        """What the systems are called."""
+        return [system.name for system in self.systems]
+
+    @property
+    def first_trials(self) -> dict[str, Trial]:
+        """The trial of the first run of every system, by its name."""
+        firsts = (each[0] for each in self.trials)
+        return dict(zip(self.names, firsts, strict=True))
+
+    def knows_score(self, score: str) -> bool:
+        """Whether any system has a score."""
+        return any(f"prr_{score}" in figures for figures in self.figures)
