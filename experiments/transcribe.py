@@ -6,9 +6,8 @@ python experiments/transcribe.py runs/digits a.wav b.flac
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -16,11 +15,17 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 import torch
 from jsonargparse import Namespace
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_seed
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.experiments.cli.decoding import (
+    DECODING,
+    add_decoding_options,
+    choose_decoding,
+)
+from latentheads.experiments.cli.errors import Losses, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.aligning import check_alignments
 from latentheads.runs.hearing import check_hears, hear_files, time_words, transcribe_heard
 from latentheads.runs.run import Run
@@ -35,7 +40,6 @@ DESCRIPTION = (
     "With --alignments FILE each word is written with the second at which it is heard, a line for "
     "each file, as one@0.12 two@0.56."
 )
-DECODING = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 TOGETHER = 64
 """Files that are heard before they are transcribed together."""
 
@@ -62,32 +66,7 @@ def make_parser() -> Parser:
         type=str,
         help="which task of a run with several, as de, de-en or ann:en",
     )
-    parser.add_argument("--beam", type=int, help="hypotheses of a text (default: the run's)")
-    parser.add_argument(
-        "--length_penalty",
-        type=float,
-        help="exponent of the length that log-probability is divided by (default: the run's)",
-    )
-    parser.add_argument(
-        "--draws",
-        type=int,
-        help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
-        "heads at their prior's location, the likeliest selection (default: the run's)",
-    )
-    parser.add_argument(
-        "--min_tokens", type=int, help="fewest tokens, the end counted (default: the run's)"
-    )
-    parser.add_argument(
-        "--max_tokens",
-        type=int,
-        help="most tokens, the end counted; 0: ten and as many as there are positions of 40 ms "
-        "(default: the run's)",
-    )
-    parser.add_argument(
-        "--no_repeat",
-        type=int,
-        help="no n-gram of so many tokens comes twice; 0: any may (default: the run's)",
-    )
+    add_decoding_options(parser, "text", "ten and as many as there are positions of 40 ms")
     parser.add_argument(
         "--alignments",
         type=str,
@@ -98,51 +77,28 @@ def make_parser() -> Parser:
     return parser
 
 
-class Losses:
-    """Names on standard error the files whose lines stay empty, and goes on.
+class _FileLosses(Losses):
+    """The same of files, which have names.
 
     Args:
         files: All files.
-
-    Attributes:
-        number: How many were lost.
-        before: How many came before those that places are counted in.
     """
 
     def __init__(self, files: Sequence[str]) -> None:
+        super().__init__("transcribe.py", "file")
         self.files = files
-        self.number = self.before = 0
 
-    def note(self, place: int, why: str) -> None:
-        """Names one, by its place from 0."""
-        self.number += 1
-        name = self.files[self.before + place]
-        print(f"transcribe.py: {name} stays empty: {why}", file=sys.stderr)
+    def name(self, place: int) -> str:
+        """The file."""
+        return self.files[place]
 
 
 def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
     check_seed(options.seed)
-    check_least(vars(options), beam=1)
     run = open_run(options.run, options)
     check_hears(run)
-    chosen = {name: options[name] for name in DECODING if options[name] is not None}
-    return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
-
-
-@contextmanager
-def _open_times(run: Run, name: str | None) -> Iterator[TextIO | None]:
-    """Opens the file of times, where one is asked for."""
-    if name is None:
-        yield None
-        return
-    check_alignments(run)
-    try:
-        file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
-    except OSError as reason:
-        raise ValueError(f"--alignments: cannot write {name}: {reason.strerror}") from reason
-    with file:
-        yield file
+    return run, choose_decoding(run, options), find_task(run, options.direction)
 
 
 def _transcribe(
@@ -171,9 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with ending("transcribe.py"):
             run, decoding, task = load(options)
-            times = stack.enter_context(_open_times(run, options.alignments))
+            if options.alignments is not None:
+                check_alignments(run)
+            times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
-        losses = Losses(options.files)
+        losses = _FileLosses(options.files)
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), TOGETHER):
                 some = options.files[start : start + TOGETHER]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -19,9 +18,15 @@ from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
+from latentheads.experiments.cli.decoding import (
+    DECODING,
+    add_decoding_options,
+    choose_decoding,
+)
 from latentheads.experiments.cli.errors import Losses, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.run import Run
@@ -50,7 +55,7 @@ def make_parser() -> Parser:
     )
     parser.sections = {
         "what to translate": ("direction", "buffer"),
-        "decoding": ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat"),
+        "decoding": DECODING,
         "output": ("alignments", "confidence", "doubt"),
         "the run": (*OF_RUNS, "help"),
     }
@@ -60,31 +65,7 @@ def make_parser() -> Parser:
         type=str,
         help="which task of a run with several, as en-de, de or bible:en-de",
     )
-    parser.add_argument("--beam", type=int, help="hypotheses of a sentence (default: the run's)")
-    parser.add_argument(
-        "--length_penalty",
-        type=float,
-        help="exponent of the length that log-probability is divided by (default: the run's)",
-    )
-    parser.add_argument(
-        "--draws",
-        type=int,
-        help="draws of the heads, and of which of them speak, whose probabilities are averaged; 0: "
-        "heads at their prior's location, the likeliest selection (default: the run's)",
-    )
-    parser.add_argument(
-        "--min_tokens", type=int, help="fewest tokens, the end counted (default: the run's)"
-    )
-    parser.add_argument(
-        "--max_tokens",
-        type=int,
-        help="most tokens, the end counted; 0: ten and twice the source's (default: the run's)",
-    )
-    parser.add_argument(
-        "--no_repeat",
-        type=int,
-        help="no n-gram of so many tokens comes twice; 0: any may (default: the run's)",
-    )
+    add_decoding_options(parser, "sentence", "ten and twice the source's")
     parser.add_argument(
         "--buffer",
         type=int,
@@ -141,23 +122,7 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
     run = open_run(options.run, options)
-    names = ("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat")
-    chosen = {name: options[name] for name in names if options[name] is not None}
-    return run, replace(run.settings.decoding, **chosen), find_task(run, options.direction)
-
-
-@contextmanager
-def _open_file(option: str, name: str | None) -> Iterator[TextIO | None]:
-    """Opens a file for output beside the translations, where one is asked for."""
-    if name is None:
-        yield None
-        return
-    try:
-        file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
-    except OSError as reason:
-        raise ValueError(f"--{option}: cannot write {name}: {reason.strerror}") from reason
-    with file:
-        yield file
+    return run, choose_decoding(run, options), find_task(run, options.direction)
 
 
 def _check_files(run: Run, options: Namespace) -> None:
@@ -215,8 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ending("translate.py"):
             run, decoding, task = load(options)
             _check_files(run, options)
-            file = stack.enter_context(_open_file("alignments", options.alignments))
-            sure = stack.enter_context(_open_file("confidence", options.confidence))
+            file = stack.enter_context(open_output("alignments", options.alignments))
+            sure = stack.enter_context(open_output("confidence", options.confidence))
             confidant = None if sure is None else _make_confidant(run, decoding, task, options)
         torch.manual_seed(options.seed)
         losses = Losses("translate.py", "line")

@@ -96,8 +96,12 @@ class Losses:
     def note(self, place: int, why: str) -> None:
         """Names one, by its place from 0."""
         self.number += 1
-        name = f"{self.unit} {self.before + place + 1} of the input"
+        name = self.name(self.before + place)
         print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)
+
+    def name(self, place: int) -> str:
+        """What one of all is called."""
+        return f"{self.unit} {place + 1} of the input"
 
 
 WORDS = "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
