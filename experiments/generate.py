@@ -15,7 +15,7 @@ import torch
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.cli.errors import Losses, ending, streaming
+from latentheads.experiments.cli.errors import Losses, check_streams, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.translate import chunks
@@ -133,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("generate.py"):
+        check_streams("stdout")
         run, how = load(options)
     torch.manual_seed(options.seed)
     end = "\n\n" if run.block else "\n"

@@ -257,9 +257,11 @@ def write(
 
 
 def _check(options: Namespace) -> None:
-    """Refuses figures out of range."""
+    """Refuses figures out of range, and what acts on nothing."""
     check_least(vars(options), sentences=0, timed=1, rounds=1)
     check_seed(options.seed)
+    if options.by != "gradient" and not options.normalise:
+        raise ValueError("--normalise acts on nothing here: it needs --by gradient")
 
 
 def _make_folder(options: Namespace) -> Path:

@@ -106,13 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = f"the same command goes on; what is finished is in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
-        check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",))
+        check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
         plans = {}
         for number in heads:
-            own = [*plain, "--heads", str(number)]
-            plans[number] = plan_all(own, recipes, seeds, out / f"heads-{number}", "sweep.py")
+            own, place = [*plain, "--heads", str(number)], out / f"heads-{number}"
+            plans[number] = plan_all(own, recipes, seeds, place, "sweep.py", extend)
         every = [plan for mine in plans.values() for plan in mine]
         if not train_all(every, options, out):
             return 0

@@ -22,7 +22,7 @@ from latentheads.experiments.cli.decoding import (
     add_decoding_options,
     choose_decoding,
 )
-from latentheads.experiments.cli.errors import Losses, ending, streaming
+from latentheads.experiments.cli.errors import Losses, check_streams, ending, streaming
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
@@ -126,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
         with ending("transcribe.py"):
+            check_streams("stdout")
             run, decoding, task = load(options)
             if options.alignments is not None:
                 check_alignments(run)

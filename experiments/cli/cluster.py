@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.jobs import (
     POLL,
     PROGRAM,
@@ -24,6 +23,7 @@ from latentheads.experiments.cli.jobs import (
     ended_by_signals,
     name_failure,
     open_command,
+    refuse_failures,
 )
 
 __all__ = ["ClusterRun", "run_on_cluster"]
@@ -100,8 +100,7 @@ def run_on_cluster(
     finally:  # nobody waits for the others any more: the same command hands them in again
         for handed in waiting:
             handed.cancel()
-    if failed:
-        raise UnfinishedError(f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}")
+    refuse_failures(failed, len(runs))
 
 
 def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:

@@ -17,6 +17,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (
+    Extend,
     Parser,
     idle_options,
     read_settings,
@@ -155,11 +156,27 @@ class Plan:
 
 
 def plan_all(
-    words: list[str], recipes: list[str], seeds: list[int], out: Path, prog: str
+    words: list[str],
+    recipes: list[str],
+    seeds: list[int],
+    out: Path,
+    prog: str,
+    extend: Extend = extend,
 ) -> list[Plan]:
-    """Every recipe with every seed."""
+    """Every recipe with every seed.
+
+    Args:
+        words: The command line.
+        recipes: The recipes.
+        seeds: The seeds.
+        out: The folder of all runs.
+        prog: The program's name.
+        extend: Adds its own options, which a file of options may hold too.
+    """
     return [
-        Plan(recipe, *_plan(words, recipe, seed, out, prog)) for seed in seeds for recipe in recipes
+        Plan(recipe, *_plan(words, recipe, seed, out, prog, extend))
+        for seed in seeds
+        for recipe in recipes
     ]
 
 
@@ -249,7 +266,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def _plan(
-    words: list[str], recipe: str, seed: int, out: Path, prog: str
+    words: list[str], recipe: str, seed: int, out: Path, prog: str, extend: Extend = extend
 ) -> tuple[Settings, Namespace]:
     """The settings and options of a recipe; what acts on another alone stays at its default."""
     pair = _pair(recipe)
@@ -397,6 +414,7 @@ def check_words(
     seeds: str,
     prog: str,
     more: Sequence[str] = (),
+    extend: Extend = extend,
 ) -> None:
     """Refuses options of a single run, of no recipe at all, and what is named twice.
 
@@ -406,6 +424,7 @@ def check_words(
         seeds: The seeds, comma between.
         prog: The program's name.
         more: Further options that are refused.
+        extend: As for :func:`plan_all`.
     """
     own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
     given = {word.partition("=")[0] for word in words}

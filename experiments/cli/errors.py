@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 
-__all__ = ["Losses", "ending", "leave", "name_options", "streaming"]
+__all__ = ["Losses", "check_streams", "ending", "leave", "name_options", "streaming"]
 
 MISTAKES = (ValueError, TypeError)
 
@@ -49,6 +49,20 @@ def ending(
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
         leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
+
+
+STREAMS = {"stdin": "standard input", "stdout": "standard output"}
+
+
+def check_streams(*names: str) -> None:
+    """Refuses a program that was started without what it reads or writes, as by ``<&-``.
+
+    Args:
+        *names: ``stdin``, ``stdout`` or both.
+    """
+    for name in names:
+        if getattr(sys, name) is None:
+            raise ValueError(f"{STREAMS[name]} is closed, and it is needed")
 
 
 @contextmanager

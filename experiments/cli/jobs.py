@@ -35,6 +35,7 @@ __all__ = [
     "find_places",
     "name_failure",
     "open_command",
+    "refuse_failures",
     "run_jobs",
     "take_shard",
 ]
@@ -155,8 +156,17 @@ def run_jobs(
                 failed += [failure] if failure else []
                 table.end(failure or f"{each.job.name}: done in {each.seconds():,.0f} s")
             table.show([each.job for each in running])
+    refuse_failures(failed, len(jobs))
+
+
+def refuse_failures(failed: Sequence[str], total: int) -> None:
+    """Ends the work where some of all runs have failed, as each of them says.
+
+    Raises:
+        UnfinishedError: Some have.
+    """
     if failed:
-        raise UnfinishedError(f"{len(failed)} of {len(jobs)} runs failed: {'; '.join(failed)}")
+        raise UnfinishedError(f"{len(failed)} of {total} runs failed: {'; '.join(failed)}")
 
 
 def _start(job: Job, place: Place, program: Sequence[str], folder: Path) -> _Running:

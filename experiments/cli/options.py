@@ -43,6 +43,7 @@ from latentheads.runs.trainer import Trainer
 from latentheads.selection.laws import LAWS
 
 __all__ = [
+    "Extend",
     "Parser",
     "add_run_options",
     "idle_options",

@@ -219,6 +219,10 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--heads=5,x", "heads must be whole numbers with commas between, got '5,x'"),
         ("--chains=encoder", "unknown chain 'encoder': choose from all"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
+        (
+            "--by=gates --normalise=false",
+            "--normalise acts on nothing here: it needs --by gradient",
+        ),
         ("--by=magic", "--by: choose from 'gradient', 'gates', 'random'"),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),

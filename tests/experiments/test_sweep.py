@@ -72,3 +72,20 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert error.startswith("sweep.py: error: ")
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_a_file_may_say_the_numbers_of_heads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import sweep
+    from latentheads.experiments.cli.comparison import plan_all
+
+    config = tmp_path / "sweep.yaml"
+    config.write_text("head_numbers: 2,3\nrecipes: transformer\nseeds: '0,1'\nheads: 8\n")
+    words = ["--config", str(config), *FEW]
+    assert status_of(sweep.main, *words, f"--out={tmp_path}") == 2
+    said = "head_numbers must divide the width 8, got 3"
+    assert capsys.readouterr().err == f"sweep.py: error: {said}\n"
+    own = [*words, "--heads", "2"]
+    (plan,) = plan_all(own, ["transformer"], [1], tmp_path, "sweep.py", sweep.extend)
+    assert (plan.settings.network.heads, plan.settings.seed) == (2, 1)

@@ -8,13 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.errors import ending, streaming
-from tests.experiments.programs import ROOT, command
+from tests.experiments.programs import ROOT, command, status_of
 
 SHORT = "some.py: error: out of memory"
 ASKED = "bytes asked for at once"
@@ -46,6 +47,27 @@ def test_a_program_ends_with_one_line(
         raise raised
     assert left.value.code == status
     assert capsys.readouterr() == ("", f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "stream", "said"),
+    [
+        ("translate", "stdin", "standard input is closed, and it is needed"),
+        ("translate", "stdout", "standard output is closed, and it is needed"),
+        ("generate", "stdout", "standard output is closed, and it is needed"),
+    ],
+)
+def test_a_program_whose_streams_are_closed_says_so(
+    program: str,
+    stream: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main = import_module(f"latentheads.experiments.{program}").main
+    monkeypatch.setattr(sys, stream, None)  # as by <&-
+    assert status_of(main, "nowhere") == 2
+    assert capsys.readouterr().err == f"{program}.py: error: {said}\n"
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
