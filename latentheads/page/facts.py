@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,12 @@ def _known_numbers(figures: Figures) -> dict[str, Any]:
     return {name: value for name, value in said if isinstance(value, int | float)}
 
 
+@cache
 def find_revision() -> str:
-    """The version of this library, and the commit of its checkout where it is one."""
+    """The version of this library, and the commit of its checkout where it is one.
+
+    It is asked for once: a checkout may move on, but not what this process has loaded of it.
+    """
     root = Path(latentheads.__file__).parents[1]
     try:
         found = version("latentheads")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from unittest import mock
 
-from latentheads.page.facts import gather_facts
+import pytest
+
+from latentheads.page import facts as room
+from latentheads.page.facts import find_revision, gather_facts
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -32,3 +37,17 @@ def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None
     assert not facts["finished"]
     assert facts["figures"] == {}
     assert facts["updates"] == "weights of step 7"
+
+
+def test_all_pages_of_a_process_are_of_one_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(room.latentheads, "__file__", str(tmp_path / "latentheads" / "__init__.py"))
+    answers = [subprocess.CompletedProcess([], 0, f"{commit}\n") for commit in ("old", "new")]
+    find_revision.cache_clear()
+    with mock.patch.object(subprocess, "run", side_effect=answers):
+        first = find_revision()
+        assert first.endswith("(old)")
+        assert find_revision() == first
+    find_revision.cache_clear()
