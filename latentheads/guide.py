@@ -254,11 +254,15 @@ class Guide(ModelGuide):
         return self.families[block.key](context)
 
     def dependence(self, block: Block) -> Dependence:
-        """That of the block's family."""
+        """That of the block's family; heads without noise are the prior's alone."""
+        if block.key not in self.families:
+            return Dependence(mixes=False, climbs=False)
         return cast(Family, self.families[block.key]).dependence
 
     def prune(self, block: Block, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads, and a block without heads."""
+        if block.key not in self.families:
+            return
         if heads:
             cast(Family, self.families[block.key]).prune(heads)
         else:

@@ -15,6 +15,7 @@ from latentheads import Batch, PlugIn
 from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
+from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, Translation, make_prior
@@ -24,6 +25,7 @@ from latentheads.reading import Recording, gradient_importance
 from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
+from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import FORMS, KINDS, attach, build, jiggle
 
 KEPT = {
@@ -148,6 +150,19 @@ def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
     assert set(found.kl) == {block.site() for block in small.blocks}
     assert len(small.blocks) < len(model.blocks)
     assert all((kl >= 0).all() for site, kl in found.kl.items() if found.how[site] == "analytic")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_guide_of_alignments_alone_lets_heads_below_them_go(kind: str, batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"], kind=kind, latent=None)
+    kept = kept_of(model)
+    small, guide = removed(model, kept, Cascaded(model))
+    found = terms(small, guide, batch)
+    assert found.elbo.isfinite().all()
+    close = {"rtol": 0, "atol": 1e-12}
+    silent = plug_in_log_likelihood(silenced(model, kept), batch)
+    assert torch.allclose(plug_in_log_likelihood(small, batch), silent, **close)
+    assert not torch.allclose(plug_in_log_likelihood(model, batch), silent, atol=1e-6)
 
 
 def test_under_noise_the_smaller_network_says_the_same(tape: Any, batch: Batch) -> None:
