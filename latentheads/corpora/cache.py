@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ def _load_part(
 
 def _load_frames(place: Path, name: str, source: Positions) -> Frames:
     """Frames whose ends fit, mapped into memory."""
-    values = np.asarray(np.load(place / f"{name}.frames.npy", mmap_mode="r", allow_pickle=False))
+    values = _map_array(place / f"{name}.frames.npy")
     ends = _map(place / f"{name}.frame_ends.npy", np.int64)
     number = ends[-1] if len(ends) else 0
     if values.dtype != np.float16 or values.shape != (number, source.hearing.bins):
@@ -213,9 +214,17 @@ def _load_rows(place: Path, name: str, types: int) -> Rows:
     return Rows(tokens, ends)
 
 
+def _map_array(path: Path) -> NDArray[Any]:
+    """A stored array, mapped into memory."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except TokenError as reason:  # numpy reads a spoilt header as if it were Python
+        raise ValueError(f"{path} is broken: {reason}") from reason
+
+
 def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
     """A stored list of numbers, mapped into memory."""
-    array: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    array = _map_array(path)
     if array.ndim != 1 or array.dtype != kind:
         raise ValueError(f"{path} must have one dimension of {kind.__name__}")
     return array

@@ -95,6 +95,17 @@ def shorten(name: str, size: int) -> Callable[[Path], object]:
     return lambda place: (place / name).write_bytes((place / name).read_bytes()[:size])
 
 
+def spoil(name: str, place: int) -> Callable[[Path], object]:
+    """Changes a byte."""
+
+    def change(folder: Path) -> None:
+        data = bytearray((folder / name).read_bytes())
+        data[place] = ord("(")
+        (folder / name).write_bytes(data)
+
+    return change
+
+
 def replace_array(name: str, array: np.ndarray) -> Callable[[Path], object]:
     return lambda place: np.save(place / name, array)
 
@@ -119,6 +130,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
         shorten("train.target.tokens.npy", 140),
         shorten("train.target.tokens.npy", 20),
         shorten("valid.source.ends.npy", 0),
+        *(spoil("valid.source.ends.npy", place) for place in (0, 8, 10, 30, 60)),
         lambda place: (place / "test.source.ends.npy").unlink(),
         lambda place: shutil.rmtree(place) or place.write_bytes(b"x"),
         replace_array("test.target.tokens.npy", np.full(3, 10**6, np.int32)),
