@@ -156,7 +156,8 @@ def draw_alignments(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
 ) -> None:
     """Draws the scores of links, and where the words of a sentence point."""
-    from latentheads.plot import alignments, draw_links, save
+    from latentheads.plot import draw_links, save
+    from latentheads.plot.runs import batch_alignments
 
     links = {each.name: each.links for each in head_reports if each.links}
     if links:
@@ -164,7 +165,7 @@ def draw_alignments(
     for text in texts:
         if text.run.source is None or not draws_alignments(text.run.model):
             continue
-        figure = alignments(text.run, *text.pair_to_show())
+        figure = batch_alignments(text.run, *text.pair_to_show())
         save(figure, out / f"alignments-{_file_name(text.name)}.png")
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
-from latentheads.batch import EOS, UNK
+from latentheads.batch import EOS, UNK, Batch
 from latentheads.corpora import Corpus, Part, Rows, Words
+from latentheads.corpora.batches import collate
 from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.options import make_corpus
@@ -30,7 +30,7 @@ from latentheads.reading import (
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.run import Run, check_vocabulary
 
-__all__ = ["Pair", "Parses", "Text", "parsed_part", "texts"]
+__all__ = ["Parses", "Text", "parsed_part", "texts"]
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,6 @@ class Parses:
 
 SHOWN = 12
 """Tokens of a sentence in a figure."""
-
-
-class Pair(NamedTuple):
-    """A sentence and its translation.
-
-    Attributes:
-        source: The sentence.
-        target: Its translation.
-        direction: Its task, where there are tasks.
-        links: Gold links between their tokens.
-    """
-
-    source: str
-    target: str
-    direction: str | None
-    links: Links
 
 
 @dataclass(frozen=True)
@@ -95,18 +79,14 @@ class Text:
             return frequency_ranks(torch.tensor(train.targets.tokens), len(self.corpus.target))
         return frequency_ranks(torch.tensor(train.sources.tokens), len(source))
 
-    def pair_to_show(self) -> Pair:
-        """The sentence pair whose longer side has about as many tokens as a figure shows well."""
+    def pair_to_show(self) -> tuple[Batch, Links]:
+        """The sentence pair whose longer side has about as many tokens as a figure shows well.
+
+        With the gold links between its tokens.
+        """
         place = int(np.abs(self.part.lengths - SHOWN).argmin())
-        assert self.run.source is not None
-        assert self.part.sources is not None
-        mixture, task = self.part.mixture, self.part.task
-        return Pair(
-            self.run.source.decode(self.part.sources[place].tolist()),
-            self.run.target.decode(self.part.targets[place].tolist()),
-            None if mixture is None or task is None else mixture.names[task[place]],
-            self.part.links[place] if self.part.links else frozenset(),
-        )
+        links = self.part.links[place] if self.part.links else frozenset()
+        return collate(self.part, [place]), links
 
     def same(self, other: Text) -> bool:
         """Whether both are read on the same tokens."""

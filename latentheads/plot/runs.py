@@ -42,6 +42,7 @@ from latentheads.selection.hard_gates import Gating
 __all__ = [
     "Finished",
     "alignments",
+    "batch_alignments",
     "bound",
     "divergence",
     "gates",
@@ -273,7 +274,18 @@ def alignments(
     """
     if run.source is None or not draws_alignments(run.model):
         raise ValueError(f"{run.path} draws no alignments of a source: there is nothing to show")
-    batch = _read_sentence(run, sentence, target, direction)
+    return batch_alignments(run, _read_sentence(run, sentence, target, direction), links)
+
+
+def batch_alignments(run: Finished, batch: Batch, links: Collection[Link] = ()) -> Figure:
+    """The same of the first sentence of a batch, whatever its source is.
+
+    Args:
+        run: A finished run with alignments of a source.
+        batch: The sentence, with its translation.
+        links: As for :func:`alignments`.
+    """
+    assert run.source is not None
     assert batch.source is not None
     return draw_alignments(
         alignment_laws(run.model, run.guide, batch),
