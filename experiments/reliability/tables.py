@@ -39,8 +39,9 @@ def write_tables(findings: Findings) -> str:
     for other in findings.texts.others:
         parts.append(f"Other texts, area under the ROC curve by each score: {other}")
         parts.append(_score_table(f"roc_{other}_", names, found, scores, 3))
-    parts.append(f"Less the first system's, {names[0]} [95 % interval]; scores by log p")
-    parts.append(_table(("system", *APART), names[1:], map(_apart_cells, found[1:])))
+    if len(found) > 1:
+        parts.append(f"Less the first system's, {names[0]} [95 % interval]; scores by log p")
+        parts.append(_table(("system", *APART), names[1:], map(_apart_cells, found[1:])))
     return "\n\n".join(parts)
 
 

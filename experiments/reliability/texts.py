@@ -55,6 +55,8 @@ def open_texts(
     for run in runs:
         if run.source is None:
             raise ValueError(f"{run.path} is a language model: it writes no translations")
+        if run.settings.data.hears:
+            raise ValueError(f"{run.path} hears speech: give runs that translate text")
         mixture = run.settings.data.mixture
         if mixture is not None and len(mixture.tasks) > 1:
             raise ValueError(f"{run.path} has several tasks: give runs of one direction")

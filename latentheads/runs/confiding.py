@@ -10,6 +10,7 @@ import numpy as np
 
 from latentheads.batch import EOS
 from latentheads.corpora import Part, Rows
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, Lose
 from latentheads.errors import in_a_line
 from latentheads.runs.writing import encode_sources, lose_nothing
@@ -54,12 +55,14 @@ class Confidant:
         seed: Of the draws.
 
     Raises:
-        ValueError: The run's corpus cannot be had.
+        ValueError: The run hears speech, or its corpus cannot be had.
     """
 
     def __init__(
         self, run: Run, decoding: Decoding, task: int | None = None, seed: int = 0
     ) -> None:
+        if isinstance(run.source, Positions):
+            raise ValueError(f"{run.path} hears speech: confidence is of translations of text")
         self.run, self.task, self.seed = run, task, seed
         self.committee: Committee = (
             HeadDraws(run.model, run.guide, decoding.draws)

@@ -87,6 +87,20 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
         lh.plot.sound(replace(opened, source=Words([])), file)
 
 
+def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
+    words = ["--sentences=2", "--relevance=0", "--out", str(tmp_path)]
+    done = inside("analyse.py", str(run), *words)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("alignments-*.png"))) == 1
+
+
+def test_what_is_of_text_refuses_a_run_that_hears(run: Path, tmp_path: Path) -> None:
+    for name, words in (("uncertainty.py", ()), ("translate.py", (f"--confidence={tmp_path}/c",))):
+        done = inside(name, str(run), *words, text="text\n")
+        assert_one_line(done, name)
+        assert f"{run} hears speech: " in done.stderr
+
+
 def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> None:
     right, other = run / "test.references.txt", tmp_path / "other.txt"
     other.write_text(right.read_text("utf-8").replace("two", "to"), "utf-8")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from latentheads.experiments.reliability.systems import KINDS, group_runs, make_systems
+from latentheads.experiments.reliability.findings import Findings
+from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
+from latentheads.experiments.reliability.tables import write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
+from latentheads.uncertainty import Figure
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
 
@@ -93,6 +98,16 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
         ("other", "alone", 1),
         ("other, heads", "heads", 1),
     ]
+
+
+def test_a_system_alone_is_held_against_no_other() -> None:
+    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    texts: Any = SimpleNamespace(others={})
+    figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
+    one = Findings([System("mine", "alone", [], [])], [[trial]], [figures], texts)
+    said = write_tables(one)
+    assert "mine    2.000" in said
+    assert "Less the first system's" not in said
 
 
 def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from latentheads.corpora.mixed import name_tag
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack
 from latentheads.corpora.speech.listening import Listening, hear
-from latentheads.corpora.speech.table import Utterance
+from latentheads.corpora.speech.table import COLUMNS, NEEDED, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
@@ -27,6 +27,9 @@ __all__ = ["FEWEST_FRAMES", "speech"]
 
 FEWEST_FRAMES = 5
 """Of a training utterance; a window of the subsampler has as many."""
+
+LISTED = 6
+"""Kinds of utterances that an error names at most."""
 
 Tell = Callable[[str], object]
 
@@ -74,7 +77,8 @@ def speech(
     frames = {"train": pack(learned.keep(train), listening.hearing.bins, listening.folder)}
     texts = {"train": learned.kept, "valid": list(valid), "test": list(test)}
     if not learned.kept:
-        raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
+        why = learned.counts() if learned.looked_at else choose.say_labels()
+        raise ValueError(f"{name} has nothing to train on: {why}")
     if tell is not None:
         tell(learned.counts())
     for part, each_text in texts.items():
@@ -141,7 +145,20 @@ class _Chooser:
         found = {self.place(each) for each in utterances}
         for place, task in enumerate(self.mixture.tasks):
             if place not in found:
-                raise ValueError(f"{name} has no utterance in {part} of {task.name}")
+                raise ValueError(
+                    f"{name} has no utterance in {part} of {task.name}: {self.say_labels()}"
+                )
+
+    def say_labels(self) -> str:
+        """What the tables say of who speaks, about what and in which languages."""
+        labels = [
+            ":".join(filter(None, (who, "-".join(filter(None, (source, target))))))
+            for source, target, who in self._places
+        ]
+        if not any(labels):
+            return f"the tables say nothing in columns {', '.join(COLUMNS[len(NEEDED) :])}"
+        more = ", ..." if len(labels) > LISTED else ""
+        return f"the tables have {', '.join(filter(None, labels[:LISTED]))}{more}"
 
     def tell(self, part: Part, utterances: Sequence[Utterance], target: Vocabulary) -> Part:
         """The part with the task of each utterance, and its tag where there are several."""
@@ -169,17 +186,20 @@ class _Training:
 
     Attributes:
         kept: The utterances that are trained on.
+        looked_at: How many there are, those left out among them.
     """
 
     def __init__(self, listening: Listening) -> None:
         self.listening = listening
         self.kept: list[Utterance] = []
+        self.looked_at = 0
         self._frames = 0
         self._faults: defaultdict[str, list[str]] = defaultdict(list)
 
     def keep(self, utterances: Iterable[Utterance]) -> Iterator[NDArray[np.float16]]:
         """The frames of those that are kept."""
         for each in utterances:
+            self.looked_at += 1
             try:
                 if not each.text:
                     raise ValueError("it has no text")

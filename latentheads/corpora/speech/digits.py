@@ -85,8 +85,7 @@ def prepare_digits(
     Raises:
         ValueError: These are not the recordings, or the place holds something else.
     """
-    mark = out / MARK
-    if mark.is_file() and read_json(mark).get("digest") == digest:
+    if _is_prepared(out, digest):
         if tell is not None:
             tell(f"{out} is prepared already")
         return out
@@ -98,11 +97,24 @@ def prepare_digits(
         with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
             whole = Path(place) / "whole"
             minutes = _write_corpus(whole, recordings, digest)
-            os.replace(whole, out)
+            try:
+                os.replace(whole, out)
+            except OSError:
+                if not _is_prepared(out, digest):  # by another process, meanwhile
+                    raise
     if tell is not None:
         counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
         tell(f"{out}: {counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)")
     return out
+
+
+def _is_prepared(out: Path, digest: str) -> bool:
+    """Whether a folder holds the digits already, whole."""
+    try:
+        found = read_json(out / MARK)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("digest") == digest
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def hear(
     """
     seconds, most = read_seconds(path), listening.max_seconds
     if 0 < most < seconds:
-        raise ValueError(f"{seconds:,.1f} s of sound, more than max_seconds {most:g}")
+        raise ValueError(f"{seconds:,.6g} s of sound, more than max_seconds {most:g}")
     sound = read_sound(path)
     frames = listening.hearing.frames(sound)
     if len(frames) < fewest:

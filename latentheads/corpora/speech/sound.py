@@ -18,6 +18,9 @@ __all__ = ["ENDINGS", "Sound", "need_package", "read_seconds", "read_sound"]
 ENDINGS = ("wav", "flac", "ogg", "opus", "mp3")
 """What the names of files of sound end in; others are read too where a table names them."""
 
+LOUDEST = 1e9
+"""A sample of sound is at most 1, and in some files 2^15; the energy of this one still fits."""
+
 
 @dataclass(frozen=True)
 class Sound:
@@ -60,12 +63,14 @@ def read_sound(path: str | Path) -> Sound:
     """Reads a file of wav, FLAC, Ogg Vorbis, Opus, MP3, ...; of several channels their mean.
 
     Raises:
-        ValueError: It cannot be read, or holds what is no number.
+        ValueError: It cannot be read, or holds what is no sound.
     """
     with _opened(path) as file:
         samples, rate = file.read(dtype="float32", always_2d=True), file.samplerate
     if not np.isfinite(samples).all():
         raise ValueError("its samples are not all numbers")
+    if (largest := float(np.abs(samples).max(initial=0))) > LOUDEST:
+        raise ValueError(f"its samples must lie between -1 and 1, and one is {largest:.3g}")
     return Sound(samples.mean(1, dtype=np.float32), rate)
 
 
@@ -85,7 +90,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
     """A file of sound, open while it is read."""
     package = need_package("soundfile")
     if not Path(path).is_file():  # a pipe would never end
-        raise ValueError("there is no such file")
+        raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
     try:
         with package.SoundFile(str(path)) as file:
             yield file

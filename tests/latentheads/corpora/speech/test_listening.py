@@ -66,6 +66,26 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         hear(path, SMALL)
 
 
+@pytest.mark.parametrize(("factor", "largest"), [(1e16, r"\de\+15"), (1e38, r"\de\+37")])
+def test_samples_far_from_those_of_sound_are_refused(
+    tmp_path: Path, factor: float, largest: str
+) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, make_noise(0.1) * np.float32(factor), RATE, "FLOAT")
+    said = rf"its samples must lie between -1 and 1, and one is [\d.]*{largest}$"
+    with pytest.raises(ValueError, match=said):
+        hear(path, SMALL)
+    soundfile.write(path, make_noise(0.1) * np.float32(1e9), RATE, "FLOAT")
+    assert np.isfinite(hear(path, SMALL)).all()
+
+
+def test_what_is_no_file_is_named_for_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^it is no file$"):
+        hear(tmp_path, SMALL)
+    with pytest.raises(ValueError, match=r"^there is no such file$"):
+        hear(tmp_path / "gone", SMALL)
+
+
 def test_a_package_that_is_not_there_is_named_with_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

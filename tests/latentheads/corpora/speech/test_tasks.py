@@ -118,3 +118,29 @@ def test_heads_are_selected_for_each_speaker(folder: Path, select: str) -> None:
     assert torch.isfinite(terms(model, guide, batch).elbo).all()
     with WithSelection(guide):
         assert set(model.choose(batch)) == {"encoder.0.self", "decoder.0.self"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tasks": "it"}, " it has nothing to train on: the tables have de-de, fr-fr$"),
+        (
+            {"tasks": "eve:de", "tell_apart": "speaker"},
+            "eve:de has nothing to train on: the tables have ann:de-de, ann:fr-fr, bob:de-de$",
+        ),
+        ({"tasks": "de,it"}, "no utterance in train of it: the tables have de-de, fr-fr$"),
+    ],
+)
+def test_a_task_that_no_table_knows_is_told_what_they_know(
+    folder: Path, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        read(folder, **options)
+
+
+def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> None:
+    for part in ("train", "valid", "test"):
+        write_table(folder / f"{part}.tsv", [["x", f"{part}0.wav", "eins"]])
+    said = "nothing to train on: the tables say nothing in columns src_lang, tgt_lang, speaker, "
+    with pytest.raises(ValueError, match=said):
+        read(folder, tasks="ann:de", tell_apart="speaker")
