@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
@@ -30,6 +31,9 @@ FORMAT = 3
 
 MOST_BYTES = 2**32
 """Bytes of what is kept of a corpus beside its tokens: held-out texts, and their references."""
+
+LEFT_SECONDS = 24 * 3600
+"""Since then nothing was written to what nobody writes any more."""
 
 NAMES = ("train", "valid", "test")
 
@@ -70,6 +74,7 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
 
 def _store(place: Path, key: str, corpus: Corpus) -> None:
     """Writes the corpus beside its place and then moves it there."""
+    _clear_left(place)
     with tempfile.TemporaryDirectory(
         prefix=f"{place.name}.", dir=place.parent, ignore_cleanup_errors=True
     ) as temporary:
@@ -85,6 +90,13 @@ def _store(place: Path, key: str, corpus: Corpus) -> None:
         except OSError:
             if not place.is_dir():
                 raise
+
+
+def _clear_left(place: Path) -> None:
+    """Removes what processes that were killed have left beside a place."""
+    for left in place.parent.glob(f"{place.name}.*"):
+        if time.time() - left.stat().st_mtime > LEFT_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _clear(place: Path) -> None:

@@ -70,27 +70,23 @@ def speech(
         ValueError: A part, or a task in it, has no utterance, or one of valid or test cannot be
             used.
     """
-    choose = _Chooser(mixture)
-    learned = _Training(listening)
-    train = choose.first(train, sizes)
-    valid, test = choose.every(valid), choose.every(test)
-    frames = {"train": pack(learned.keep(train), listening.hearing.bins, listening.folder)}
-    texts = {"train": learned.kept, "valid": list(valid), "test": list(test)}
+    choose, learned = _Chooser(mixture), _Training(listening)
+    heard = learned.keep(choose.first(train, sizes))
+    frames = {"train": pack(heard, listening.hearing.bins, listening.folder)}
+    texts = {"train": learned.kept, "valid": [*choose.every(valid)], "test": [*choose.every(test)]}
     if not learned.kept:
         why = learned.counts() if learned.looked_at else choose.say_labels()
         raise ValueError(f"{name} has nothing to train on: {why}")
     if tell is not None:
         tell(learned.counts())
-    for part, each_text in texts.items():
-        choose.check(name, part, each_text)
+    for part, utterances in texts.items():
+        choose.check(name, part, utterances)
     for part in ("valid", "test"):
         if not any(each.text for each in texts[part]):
             raise ValueError(f"{name} has no word in the texts of {part}")
-        found = (_hear_all(each, listening) for each in texts[part])
-        frames[part] = pack(found, listening.hearing.bins, listening.folder)
-    target, source = _learn(texts["train"], types, lowercase), Positions(listening.hearing)
-    if mixture is not None and mixture.tags:
-        target = Tagged(target, [name_tag(language) for language in mixture.tags])
+        frames[part] = _hear_all(texts[part], listening)
+    target = _learn(texts["train"], types, lowercase, () if mixture is None else mixture.tags)
+    source = Positions(listening.hearing)
     first, second, third = (
         choose.tell(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
@@ -235,18 +231,26 @@ def _name_fault(reason: str) -> str:
     return next((kind for said, kind in FAULTS.items() if said in reason), "unreadable")
 
 
-def _hear_all(each: Utterance, listening: Listening) -> NDArray[np.float16]:
-    """The frames of an utterance of valid or test, of which nothing is left out."""
+def _hear_all(utterances: Sequence[Utterance], listening: Listening) -> Frames:
+    """The frames of valid or test, of which nothing is left out."""
+    heard = (_hear_one(each, listening) for each in utterances)
+    return pack(heard, listening.hearing.bins, listening.folder)
+
+
+def _hear_one(each: Utterance, listening: Listening) -> NDArray[np.float16]:
     try:
         return hear(each.audio, listening)
     except ValueError as reason:
         raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
 
 
-def _learn(texts: Sequence[Utterance], types: int, lowercase: bool) -> Vocabulary:
-    """The vocabulary of what is written."""
+def _learn(
+    texts: Sequence[Utterance], types: int, lowercase: bool, languages: Sequence[str]
+) -> Vocabulary:
+    """The vocabulary of what is written, with a tag for each of several languages."""
     lines = (each.text for each in texts)
-    return Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
+    found = Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
+    return Tagged(found, [*map(name_tag, languages)]) if languages else found
 
 
 def _encode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,21 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ValueError, match=r"cannot write the cache .*file/c: Not a directory"):
         cached(tmp_path / "file" / "c", "k", never)
+
+
+def test_what_a_killed_process_left_goes_when_it_is_old(tmp_path: Path) -> None:
+    cached(tmp_path, "k", pets)
+    place = kept(tmp_path)
+    shutil.rmtree(place)
+    old, young, other = (
+        place.parent / name for name in (f"{place.name}.a", f"{place.name}.b", "c")
+    )
+    for left in (old, young, other):
+        (left / "whole").mkdir(parents=True)
+    for left in (old, other):
+        os.utime(left, (1e9, 1e9))
+    cached(tmp_path, "k", pets)
+    assert {path.name for path in tmp_path.iterdir()} == {place.name, young.name, "c"}
 
 
 def test_another_process_may_be_first(tmp_path: Path) -> None:
