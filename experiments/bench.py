@@ -206,33 +206,35 @@ def show(results: list[Result]) -> None:
 
 def draw(results: dict[str, list[Result]], path: Path) -> None:
     """Draws milliseconds and ratio against length and against heads."""
-    import matplotlib
+    from latentheads.plot import Picture, save  # takes long to load
+    from latentheads.plot.canvas import WIDTH, add_legend, write_title
+    from latentheads.plot.style import styled
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    labels = {"length": "sentence length [tokens]", "heads": "heads a block"}
-    figure, axes = pyplot.subplots(2, 2, figsize=(9, 6), sharex="col", layout="constrained")
-    for column, (axis, points) in enumerate(results.items()):
-        _panel(axes[0][column], axis, "ms", points)
-        _panel(axes[1][column], axis, "ratio", points)
-        axes[1][column].set_xlabel(labels[axis])
-    axes[0][0].set_ylabel("step [ms]")
-    axes[1][0].set_ylabel(f"ratio to {BASELINE}")
-    axes[0][0].legend(fontsize="small")
+    labels = {"length": "tokens a sentence", "heads": "heads a block"}
     first = results["length"][0]
-    figure.suptitle(f"{first.recipe}, {first.precision}: a training step")
-    figure.savefig(path)
-    pyplot.close(figure)
+    with styled():
+        figure = Picture(WIDTH, 5.2)
+        axes = figure.subplots(2, 2, sharex="col")
+        for column, (axis, points) in enumerate(results.items()):
+            _panel(axes[0][column], axis, "ms", points)
+            _panel(axes[1][column], axis, "ratio", points)
+            axes[1][column].set_xlabel(labels[axis])
+        axes[0][0].set_ylabel("a step, milliseconds")
+        axes[1][0].set_ylabel(f"ratio to {BASELINE}")
+        add_legend(figure, columns=4)
+        write_title(figure, f"A training step of {first.recipe}, {first.precision}")
+    save(figure, path)
 
 
 def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
     from matplotlib.ticker import NullLocator
 
-    for name in ROWS:
+    from latentheads.plot.style import MARKERS
+
+    for name, mark in zip(ROWS, MARKERS, strict=False):
         rows = [point for point in points if point.row == name]
         values = [getattr(row.size, axis) for row in rows]
-        axes.plot(values, [getattr(row, quantity) for row in rows], marker="o", label=name)
+        axes.plot(values, [getattr(row, quantity) for row in rows], marker=mark, label=name)
     axes.set_xscale("log", base=2)
     if quantity == "ms":
         axes.set_yscale("log")
@@ -243,7 +245,7 @@ def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
         axes.set_ylim(bottom=0)
     axes.set_xticks(values, [str(value) for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.grid(alpha=0.3)
+    axes.grid()
 
 
 def make_parser() -> Parser:

@@ -6,7 +6,7 @@ python experiments/compare.py --recipes coda-cs,mean-field,autoregressive,cascad
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,11 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     COLUMNS,
+    Plan,
     cell,
+    cell_of_terminal,
     check_words,
+    describe_plans,
     extend,
     plan_all,
     read_all,
@@ -29,9 +32,10 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.tables import markdown
+from latentheads.experiments.cli.tables import markdown, packed
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
+from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +44,10 @@ DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
-    "over seeds, 95 % interval, and the paired difference to the first recipe; of translations "
-    "also significance.csv, the paired bootstrap of BLEU and chrF, or of WER and CER, with the "
-    "first recipe's of the same seed. All other options are those of run.py. A finished run in the "
-    "folder is used again if its configuration is the same."
+    "over seeds, 95 % interval, and the paired difference to the first recipe; curves.png, the "
+    "bound over training; of translations also significance.csv, the paired bootstrap of BLEU and "
+    "chrF, or of WER and CER, with the first recipe's of the same seed. All other options are "
+    "those of run.py. A finished run in the folder is used again if its configuration is the same."
 )
 
 
@@ -64,8 +68,10 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
+def table(
+    rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str, int], str]
+) -> list[list[str]]:
+    """The summary in nats a target token, its titles first; each cell as it is told."""
     own = [name for name in rows[0] if name.startswith("task ") and name.endswith(": bleu")]
     titles = COLUMNS | {name: f"BLEU of {name[5:-6]}" for name in own}
     if "wer" in rows[0]:
@@ -73,9 +79,25 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     shown = {n: title for n, title in titles.items() if any(n in row for row in rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
-        cells = [cell(row, name, place) for name in shown]
+        cells = [tell(row, name, place) for name in shown]
         lines.append([f"`{row['recipe']}`", str(row["seeds"]), *cells, f"{row['parameters']:,}"])
-    return markdown(lines)
+    return lines
+
+
+def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
+    """Draws the bounds of all recipes, and how they came about."""
+    from latentheads.plot import draw_curves, draw_recipes, save  # takes long to load
+
+    what = describe_plans(plans)
+    several = len(plans) > len(rows)
+    mean = ": mean and 95 % interval" if several else ""
+    save(draw_recipes(rows, f"{what}{mean}"), out / "elbos.png")
+    histories = {
+        row["recipe"]: [read_metrics(p.folder) for p in plans if p.recipe == row["recipe"]]
+        for row in rows
+    }
+    mean = "; a line is their mean, its band their range" if several else ""
+    save(draw_curves(histories, f"{what}{mean}"), out / "curves.png")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,10 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in rows:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric.isin(["bleu", "wer"]))]
                 row["p"] = [float(p) for p in mine.p.dropna()]
-        from latentheads.plot import draw_recipes, save  # takes long to load
-
-        save(draw_recipes(rows), out / "elbos.png")
-        write_tables(runs, rows, table(rows), out)
+        draw(plans, rows, out)
+        printed = packed(table(rows, cell_of_terminal), names=2)
+        write_tables(runs, rows, markdown(table(rows, cell)), printed, out)
         if options.report:
             write_page([(plan.folder, plan.settings) for plan in plans], options, out)
     return 0

@@ -230,7 +230,9 @@ class Study:
             kind: [(row["heads"], row["hits"]) for row in removal if row["by"] == kind]
             for kind in KINDS
         }
-        save(draw_encoder(layers, noise, curves), self.out / "heads.png")
+        about = f"{len(self.test)} questions of the test, seed {self.options.seed}"
+        title = f"{Path(self.folder).name}, {about}"
+        save(draw_encoder(layers, noise, curves, title), self.out / "heads.png")
         print(f"written to {self.out}")
 
 

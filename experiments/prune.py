@@ -252,7 +252,7 @@ def write(
     write_text(out / "curve.json", text)
     from latentheads.plot import draw_pruning, save  # takes long to load
 
-    save(draw_pruning(points), out / "curve.png")
+    save(draw_pruning(points, run.settings.title), out / "curve.png")
     return points
 
 

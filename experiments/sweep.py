@@ -6,7 +6,7 @@ python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16,32 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from latentheads.experiments.cli.comparison import (
     COLUMNS,
     Plan,
     cell,
+    cell_of_terminal,
     check_words,
+    describe_plans,
     plan_all,
     read_all,
     summarise,
@@ -29,7 +31,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.tables import markdown
+from latentheads.experiments.cli.tables import markdown, packed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,14 +79,16 @@ FIGURES = (
 )
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The summary as a Markdown table, ``mean [low, high]``, nats a target token."""
+def table(
+    rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str], str]
+) -> list[list[str]]:
+    """The summary in nats a target token, its titles first; each cell as it is told."""
     shown = [name for name in FIGURES if any(name in row for row in rows)]
     lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         sizes = [str(row["heads"]), f"{row['parameters']:,}"]
-        lines.append([f"`{row['recipe']}`", *sizes, *(cell(row, name) for name in shown)])
-    return markdown(lines)
+        lines.append([f"`{row['recipe']}`", *sizes, *(tell(row, name) for name in shown)])
+    return lines
 
 
 def numbers(text: str, width: int) -> list[int]:
@@ -120,8 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("sweep.py", kept, kept, mistakes=()):
         from latentheads.plot import draw_sweep, save  # takes long to load
 
-        save(draw_sweep(rows), out / "heads.png")
-        write_tables(runs, rows, table(rows), out)
+        what = describe_plans(every)
+        mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
+        save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
+        printed = packed(table(rows, cell_of_terminal), names=3)
+        write_tables(runs, rows, markdown(table(rows, cell)), printed, out)
         if options.report:
             write_page([(plan.folder, plan.settings) for plan in every], options, out)
     return 0

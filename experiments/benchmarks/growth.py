@@ -121,28 +121,31 @@ def show(points: Sequence[Point], memory: str) -> None:
 
 def draw(points: Sequence[Point], title: str, path: Path) -> None:
     """Draws time and memory against length, both on logarithmic axes."""
-    import matplotlib
+    from latentheads.plot import Picture, save  # takes long to load
+    from latentheads.plot.canvas import WIDTH, add_legend, write_title
+    from latentheads.plot.style import styled
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
-    _panel(axes[0], points, "step [ms]", lambda point: point.ms)
-    _panel(axes[1], points, "memory [MB]", lambda point: point.memory / 1e6)
-    axes[0].legend(fontsize="small")
-    figure.suptitle(title, fontsize="medium")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with styled():
+        figure = Picture(WIDTH, 3.5)
+        left, right = figure.subplots(1, 2)
+        _panel(left, points, "a step, milliseconds", lambda point: point.ms)
+        _panel(right, points, "memory, MB", lambda point: point.memory / 1e6)
+        add_legend(figure, columns=4)
+        write_title(figure, title)
+    save(figure, path)
 
 
 def _panel(axes: Any, points: Sequence[Point], label: str, value: Callable[[Point], float]) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    colours: dict[str, str] = {}
-    for row in dict.fromkeys(point.row for point in points):
-        line = [point for point in points if point.row == row]
-        colour = colours.setdefault(row.removesuffix(KEPT), f"C{len(colours)}")
-        style = {"color": colour, "marker": "o", "linestyle": "--" if KEPT in row else "-"}
+    from latentheads.plot.style import MARKERS, PALETTE
+
+    rows = list(dict.fromkeys(point.row for point in points))
+    kinds = list(dict.fromkeys(row.removesuffix(KEPT) for row in rows))
+    for row in rows:
+        line, place = [p for p in points if p.row == row], kinds.index(row.removesuffix(KEPT))
+        style = {"color": PALETTE[place], "marker": MARKERS[place]}
+        style["linestyle"] = "--" if KEPT in row else "-"
         axes.plot([p.length for p in line], [value(p) for p in line], label=row, **style)
     lengths = sorted({point.length for point in points})
     axes.set_xscale("log", base=2)
@@ -152,9 +155,9 @@ def _panel(axes: Any, points: Sequence[Point], label: str, value: Callable[[Poin
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("block length [tokens]")
+    axes.set_xlabel("tokens a block")
     axes.set_ylabel(label)
-    axes.grid(alpha=0.3)
+    axes.grid()
 
 
 def add_options(parser: Parser, full: Growth, figure: bool = True) -> None:
@@ -225,7 +228,10 @@ def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str
     """Prints the table, and writes and draws what was asked for."""
     show(points, facts["memory"])
     if options.figure:
-        title = f"a training step of {options.tokens} tokens, {options.precision}"
+        title = (
+            f"A training step of {options.tokens} tokens, {options.precision}, "
+            f"{facts['device']}, {facts['threads']} threads"
+        )
         draw(points, title, options.figure)
     if options.json:
         written = {"metadata": facts, "points": [asdict(point) for point in points]}

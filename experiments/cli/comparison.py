@@ -40,7 +40,9 @@ __all__ = [
     "COLUMNS",
     "Plan",
     "cell",
+    "cell_of_terminal",
     "check_words",
+    "describe_plans",
     "extend",
     "plan_all",
     "read_all",
@@ -408,6 +410,25 @@ def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
     return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
+def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:
+    """The same in less room: a mean, and half of its interval."""
+    said = cell(row, name, place)
+    if "[" not in said:
+        return said
+    mean = said.partition(" ")[0]
+    digits = len(mean.partition(".")[2])
+    return f"{mean} ±{(row[f'{name}_high'] - row[f'{name}_low']) / 2:.{digits}f}"
+
+
+def describe_plans(plans: Sequence[Plan]) -> str:
+    """What stands above a picture of all runs: the corpus, and how many seeds there are."""
+    seeds = len({plan.settings.seed for plan in plans})
+    (corpus, *_) = dict.fromkeys(plan.settings.data.name for plan in plans)
+    if seeds == 1:
+        return f"{corpus}, seed {plans[0].settings.seed}"
+    return f"{corpus}, {seeds} seeds"
+
+
 def check_words(
     words: Sequence[str],
     recipes: Sequence[str],
@@ -439,13 +460,16 @@ def check_words(
     refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)
 
 
-def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, out: Path) -> None:
+def write_tables(
+    runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, printed: str, out: Path
+) -> None:
     """Writes every run, and the summary twice; prints the summary.
 
     Args:
         runs: One row a run.
         rows: The summary.
         table: The same as Markdown.
+        printed: The same for a terminal.
         out: Where.
     """
     import pandas as pd  # takes long to load
@@ -453,6 +477,6 @@ def write_tables(runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str,
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
     write_text(out / "table.md", table)
-    print("Test part, nats per target token; mean over seeds [95 % interval].")
-    print(table, end="")
+    print("Test part, nats per target token; mean over seeds ± half of its 95 % interval.")
+    print(printed, end="")
     print(f"written to {out}")

@@ -12,12 +12,16 @@ __all__ = [
     "aligned",
     "figure",
     "markdown",
+    "packed",
     "result_table",
     "site_table",
     "task_table",
 ]
 
 Row = tuple[str, ...]
+
+COLUMNS = 100
+"""Of a terminal that a table fits, where a cell allows it."""
 
 
 def aligned(rows: list[Row]) -> str:
@@ -28,6 +32,24 @@ def aligned(rows: list[Row]) -> str:
         cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def packed(rows: Sequence[Sequence[str]], names: int) -> str:
+    """Aligned tables below each other, none wider than a terminal.
+
+    Args:
+        rows: The rows of one wide table, its titles first.
+        names: The first columns, which every one of the tables begins with.
+    """
+    columns = list(zip(*rows, strict=True))
+    shared, parts = columns[:names], [columns[names : names + 1]]
+    for column in columns[names + 1 :]:
+        wide = [*shared, *parts[-1], column]
+        if sum(2 + max(map(len, each)) for each in wide) - 2 > COLUMNS:
+            parts.append([])
+        parts[-1].append(column)
+    tables = [aligned(list(zip(*shared, *part, strict=True))) for part in parts]
+    return "\n\n".join(tables) + "\n"
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -3,7 +3,8 @@
 ``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
 ``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``sound(run, file)``
 take a finished run;
-``draw_...`` take what was measured. A notebook shows the figure, `save` writes it.
+``draw_...`` take what was measured. A notebook shows the figure, `save` writes it. All of them are
+in one style, whose file is ``STYLE``: ``matplotlib.style.use(lh.plot.STYLE)`` draws in it too.
 """
 
 from latentheads.plot.alignments import draw_alignments
@@ -27,10 +28,12 @@ from latentheads.plot.runs import (
 )
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.sound import draw_sound
-from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
+from latentheads.plot.style import STYLE, in_style
+from latentheads.plot.training import draw_bound, draw_curves, draw_kl, draw_kl_history
 from latentheads.plot.uncertainty import draw_figures, draw_rejection, draw_reliability
 
 __all__ = [
+    "STYLE",
     "Picture",
     "alignments",
     "bound",
@@ -38,6 +41,7 @@ __all__ = [
     "draw_alignments",
     "draw_averages",
     "draw_bound",
+    "draw_curves",
     "draw_divergence",
     "draw_figures",
     "draw_gates",
@@ -57,6 +61,7 @@ __all__ = [
     "draw_weights",
     "gates",
     "heads",
+    "in_style",
     "kl",
     "kl_history",
     "save",

@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from latentheads.metrics.alignment import Link
-from latentheads.plot.canvas import Picture, frame_links, write_title
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, frame_links, write_title
+from latentheads.plot.style import in_style
 from latentheads.reading.alignments import LAWS, AlignmentLaws
 
 __all__ = ["draw_alignments"]
@@ -20,6 +21,7 @@ TITLES = {
 }
 
 
+@in_style
 def draw_alignments(
     laws: AlignmentLaws,
     sources: Sequence[str],
@@ -39,23 +41,21 @@ def draw_alignments(
         title: What was read.
     """
     heads, size = len(laws.heads), (len(targets), len(sources))
-    width, height = 0.7 + 0.24 * size[1], 0.9 + 0.2 * size[0]
-    figure = Picture(max(8.0, 1.6 + 3 * width), 1.6 + heads * height + 0.08 * _longest(sources))
+    width, height = 0.3 + 0.19 * size[1], 0.5 + 0.19 * size[0]
+    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + heads * height + 0.08 * _longest(sources))
     axes = figure.subplots(heads, len(LAWS), squeeze=False, sharex=True, sharey=True)
     image: Any = None
     for row, line in enumerate(axes):
         for axis, law in zip(line, LAWS):
             values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
-            image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links)
-            axis.tick_params(labelsize=8)
         named = f"{laws.heads[row]}\n" if heads > 1 else ""
-        line[0].set_ylabel(f"{named}target word", fontsize=8)
+        line[0].set_ylabel(f"{named}target word")
         line[0].set_yticks(range(size[0]), targets)
     _name_columns(axes, sources, guide)
-    bar = figure.colorbar(image, ax=axes, aspect=30, pad=0.01)
-    bar.set_label("probability that the word points there", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
+    bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
+    bar.set_label("probability that the word points there")
     framed = "\nFramed: the true alignment." if links else ""
     write_title(figure, f"{title}{framed}")
     return figure
@@ -64,11 +64,10 @@ def draw_alignments(
 def _name_columns(axes: Any, sources: Sequence[str], guide: str) -> None:
     """Names each law, above, and what it may point at, below."""
     for axis, law in zip(axes[0], LAWS):
-        named = f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law]
-        axis.set_title(named, fontsize=9)
+        axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
     for axis in axes[-1]:
         axis.set_xticks(range(len(sources)), sources, rotation=90)
-        axis.set_xlabel("source word", fontsize=8)
+        axis.set_xlabel("source word")
 
 
 def _longest(words: Sequence[str]) -> int:

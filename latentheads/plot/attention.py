@@ -6,23 +6,26 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from latentheads.metrics.alignment import Link
-from latentheads.plot.canvas import Picture, frame_links, write_title
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, frame_links, write_title
+from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, DrawnWeights
 
-__all__ = ["draw_weights"]
+__all__ = ["draw_row", "draw_weights", "name_band"]
 
 Numbers = NDArray[np.float64]
 
 MOST = 8
-"""Heads side by side, at most."""
-MEAN, BAND_COLOUR = "#3b6fb6", "#d98032"
+"""Heads below each other, at most."""
+
+CELL = 0.17
+"""Inches of a cell, at least."""
 
 
+@in_style
 def draw_weights(
     drawn: DrawnWeights,
     queries: Sequence[str],
@@ -51,34 +54,55 @@ def draw_weights(
     row = _find_row(deviation) if row is None else row
     shown = list(heads) or list(range(min(MOST, len(mean))))
     _check_places(row, shown, size[0], len(mean))
-    heights = [0.4 + 0.17 * size[0]] * 2 + [1.2]
-    width = 1.5 + len(shown) * (0.6 + 0.17 * size[1])
-    figure = Picture(max(6.0, width), 2.6 + sum(heights))
-    axes = figure.subplots(3, len(shown), squeeze=False, height_ratios=heights)
-    scales = (
-        (mean, "Blues", "mean weight"),
-        (deviation, "Oranges", "standard deviation"),
-    )
-    for line, (values, colours, label) in zip(axes, scales):
-        top, image = _find_top(values[shown]), ScalarMappable()
-        for axis, head in zip(line, shown):
-            image = axis.imshow(values[head], vmin=0, vmax=top, cmap=colours, aspect="auto")
-            axis.axhline(row - 0.5, color="black", linewidth=0.6)
-            axis.axhline(row + 0.5, color="black", linewidth=0.6)
+    width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
+    figure = Picture(width, 2.2 + len(shown) * max(1.0, 0.15 + CELL * size[0]))
+    means, deviations, bars = _make_columns(figure, len(shown))
+    for axes, values, colours, label in (
+        (means, mean, MEANS, "mean weight"),
+        (deviations, deviation, DEVIATIONS, "standard deviation over draws"),
+    ):
+        top = _find_top(values[shown])
+        images = [
+            draw_map(axis, values[head], vmin=0, vmax=top, cmap=colours)
+            for axis, head in zip(axes, shown)
+        ]
+        for axis in axes:
+            for edge in (row - 0.5, row + 0.5):
+                axis.axhline(edge, color="black", linewidth=0.8)
             frame_links(axis, links if values is mean else ())
-            axis.set_title(f"head {head}: {label}" if head == shown[0] else f"head {head}")
-        bar = figure.colorbar(image, ax=line, aspect=12, shrink=0.95)
-        bar.set_label(label, fontsize=8)
-        bar.ax.tick_params(labelsize=7)
-    for axis, head in zip(axes[2], shown):
-        _draw_row(axis, mean[head, row], low[head, row], high[head, row])
+        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9)
+        bar.set_label(label)
+    places = np.arange(size[1], dtype=float)
+    for axis, head in zip(bars, shown):
+        draw_row(axis, places, mean[head, row], low[head, row], high[head, row])
+        axis.set_xlim(-0.5, size[1] - 0.5)
         for key in sorted(key for key, query in links if query == row):
-            axis.axvspan(key - 0.5, key + 0.5, color="0.85", zorder=0)
+            axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _find_top(high[shown, row])))
-    _name_sides(axes, queries, keys, row)
-    framed = "\nFramed, and grey below: the true alignment." if links else ""
+    _name_sides((means, deviations, bars), queries, keys, shown)
+    bars[0].set_title(f"row “{queries[row]}”: {name_band()}", loc="left")
+    framed = "\nFramed, and grey in the row: the true alignment." if links else ""
     write_title(figure, f"{title}\n{_tell_noise(deviation)}{framed}")
     return figure
+
+
+def draw_row(axis: Any, places: Numbers, mean: Numbers, low: Numbers, high: Numbers) -> None:
+    """Draws one query: a bar a key for the mean, and the band of the draws around it."""
+    width = 0.8 * (places[1] - places[0] if len(places) > 1 else 1)
+    axis.bar(places, mean, color=BLUE, alpha=0.55, width=width)
+    axis.vlines(places, low, high, color=RED, linewidth=2.2)
+
+
+def name_band() -> str:
+    """What the bars and the bands are."""
+    ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
+    return f"mean, {ends} % of draws"
+
+
+def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:
+    """The axes of means, of deviations and of rows, each from the first head to the last."""
+    grid = figure.add_gridspec(heads, 3)
+    return [[figure.add_subplot(grid[head, side]) for head in range(heads)] for side in range(3)]
 
 
 def _find_row(deviation: Numbers) -> int:
@@ -99,34 +123,25 @@ def _check_places(row: int, heads: Sequence[int], queries: int, number: int) -> 
             raise ValueError(f"heads must lie in 0 ... {number - 1}, got {head}")
 
 
-def _draw_row(axis: Any, mean: Numbers, low: Numbers, high: Numbers) -> None:
-    """A bar a key for the mean, and the band of the draws around it."""
-    places = np.arange(len(mean))
-    axis.bar(places, mean, color=MEAN, alpha=0.6, width=0.8)
-    axis.vlines(places, low, high, color=BAND_COLOUR, linewidth=2)
-    axis.set_xlim(-0.5, len(mean) - 0.5)
-
-
-def _name_sides(axes: Any, queries: Sequence[str], keys: Sequence[str], row: int) -> None:
+def _name_sides(
+    columns: Sequence[Sequence[Any]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    heads: Sequence[int],
+) -> None:
     """Names what stands at queries, left, and at keys, below."""
-    for axis in axes.flat:
-        axis.title.set_fontsize(8)
-        axis.set_xticks(range(len(keys)), [])
-        axis.tick_params(labelsize=7)
-    for axis in axes[2]:
-        axis.set_xticklabels(keys, rotation=90)
-    for line in axes[:2]:
-        for axis in line:
-            axis.set_yticks(range(len(queries)), queries if axis is line[0] else [])
-    for axis in axes[2][1:]:
-        axis.set_yticklabels([])
-    ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
-    axes[2][0].set_title(f"row “{queries[row]}”: mean, {ends} % of draws", fontsize=8, loc="left")
-    axes[0][0].set_ylabel("query", fontsize=8)
-    axes[1][0].set_ylabel("query", fontsize=8)
-    axes[2][0].set_ylabel("weight", fontsize=8)
-    for axis in axes[2]:
-        axis.set_xlabel("key", fontsize=8)
+    means, deviations, bars = columns
+    for axes in columns:
+        for axis in axes:
+            axis.set_xticks(range(len(keys)), keys, rotation=90)
+            axis.tick_params(axis="x", labelbottom=axis is axes[-1])
+    for axis in (*means, *deviations):
+        axis.set_yticks(range(len(queries)), queries if axis in means else [])
+    for axis, head in zip(means, heads):
+        axis.set_ylabel(f"head {head}")
+    for axis in (means[-1], deviations[-1], bars[-1]):
+        axis.set_xlabel("is looked at (key)")
+    bars[0].set_ylabel("weight")
 
 
 def _tell_noise(deviation: Numbers) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import textwrap
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -16,28 +17,35 @@ from torch import Tensor
 from latentheads.files import written_whole
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
+from latentheads.plot.style import GOLD, GREY, MEANS, styled
 
 __all__ = [
-    "COLOURS",
+    "WIDTH",
     "Picture",
+    "add_legend",
     "by_chain",
+    "draw_map",
     "frame_links",
     "largest",
     "number_of",
+    "read_spread",
     "save",
+    "say_nothing",
     "write_title",
 ]
 
-COLOURS = {
-    **{"encoder-self": "#3b6fb6", "decoder-self": "#d98032", "decoder-cross": "#4a9a5b"},
-    ALIGNMENT: "#8a4fa3",
-}
-GOLD = "#d98032"
-"""Of what is known to be true."""
+WIDTH = 7.5
+"""Inches of a figure that a page shows as it is, at most."""
+
+LETTERS = 12
+"""Of a title, in an inch."""
 
 
 class Picture(Figure):
-    """A figure that no window and no backend belongs to; a notebook shows it by itself.
+    """A figure in the style of the library; no window and no backend belongs to it.
+
+    A notebook shows it by itself. What is drawn on it by hand is in that style too after
+    ``matplotlib.style.use(lh.plot.STYLE)``.
 
     Args:
         width: In inches.
@@ -45,11 +53,18 @@ class Picture(Figure):
     """
 
     def __init__(self, width: float, height: float) -> None:
-        super().__init__(figsize=(width, height), layout="constrained")
+        with styled():
+            super().__init__(figsize=(width, height), layout="constrained")
+
+    def draw(self, renderer: Any) -> None:
+        """Draws it: some of what stands on an axis is made only now."""
+        with styled():
+            super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=110)
+        with styled():
+            self.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
 
 
@@ -60,8 +75,8 @@ def save(figure: Figure, path: str | Path) -> None:
         OSError: It cannot be written.
     """
     path = Path(path)
-    with written_whole(path) as partial:
-        figure.savefig(partial, dpi=120, format=path.suffix[1:] or "png")
+    with written_whole(path) as partial, styled():
+        figure.savefig(partial, format=path.suffix[1:] or "png")
 
 
 def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
@@ -78,11 +93,56 @@ def largest(values: Iterable[Tensor]) -> float:
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
+def draw_map(axis: Any, values: Any, **options: Any) -> Any:
+    """Draws numbers as colours, within a frame; white where there are none.
+
+    Args:
+        axis: Where.
+        values: Rows of them.
+        **options: Of ``imshow``.
+    """
+    for side in axis.spines.values():
+        side.set_visible(True)
+    axis.tick_params(length=2)
+    return axis.imshow(values, **{"cmap": MEANS, "aspect": "auto", **options})
+
+
 def frame_links(axis: Any, links: Collection[Link]) -> None:
     """Frames the cells of gold links, keys to the right and queries downwards."""
     for key, query in sorted(links):
         corner = key - 0.5, query - 0.5
-        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.2))
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
+
+
+def read_spread(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
+    """A figure of every row, and how far its interval reaches down and up.
+
+    Args:
+        rows: Each may have ``NAME``, ``NAME_low`` and ``NAME_high``.
+        name: The name.
+    """
+    ends = (name, f"{name}_low", f"{name}_high")
+    middle, least, most = (
+        np.array([row.get(end, np.nan) for row in rows], dtype=float) for end in ends
+    )
+    return middle, np.nan_to_num(np.stack([middle - least, most - middle])).clip(0)
+
+
+def say_nothing(axis: Any, text: str) -> None:
+    """Says in the middle of an axis why nothing is drawn there."""
+    axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
+
+
+def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
+    """Tells below a figure what its lines are, each once, whichever panel it is in."""
+    found: dict[str, Any] = {}
+    for axis in figure.axes:
+        for handle, name in zip(*axis.get_legend_handles_labels()):
+            found.setdefault(name, handle)
+    if found:
+        ncols = min(columns, len(found))
+        place = {"loc": "outside lower center", "ncols": ncols, **options}
+        figure.legend(list(found.values()), list(found), **place)
 
 
 def number_of(value: float | None, digits: int = 2) -> str:
@@ -92,6 +152,6 @@ def number_of(value: float | None, digits: int = 2) -> str:
 
 def write_title(figure: Figure, text: str) -> None:
     """Writes lines above a figure, broken where they would be wider."""
-    letters = int(14 * figure.get_figwidth())
+    letters = int(LETTERS * figure.get_figwidth())
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
-    figure.suptitle("\n".join(lines), fontsize=9)
+    figure.suptitle("\n".join(lines))

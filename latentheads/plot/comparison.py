@@ -7,90 +7,110 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from latentheads.plot.canvas import Picture
+from latentheads.plot.canvas import WIDTH, Picture, add_legend, read_spread, write_title
+from latentheads.plot.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    RED,
+    TRUTH,
+    VIOLET,
+    colours_of,
+    in_style,
+)
 from latentheads.plot.training import truth_label
 
 __all__ = ["draw_pruning", "draw_recipes", "draw_sweep"]
 
+TERMS = (
+    ("elbo", "bound (ELBO)", "o", BLUE),
+    ("iwae", "tighter bound (IWAE)", "^", GREEN),
+    ("exact", "exact log p", "D", VIOLET),
+    ("log_likelihood", "log-likelihood term", "|", RED),
+    ("plug_in", "plug-in (no bound)", "x", GREY),
+)
+"""What is drawn of a recipe: its name in a row, what it is called, its mark and colour."""
 
-def draw_recipes(rows: list[dict[str, Any]]) -> Figure:
-    """Draws the bound of every recipe with its terms and intervals, best at the top of the scale.
+
+@in_style
+def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
+    """Draws the bound of every recipe with its terms and intervals, a row a recipe.
 
     Args:
         rows: One dictionary a recipe with ``recipe`` and ``NAME``, ``NAME_low``, ``NAME_high`` for
-            elbo, log_likelihood, iwae and plug_in; any of them may be missing, and ``truth``, with
-            ``truth_sentences`` of ``sentences`` whose truth it is.
+            elbo, iwae, exact, log_likelihood and plug_in; any of them may be missing, and
+            ``truth``, with ``truth_sentences`` of ``sentences`` whose truth it is.
+        title: What was trained.
     """
-    figure = Picture(max(6.0, 1.5 + 1.3 * len(rows)), 4.8)
+    terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
+    half = 0.07 * len(terms)
+    figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
     axis = figure.subplots()
     places = np.arange(len(rows))
-    styles = (
-        ("elbo", "ELBO", "o", "#3b6fb6"),
-        ("iwae", "IWAE", "^", "#4a9a5b"),
-        ("log_likelihood", "log-likelihood term", "_", "#d98032"),
-        ("plug_in", "plug-in (no bound)", "x", "0.5"),
-    )
-    for shift, (name, label, marker, colour) in zip(np.linspace(-0.24, 0.24, 4), styles):
-        ends = (name, f"{name}_low", f"{name}_high")
-        values = (np.array([row.get(end, np.nan) for row in rows]) for end in ends)
-        middle, least, most = values
-        low, high = middle - least, most - middle
-        spread = np.nan_to_num(np.stack([low, high])).clip(0)
-        axis.errorbar(
-            places + shift, middle, spread, fmt=marker, color=colour, label=label, capsize=3
-        )
+    for shift, (name, label, mark, colour) in zip(np.linspace(-half, half, len(terms)), terms):
+        middle, spread = read_spread(rows, name)
+        dots: dict[str, Any] = {"fmt": mark, "color": colour, "markersize": 6, "linewidth": 1.2}
+        axis.errorbar(middle, places + shift, xerr=spread, label=label, **dots)
+    for place in places[1:]:
+        axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
     if rows[0].get("truth") is not None:
-        axis.axhline(rows[0]["truth"], color="black", linewidth=0.8, label=truth_label(rows[0]))
-    axis.set_xticks(places, [row["recipe"] for row in rows], rotation=30, ha="right")
-    axis.set_ylabel("nats per target token (test)")
-    axis.set_title("Bounds on log p(y | x), and what is none: higher is better", fontsize=10)
-    axis.grid(axis="y", alpha=0.3)
-    figure.legend(frameon=False, loc="outside lower center", ncols=3, fontsize=8)
+        axis.axvline(rows[0]["truth"], label=truth_label(rows[0]), **TRUTH)
+    axis.set_yticks(places, [row["recipe"] for row in rows])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("nats per target token (test): further right is better")
+    axis.grid(axis="x")
+    add_legend(figure)
+    write_title(figure, f"Bounds on log p(y | x), and what is none\n{title}")
     return figure
 
 
-def draw_pruning(points: list[dict[str, Any]]) -> Figure:
+@in_style
+def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws what is left of a run against the heads that are left: quality, size and speed.
 
     Args:
         points: Those of a curve, the whole network first.
+        title: What was pruned.
     """
     heads = [point["heads"] for point in points]
     score = next((n for n in ("bleu", "wer") if points[0]["test"].get(n) is not None), "")
     translated = bool(score)
-    figure = Picture(4 * (2 + translated), 3.8)
+    figure = Picture(WIDTH, 3.3)
     axes = figure.subplots(1, 2 + translated, squeeze=False)
     *quality, cost = axes.flat
     if translated:
-        quality[0].plot(heads, [p["test"][score] for p in points], "o-", color="#3b6fb6")
+        quality[0].plot(heads, [p["test"][score] for p in points], "o-", color=BLUE)
         quality[0].set_ylabel("BLEU (test)" if score == "bleu" else "WER in % (test)")
         quality[0].set_ylim(bottom=0)
-    for name, label, style in (
-        ("elbo", "bound (ELBO)", "o-"),
-        ("plug_in", "plug-in network (no bound)", "kx:"),
+    for name, label, line, colour in (
+        ("elbo", "bound (ELBO)", "o-", BLUE),
+        ("plug_in", "plug-in network (no bound)", "x:", GREY),
     ):
         values = [point["valid"][name] for point in points]
-        quality[-1].plot(heads, values, style, label=label)
+        quality[-1].plot(heads, values, line, color=colour, label=label)
     quality[-1].set_ylabel("nats per target token (validation)")
-    quality[-1].legend(frameon=False)
-    cost.plot(heads, [point["speed"] for point in points], "o-", color="#4a9a5b", label="speed")
+    cost.plot(heads, [point["speed"] for point in points], "^-", color=GREEN, label="speed")
     share = [point["parameters"] / points[0]["parameters"] for point in points]
-    cost.plot(heads, share, "s--", color="#d98032", label="parameters")
+    cost.plot(heads, share, "s--", color=RED, label="parameters")
     cost.set_ylabel("ratio to the whole network")
     cost.set_ylim(bottom=0)
-    cost.legend(frameon=False)
     for axis in axes.flat:
         axis.set_xlabel("heads left")
-        axis.grid(alpha=0.3)
-    figure.suptitle("What is left when heads are removed", fontsize=10)
+        axis.grid()
+    add_legend(figure, columns=4)
+    write_title(figure, f"What is left when heads are removed\n{title}")
     return figure
 
 
-def draw_sweep(rows: list[dict[str, Any]]) -> Figure:
+@in_style
+def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws quality against the number of heads, a line a recipe, as the paper's figure 3.
 
     Args:
         rows: One dictionary a recipe and number of heads, with intervals, as a sweep writes them.
+        title: What was trained.
     """
     shown = [
         (name, label)
@@ -104,28 +124,26 @@ def draw_sweep(rows: list[dict[str, Any]]) -> Figure:
         )
         if any(name in row for row in rows)
     ]
-    figure = Picture(3.8 * len(shown), 4.0)
-    axes = figure.subplots(1, len(shown), squeeze=False)
+    columns = 2 if len(shown) > 1 else 1
+    lines = -(-len(shown) // columns)
+    figure = Picture(WIDTH, 1.0 + 2.4 * lines)
+    axes = figure.subplots(lines, columns, squeeze=False)
+    for axis in axes.flat[len(shown) :]:
+        axis.set_axis_off()
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
+    marks = dict(zip(recipes, zip(colours_of(len(recipes)), MARKERS * len(recipes))))
+    ticks = sorted({row["heads"] for row in rows})
     for axis, (name, label) in zip(axes.flat, shown):
-        for recipe in recipes:
+        for recipe, (colour, mark) in marks.items():
             mine = [row for row in rows if row["recipe"] == recipe]
-            middle = np.array([row.get(name, np.nan) for row in mine], dtype=float)
-            ends = [[row.get(f"{name}_{end}", np.nan) for row in mine] for end in ("low", "high")]
-            spread = np.nan_to_num(np.abs(np.array(ends, dtype=float) - middle))
+            middle, spread = read_spread(mine, name)
             heads = [row["heads"] for row in mine]
-            axis.errorbar(heads, middle, spread, fmt="o-", capsize=3, label=recipe)
+            axis.errorbar(heads, middle, spread, fmt=f"{mark}-", color=colour, label=recipe)
         axis.set_xscale("log", base=2)
-        ticks = sorted({row["heads"] for row in rows})
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.set_xlabel("heads of every block")
         axis.set_ylabel(label)
-        axis.grid(alpha=0.3)
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        frameon=False,
-        loc="outside lower center",
-        ncols=min(6, len(recipes)),
-    )
-    figure.suptitle("Number of heads at constant width", fontsize=10)
+        axis.grid()
+    add_legend(figure, columns=4)
+    write_title(figure, f"Number of heads at constant width\n{title}")
     return figure

@@ -9,17 +9,27 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from latentheads.names import layer_of
-from latentheads.plot.canvas import Picture, by_chain, largest, number_of, write_title
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    by_chain,
+    draw_map,
+    largest,
+    number_of,
+    say_nothing,
+    write_title,
+)
+from latentheads.plot.style import in_style
 from latentheads.reading.divergence import Divergence
 from latentheads.reading.head_report import pair_mean
 
 __all__ = ["draw_divergence"]
 
-WIDTH = 7.5
 PANELS = 6
 """Panels side by side, at most."""
 
 
+@in_style
 def draw_divergence(found: Divergence, title: str = "", top: float | None = None) -> Figure:
     """Draws the divergence between the heads of every block, a panel a layer, a row a chain.
 
@@ -32,7 +42,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
     lines = [part for sites in chains.values() for part in _cut(sites)]
     columns = max([1, *map(len, lines)])
     figure = Picture(
-        min(WIDTH, 1.4 + 1.7 * max(columns, 2)),
+        min(WIDTH, max(6.0, 1.4 + 1.7 * columns)),
         max(3.0, 0.7 + len(lines) * (WIDTH - 1.2) / max(columns, 4)),
     )
     axes = figure.subplots(max(1, len(lines)), columns, squeeze=False)
@@ -43,28 +53,26 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
     for row, (chain, sites) in zip(axes, _named(chains)):
         for axis, site in zip(row, sites):
             image = _draw_pairs(axis, found, site, end)
-        row[0].set_ylabel(f"{chain}\nhead", fontsize=9)
+        row[0].set_ylabel(f"{chain}\nhead")
     for axis in axes[-1]:
-        axis.set_xlabel("head", fontsize=8)
+        axis.set_xlabel("head")
     write_title(figure, f"{_averages(found)}\n{title}")
     if image is None:
-        axes[0, 0].text(0.5, 0.5, "no latent block that attends", ha="center")
+        say_nothing(axes[0, 0], "no latent block that attends")
         return figure
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
-    bar.set_label("JSD of two heads, nats a sentence", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    bar.set_label("JSD of two heads, nats a sentence (0: they look alike)")
     return figure
 
 
 def _draw_pairs(axis: Any, found: Divergence, site: str, top: float) -> Any:
     axis.set_axis_on()
     matrix = found.summed[site]
-    image = axis.imshow(matrix.numpy(), vmin=0, vmax=top, cmap="YlGnBu")
-    axis.set_title(f"layer {layer_of(site)}: {number_of(pair_mean(matrix))}", fontsize=8)
+    image = draw_map(axis, matrix.numpy(), vmin=0, vmax=top, aspect="equal")
+    axis.set_title(f"layer {layer_of(site)}: {number_of(pair_mean(matrix))}")
     ticks = range(0, len(matrix), math.ceil(len(matrix) / 4))
     axis.set_xticks(ticks)
     axis.set_yticks(ticks)
-    axis.tick_params(labelsize=8)
     return image
 
 
@@ -72,7 +80,8 @@ def _averages(found: Divergence) -> str:
     """The one number, and the same a query."""
     each = Divergence(found.normalised, found.normalised)
     summed, query = number_of(found.average()), number_of(each.average(), 3)
-    return f"JSD of heads, average: {summed} nats a sentence, {query} a query"
+    figures = f"JSD of heads, average: {summed} nats a sentence, {query} a query"
+    return f"How far apart the heads of a block are\n{figures}"
 
 
 def _named(chains: dict[str, list[str]]) -> Iterator[tuple[str, Sequence[str]]]:

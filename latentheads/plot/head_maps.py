@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,14 +14,20 @@ from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from latentheads.names import CHAINS, Block
-from latentheads.plot.canvas import Picture, write_title
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    draw_map,
+    write_title,
+)
+from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
 from latentheads.reading import Role, role_map
 from latentheads.reading.divergence import Divergence
 from latentheads.reading.head_report import HeadReport, pair_mean
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
 
-WIDTH = 7.5
 LAYERS = 6
 """Layers that an axis names all, at most."""
 CELLS = 12
@@ -29,17 +35,19 @@ CELLS = 12
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
-    "importance": "importance\n|∂L/∂mask|, norm 1",
+    "importance": "importance\nhow much L feels it",
     "relevance": "relevance\nshare of the block",
-    "cosine": "cosine of outputs\nmean with the others",
+    "cosine": "likeness (cosine)\nof what heads say",
 }
-KINDS = {"positional": "#8fb4e3", "syntactic": "#f2b98a", "rare-word": "#9bd0a5"}
+NOBODY = "no head plays a role"
+KINDS = {"positional": "#9ecae1", "syntactic": "#fdae6b", "rare-word": "#8fd0b9"}
 
 
 def _ticks(number: int) -> range:
     return range(0, number, 1 if number <= 8 else max(4, number // 8))
 
 
+@in_style
 def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws the average divergence of every layer, a line a run: summed above, a query below."""
     chains = _chains(head_reports)
@@ -51,18 +59,15 @@ def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
         for axis, chain in _each(axes[1], chains, head_report):
             _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
     for axis, chain in zip(axes[0], chains):
-        axis.set_title(chain, fontsize=10)
+        axis.set_title(chain)
     for axis in axes[1]:
         axis.set_xlabel("layer")
     labels = ("nats a sentence\n(summed over queries)", "nats a query\n(at most ln 2 = 0.693)")
     for row, label in zip(axes, labels):
-        row[0].set_ylabel(f"average JSD of head pairs\n{label}", fontsize=9)
+        row[0].set_ylabel(f"average JSD of head pairs\n{label}")
         tops = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
         row[0].set_ylim(0, 1.08 * max(tops, default=1.0))
-    handles, names = _legend(axes[0])
-    figure.legend(
-        handles, names, frameon=False, loc="outside lower center", ncols=min(4, len(names))
-    )
+    add_legend(figure)
     write_title(figure, f"How far apart the heads of each layer are\n{title}")
     return figure
 
@@ -71,21 +76,13 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
     heights = [pair_mean(found.summed[block.site()]) for block in blocks]
     values = [np.nan if height is None else height for height in heights]
     layers = [block.layer for block in blocks]
-    marker = "os^Dv<>PX*"[place % 10]
-    axis.plot(layers, values, marker=marker, color=f"C{place % 10}", label=name)
+    colour = colours_of(place + 1)[place]
+    axis.plot(layers, values, marker=MARKERS[place % len(MARKERS)], color=colour, label=name)
     axis.set_xticks(layers if len(layers) <= LAYERS else _ticks(len(layers)))
-    axis.grid(alpha=0.3)
+    axis.grid()
 
 
-def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
-    """Every line once, whichever panels it is in."""
-    found: dict[str, Any] = {}
-    for axis in axes:
-        for handle, name in zip(*axis.get_legend_handles_labels()):
-            found.setdefault(name, handle)
-    return list(found.values()), list(found)
-
-
+@in_style
 def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
     found = [head_report.maps for head_report in head_reports]
@@ -112,8 +109,7 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
         pad = 0.1 / sum(heights)
         bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
         bar.set_label(QUANTITIES[name], fontsize=8)
-        bar.ax.tick_params(labelsize=7)
-        column[-1].set_xlabel("head", fontsize=8)
+        column[-1].set_xlabel("head")
     _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
     write_title(figure, f"What every head is like\n{title}")
     return figure
@@ -122,8 +118,8 @@ def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
 def _label_rows(axes: Any, names: Sequence[str]) -> None:
     """Names every row, and its layers once."""
     for row, name in zip(axes, names):
-        row[0].set_ylabel("layer", fontsize=8)
-        row[0].set_title(name, fontsize=8, loc="left", pad=3)
+        row[0].set_ylabel("layer")
+        row[0].set_title(name, loc="left", pad=3)
         for axis in row[1:]:
             axis.tick_params(labelleft=False)
     for row, below in pairwise(axes):
@@ -137,8 +133,8 @@ def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
     values = values[values.isfinite()]
     top = max(1e-9, float(values.abs().max())) if len(values) else 1.0
     if (values < 0).any():
-        return {"vmin": -top, "vmax": top, "cmap": "RdBu_r"}
-    return {"vmin": 0, "vmax": top, "cmap": "YlGnBu"}
+        return {"vmin": -top, "vmax": top, "cmap": ABOVE_ALL}
+    return {"vmin": 0, "vmax": top, "cmap": MEANS}
 
 
 def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
@@ -150,13 +146,13 @@ def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
 
 
 def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
-    image = axis.imshow(grid, aspect="auto", origin="lower", **scale)
+    image = draw_map(axis, grid, origin="lower", **scale)
     axis.set_xticks(_ticks(grid.shape[1]))
     axis.set_yticks(_ticks(grid.shape[0]))
-    axis.tick_params(labelsize=7)
     return image
 
 
+@in_style
 def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
     """Draws which head plays which role, a row a run, chains side by side where they fit."""
     chains = _chains(head_reports)
@@ -168,33 +164,43 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
         for start in range(0, len(chains), beside)
         if any(chain in head_report.chains for chain in chains[start : start + beside])
     ]
-    heights = [0.4 + 0.27 * _depth(head_report, shown) for head_report, shown in lines]
-    figure = Picture(WIDTH, 1.2 + sum(heights))
+    heights = [_role_height(head_report, shown) for head_report, shown in lines]
+    figure = Picture(WIDTH, 1.4 + sum(heights))
     axes = figure.subplots(len(lines), beside, height_ratios=heights, squeeze=False)
     width = (WIDTH - 0.8) / (beside * most)
     for row, (head_report, shown) in zip(axes, lines):
         for axis in row:
             axis.set_axis_off()
+        if not _plays(head_report, shown):
+            row[0].set_title(f"{head_report.name}: {NOBODY}", loc="left")
+            continue
         for axis, chain in _each(row, shown, head_report):
             _roles(axis, head_report, chain, width)
-        row[0].set_ylabel("layer", fontsize=8)
+        row[0].set_ylabel("layer")
         own = row[0].get_title(loc="left")
-        row[0].set_title(f"{head_report.name}\n{own}", fontsize=9, loc="left")
+        row[0].set_title(f"{head_report.name}\n{own}", loc="left")
     for axis in axes[-1]:
-        axis.set_xlabel("head", fontsize=8)
+        axis.set_xlabel("head")
     figure.legend(
         handles=[Patch(color=colour, label=label) for label, colour in _kinds()],
-        frameon=False,
         loc="outside lower center",
-        ncols=3,
-        fontsize=8,
+        ncols=2,
     )
     write_title(figure, f"Which head plays which role\n{title}")
     return figure
 
 
-def _depth(head_report: HeadReport, chains: Sequence[str]) -> int:
-    return max(len(head_report.chain(chain)) for chain in chains)
+def _plays(head_report: HeadReport, chains: Sequence[str]) -> bool:
+    """Whether a head of these chains plays a role."""
+    names = {block.name for chain in chains for block in head_report.chain(chain)}
+    return any(role.block in names for role in head_report.roles)
+
+
+def _role_height(head_report: HeadReport, chains: Sequence[str]) -> float:
+    """Inches of a run's maps; of one none of whose heads plays a role, those of a line."""
+    if not _plays(head_report, chains):
+        return 0.3
+    return 0.75 + 0.3 * max(len(head_report.chain(chain)) for chain in chains)
 
 
 def _kinds() -> Iterator[tuple[str, str]]:
@@ -208,14 +214,13 @@ def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None
     heads = max(block.heads for block in blocks)
     axis.set_axis_on()
     axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
-    axis.set_title(chain, fontsize=9, loc="left")
+    axis.set_title(chain if _plays(head_report, [chain]) else f"{chain}: no role", loc="left")
     axis.set_xticks(range(heads) if heads <= 16 else _ticks(heads))
     axis.set_yticks(range(len(blocks)))
     axis.set_xticks(np.arange(heads - 1) + 0.5, minor=True)
     axis.set_yticks(np.arange(len(blocks) - 1) + 0.5, minor=True)
-    axis.grid(which="minor", color="0.85")
+    axis.grid(which="minor")
     axis.tick_params(which="minor", length=0)
-    axis.tick_params(labelsize=8)
     found = role_map(head_report.roles)
     for row, block in enumerate(blocks):
         for head, roles in found.get(block.name, {}).items():

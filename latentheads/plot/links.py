@@ -8,7 +8,8 @@ from itertools import accumulate, pairwise
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from latentheads.plot.canvas import Picture, write_title
+from latentheads.plot.canvas import WIDTH, Picture, write_title
+from latentheads.plot.style import GREEN, ORANGE, RED, in_style
 from latentheads.reading.alignments import ATTENTION, LAWS, SOFT, LinkScore
 
 __all__ = ["draw_links"]
@@ -17,9 +18,9 @@ BAR = 0.22
 """Inches of a bar."""
 
 KINDS = {
-    **dict(zip(LAWS, ("#a9c4e6", "#5d8fcc", "#23508c"))),
-    SOFT: "#4a9a5b",
-    **dict(zip(ATTENTION, ("#e8b98f", "#d98032"))),
+    **dict(zip(LAWS, ("#9ecae1", "#4292c6", "#084594"))),
+    SOFT: GREEN,
+    **dict(zip(ATTENTION, (ORANGE, RED))),
 }
 NOTES = {
     "prior": "before the word is known",
@@ -30,6 +31,7 @@ NOTES = {
 }
 
 
+@in_style
 def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Figure:
     """Draws the alignment error rate of every law and head, a group of bars a run.
 
@@ -38,24 +40,21 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
         title: What was read.
     """
     rows = [(run, score) for run, scores in links.items() for score in scores]
-    figure = Picture(7.5, 1.8 + BAR * (len(rows) + len(links)))
+    figure = Picture(WIDTH, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()
     places = _place_bars([run for run, _ in rows])
     rates = [score.counts.aer for _, score in rows]
     colours = [KINDS[score.law] for _, score in rows]
     bars = axis.barh(places, rates, color=colours, height=0.85)
-    axis.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
+    axis.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
     axis.set_yticks(places, [f"{run}: {score.head}" for run, score in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.08)
-    axis.tick_params(labelsize=7)
-    axis.set_xlabel("alignment error rate (0: every link is right)", fontsize=8)
+    axis.set_xlabel("alignment error rate (0: every link is right)")
     figure.legend(
         handles=[_explain_law(law) for law in KINDS if any(s.law == law for _, s in rows)],
-        frameon=False,
         loc="outside lower center",
         ncols=2,
-        fontsize=7,
     )
     write_title(figure, f"Which source word does each word translate?\n{title}")
     return figure

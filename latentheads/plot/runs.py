@@ -71,7 +71,7 @@ class Finished(Protocol):
 
     @property
     def settings(self) -> Any:
-        """Its settings: ``data``, ``decoding`` and ``guide_name`` are read."""
+        """Its settings: ``data``, ``decoding``, ``guide_name`` and ``title`` are read."""
 
     @property
     def model(self) -> Decoder:
@@ -96,7 +96,7 @@ def bound(run: Finished) -> Figure:
     Args:
         run: A finished run.
     """
-    return draw_bound(_read_metrics(run))
+    return draw_bound(_read_metrics(run), run.settings.title)
 
 
 def kl(run: Finished) -> Figure:
@@ -106,7 +106,7 @@ def kl(run: Finished) -> Figure:
         run: A finished run.
     """
     results = _read_results(run)
-    return draw_kl(results["kl_by_site"], results.get("kl_how"))
+    return draw_kl(results["kl_by_site"], results.get("kl_how"), run.settings.title)
 
 
 def kl_history(run: Finished) -> Figure:
@@ -115,7 +115,7 @@ def kl_history(run: Finished) -> Figure:
     Args:
         run: A finished run.
     """
-    return draw_kl_history(_read_metrics(run))
+    return draw_kl_history(_read_metrics(run), run.settings.title)
 
 
 def gates(run: Finished) -> Figure:
@@ -127,7 +127,8 @@ def gates(run: Finished) -> Figure:
     if not isinstance(run.model.selector, Gating):
         raise ValueError(f"{run.path} has no gates")
     laws = {each: run.guide.selections[each.block.key]() for each in run.model.selecting}
-    return draw_gates({module.block.name: law.mode[0].detach() for module, law in laws.items()})
+    gates = {module.block.name: law.mode[0].detach() for module, law in laws.items()}
+    return draw_gates(gates, run.settings.title)
 
 
 def selection(run: Finished) -> Figure:
@@ -136,7 +137,7 @@ def selection(run: Finished) -> Figure:
     Args:
         run: A finished run that selects its heads.
     """
-    return draw_selection(_read_selection(run))
+    return draw_selection(_read_selection(run), run.settings.title)
 
 
 def selection_history(run: Finished) -> Figure:
@@ -145,7 +146,8 @@ def selection_history(run: Finished) -> Figure:
     Args:
         run: A finished run that selects its heads.
     """
-    return draw_selection_history(_read_metrics(run), _read_selection(run))
+    title = run.settings.title
+    return draw_selection_history(_read_metrics(run), _read_selection(run), title)
 
 
 def divergence(
@@ -172,7 +174,8 @@ def divergence(
             run.model, batches(shown, TOKENS), run.guide if drawn else None, latent=False
         )
     what = "Heads drawn from the guide" if drawn else "Plug-in heads"
-    return draw_divergence(found, f"{run.path.name}: {what}, {len(shown):,} {shown.unit}", top)
+    title = f"{run.settings.title}: {what}, {len(shown):,} {shown.unit}"
+    return draw_divergence(found, title, top)
 
 
 def heads(
@@ -215,7 +218,7 @@ def heads(
         _escape_ticks(keys),
         row,
         heads,
-        f"{run.path.name}: attention in {name}, {draws} draws from the guide",
+        f"{run.settings.title}: attention in {name}, {draws} draws from the guide",
         links,
     )
 
@@ -251,7 +254,7 @@ def sound(
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block([each for each in found if each.endswith(".cross")], block)
     written = name_tokens(run.target, batch.target[0].tolist())
-    title = f"{run.path.name}: {Path(file).name}, {name}, {draws} draws from the guide"
+    title = f"{run.settings.title}: {Path(file).name}, {name}, {draws} draws from the guide"
     frames = batch.frames[0].double().cpu().numpy()
     return draw_sound(frames, found[name], _escape_ticks(written), head, row, title)
 
@@ -293,7 +296,7 @@ def batch_alignments(run: Finished, batch: Batch, links: Collection[Link] = ()) 
         _escape_ticks(name_tokens(run.target, batch.target[0].tolist())),
         links,
         _name_guide(run),
-        f"{run.path.name}: where the words of a translation point",
+        f"Where the words of a translation point\n{run.settings.title}",
     )
 
 

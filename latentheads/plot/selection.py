@@ -11,20 +11,23 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from latentheads.names import layer_of
-from latentheads.plot.canvas import Picture, by_chain
+from latentheads.plot.canvas import Picture, add_legend, by_chain, draw_map, write_title
+from latentheads.plot.style import MARKERS, RED, colours_of, in_style
 
 __all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
 
 
-def draw_selection(found: dict[str, Any]) -> Figure:
+@in_style
+def draw_selection(found: dict[str, Any], title: str = "") -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
     Args:
         found: By chain: ``tasks``, their names; ``probabilities``, of every block; ``sharing``;
             ``by_chance``.
+        title: What was trained.
     """
     columns = 1 + max(len(side["tasks"]) for side in found.values())
-    figure = Picture(2.3 * columns + 0.6, 2.5 * len(found) + 0.6)
+    figure = Picture(1.9 * columns + 0.8, 2.2 * len(found) + 0.8)
     axes = figure.subplots(len(found), columns, squeeze=False)
     image = None
     for row, (chain, side) in zip(axes, found.items()):
@@ -32,17 +35,17 @@ def draw_selection(found: dict[str, Any]) -> Figure:
         for axis in row[len(side["tasks"]) : -1]:
             axis.set_axis_off()
         for place, task in enumerate(side["tasks"]):
-            image = row[place].imshow(blocks[:, place], vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            image = draw_map(row[place], blocks[:, place], vmin=0, vmax=1)
             layers, heads = np.nonzero(np.array(list(side["chosen"].values()))[:, place])
-            row[place].scatter(heads, layers, s=14, color="#d98032", edgecolor="white", lw=0.5)
-            row[place].set_title(f"{chain}: {task or 'all'}", fontsize=9)
-            row[place].set_xlabel("candidate", fontsize=8)
-            row[place].set_ylabel("layer", fontsize=8)
+            row[place].scatter(heads, layers, s=26, color=RED, edgecolor="white", lw=0.8)
+            row[place].set_title(f"{chain}: {task or 'all'}")
+            row[place].set_xlabel("candidate head")
+            row[place].set_ylabel("layer")
             row[place].set_yticks(range(len(blocks)))
         _draw_sharing(row[-1], side)
     if image is not None:
-        figure.suptitle("Which heads every task speaks with", fontsize=10)
         figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
+    write_title(figure, f"Which heads every task speaks with\n{title}")
     return figure
 
 
@@ -56,49 +59,55 @@ def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
         return
     matrix = np.array(side["sharing"], dtype=float)
     names = [name or "all" for name in side["tasks"]]
-    axis.imshow(matrix, vmin=0, vmax=1, cmap="Greens")
+    draw_map(axis, matrix, vmin=0, vmax=1, cmap="Greens", aspect="equal")
     for y, x in np.ndindex(matrix.shape):
         colour = "white" if matrix[y, x] > 0.6 else "black"
         text = "-" if np.isnan(matrix[y, x]) else f"{matrix[y, x]:.2f}"
         axis.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
-    axis.set_xticks(range(len(names)), names, fontsize=8, rotation=30)
-    axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.set_title(f"heads in common\n({side['by_chance']:.2f} by chance)", fontsize=9)
+    axis.set_xticks(range(len(names)), names, rotation=30)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_title(f"heads in common\n({side['by_chance']:.2f} by chance)")
 
 
-def draw_gates(gates: Mapping[str, Float[Tensor, " head"]]) -> Figure:
+@in_style
+def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> Figure:
     """Draws the gate of every head at test time, a panel a chain.
 
     Args:
         gates: By block: 0 where a gate is closed, 1 where it is open, or between.
+        title: What was trained.
     """
     chains = by_chain(gates)
-    figure = Picture(2.5 * len(chains) + 0.6, 1.7 + 0.3 * max(map(len, chains.values())))
+    figure = Picture(2.3 * len(chains) + 0.6, 1.6 + 0.3 * max(map(len, chains.values())))
     axes = figure.subplots(1, len(chains), squeeze=False)[0]
     for axis, (chain, blocks) in zip(axes, chains.items()):
         values = np.full((len(blocks), max(len(gates[block]) for block in blocks)), np.nan)
         for row, block in zip(values, blocks):
             row[: len(gates[block])] = gates[block].double().cpu().numpy()
-        axis.imshow(values, vmin=0, vmax=1, cmap="Blues", origin="lower", aspect="auto")
+        draw_map(axis, values, vmin=0, vmax=1, origin="lower")
         for (layer, head), value in np.ndenumerate(values):
             colour = "white" if value > 0.6 else "black"
             text = {0.0: "0", 1.0: "1"}.get(value, f"{value:.2f}")
             axis.text(head, layer, text, ha="center", va="center", fontsize=8, color=colour)
-        axis.set_title(f"{chain}: {(values > 0).sum()} open", fontsize=9)
+        axis.set_title(f"{chain}: {(values > 0).sum()} open")
         axis.set_xticks(range(values.shape[1]))
         axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
-        axis.set_xlabel("head", fontsize=8)
-        axis.set_ylabel("layer", fontsize=8)
-    figure.suptitle("The gate of every head at test time: 0 is closed, 1 open", fontsize=10)
+        axis.set_xlabel("head")
+        axis.set_ylabel("layer")
+    write_title(figure, f"The gate of every head at test time: 0 is closed, 1 open\n{title}")
     return figure
 
 
-def draw_selection_history(records: list[dict[str, Any]], found: dict[str, Any]) -> Figure:
+@in_style
+def draw_selection_history(
+    records: list[dict[str, Any]], found: dict[str, Any], title: str = ""
+) -> Figure:
     """Draws the posterior probability of every candidate over training, a panel a block.
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
         found: By chain: ``tasks``, their names. A colour that stands for several has them all.
+        title: What was trained.
 
     Raises:
         ValueError: No record has a selection.
@@ -109,26 +118,29 @@ def draw_selection_history(records: list[dict[str, Any]], found: dict[str, Any])
             "no record has a selection: the run selects no heads, or its metrics are lost"
         )
     blocks = list(records[-1]["selection"])
-    columns = min(4, len(blocks))
+    columns = min(3, len(blocks))
     rows = -(-len(blocks) // columns)
-    figure = Picture(3 * columns, 2.1 * rows + 0.8)
-    axes = figure.subplots(rows, columns, squeeze=False)
+    figure = Picture(2.5 * columns, 1.9 * rows + 1.0)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     steps = [record["step"] for record in records]
     for axis in axes.flat[len(blocks) :]:
         axis.set_axis_off()
     for axis, block in zip(axes.flat, blocks):
         values = np.array([record["selection"][block] for record in records])
-        for task in range(values.shape[1]):
-            lines = axis.plot(steps, values[:, task], color=f"C{task}", linewidth=0.9, marker=".")
+        tasks = zip(colours_of(values.shape[1]), MARKERS * values.shape[1])
+        for task, (colour, mark) in zip(range(values.shape[1]), tasks):
+            lines = axis.plot(steps, values[:, task], mark + "-", color=colour, lw=0.9, ms=3)
             lines[0].set_label(_name_task(found, task))
         axis.set_ylim(-0.02, 1.02)
-        axis.set_title(block, fontsize=9)
-        axis.set_xlabel("updates", fontsize=8)
-        axis.set_ylabel("q(speaks)", fontsize=8)
-    most = max(axes.flat, key=lambda axis: len(axis.get_lines()))
-    handles, labels = most.get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
-    figure.suptitle("The posterior probability that each candidate speaks", fontsize=10)
+        axis.set_title(block)
+        axis.grid(axis="y")
+    for axis in axes.flat[max(0, len(blocks) - columns) : len(blocks)]:
+        axis.set_xlabel("updates")
+        axis.tick_params(labelbottom=True)
+    for row in axes:
+        row[0].set_ylabel("q(speaks)")
+    add_legend(figure, columns=4)
+    write_title(figure, f"The posterior probability that each candidate head speaks\n{title}")
     return figure
 
 

@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
-from latentheads.plot.canvas import Picture, write_title
-from latentheads.reading.draws import BAND, DrawnWeights
+from latentheads.plot.attention import draw_row, name_band
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, write_title
+from latentheads.plot.style import in_style
+from latentheads.reading.draws import DrawnWeights
 
 __all__ = ["draw_sound"]
 
-MEAN, BAND_COLOUR = "#3b6fb6", "#d98032"
 POSITION = FACTOR * FRAME_SECONDS
 """Seconds of a position."""
 
 
+@in_style
 def draw_sound(
     frames: Float[NDArray[Any], "frame bin"],
     drawn: DrawnWeights,
@@ -49,28 +51,25 @@ def draw_sound(
     row = int(deviation[head].mean(-1).argmax()) if row is None else row
     _check_place("row", row, len(tokens))
     seconds = mean.shape[-1] * POSITION
-    figure = Picture(max(6.0, 1 + 2.2 * seconds), 4.4 + 0.15 * len(tokens))
-    heights = [1.6, 0.4 + 0.15 * len(tokens), 1.0]
+    figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
+    heights = [1.6, 0.4 + 0.17 * len(tokens), 1.0]
     sound, maps, bars = figure.subplots(3, 1, sharex=True, height_ratios=heights)
     end = len(frames) * FRAME_SECONDS
     heard = (0.0, end, 0.0, float(frames.shape[1]))
-    sound.imshow(frames.T, origin="lower", aspect="auto", extent=heard, cmap="magma")
-    sound.set_ylabel("log-mel bin", fontsize=8)
+    draw_map(sound, frames.T, origin="lower", extent=heard, cmap="magma")
+    sound.set_ylabel("pitch (log-mel bin)")
     read = (0.0, seconds, len(tokens) - 0.5, -0.5)
-    maps.imshow(mean[head], aspect="auto", extent=read, cmap="Blues", vmin=0)
+    draw_map(maps, mean[head], extent=read, vmin=0)
     maps.set_yticks(range(len(tokens)), tokens)
-    maps.axhline(row - 0.5, color="black", linewidth=0.6)
-    maps.axhline(row + 0.5, color="black", linewidth=0.6)
-    maps.set_title(f"head {head}: mean weight", fontsize=8, loc="left")
+    for edge in (row - 0.5, row + 0.5):
+        maps.axhline(edge, color="black", linewidth=0.8)
+    maps.set_title(f"head {head}: mean weight", loc="left")
+    maps.set_ylabel("written")
     places = POSITION * (np.arange(mean.shape[-1]) + 0.5)
-    bars.bar(places, mean[head, row], width=0.8 * POSITION, color=MEAN, alpha=0.6)
-    bars.vlines(places, low[head, row], high[head, row], color=BAND_COLOUR, linewidth=2)
-    ends = " to ".join(f"{100 * share:.0f}" for share in BAND)
-    bars.set_title(f"row “{tokens[row]}”: mean, {ends} % of draws", fontsize=8, loc="left")
-    bars.set_xlabel("seconds", fontsize=8)
-    bars.set_ylabel("weight", fontsize=8)
-    for axis in (sound, maps, bars):
-        axis.tick_params(labelsize=7)
+    draw_row(bars, places, mean[head, row], low[head, row], high[head, row])
+    bars.set_title(f"row “{tokens[row]}”: {name_band()}", loc="left")
+    bars.set_xlabel("seconds")
+    bars.set_ylabel("weight")
     write_title(figure, title)
     return figure
 

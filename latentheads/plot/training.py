@@ -7,45 +7,74 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from latentheads.names import CHOICE
-from latentheads.plot.canvas import COLOURS, Picture, by_chain
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    by_chain,
+    say_nothing,
+    write_title,
+)
+from latentheads.plot.style import (
+    BLUE,
+    CHAIN_COLOURS,
+    GREEN,
+    GREY,
+    MARKERS,
+    RED,
+    TRUTH,
+    colours_of,
+    in_style,
+)
 
-__all__ = ["draw_bound", "draw_kl", "draw_kl_history", "truth_label"]
+__all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "truth_label"]
+
+NO_KL = "every KL is 0: the posterior is the prior"
 
 
-def draw_bound(records: Sequence[Mapping[str, Any]]) -> Figure:
+@in_style
+def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Draws the true bound on validation, and what stands beside it, over training.
 
     Args:
         records: Those of ``metrics.jsonl``, as many as are left.
+        title: What was trained.
     """
     steps = [record["step"] for record in records]
     exact = any(record["valid"].get("exact") is not None for record in records)
     beside = ("exact", "exact log p") if exact else ("plug_in", "plug-in network (no bound)")
-    figure = Picture(7, 4.8)
+    figure = Picture(WIDTH, 4.4)
     axis = figure.subplots()
-    for name, label, style in (
-        ("elbo", "bound (ELBO)", "-"),
-        ("log_likelihood", "expected log-likelihood", "--"),
-        (*beside, ":"),
+    for name, label, line, colour in (
+        ("elbo", "bound (ELBO)", "o-", BLUE),
+        ("log_likelihood", "expected log-likelihood", "s--", RED),
+        (*beside, "^:", GREEN),
     ):
         values = _negate(record["valid"].get(name) for record in records)
-        axis.plot(steps, values, style, marker=".", label=label)
+        axis.plot(steps, values, line, color=colour, label=label)
     objective = _negate(record["objective"] for record in records)
-    axis.plot(steps, objective, color="0.7", label="training objective (no bound)", zorder=0)
-    last = records[-1]["valid"] if records else {}
-    if last.get("truth") is not None:
-        axis.axhline(-last["truth"], color="black", linewidth=0.8, label=truth_label(last))
+    axis.plot(steps, objective, color=GREY, label="training objective (no bound)", zorder=0)
+    _draw_truth(axis, records[-1]["valid"] if records else {})
     axis.set_yscale("log")
     _label_scale(axis)
-    axis.set_title("The bound while training: lower is better", fontsize=10)
+    axis.grid(axis="y")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
-    figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=9)
+    add_legend(figure)
+    write_title(figure, f"The bound while training: lower is better\n{title}")
     return figure
+
+
+def _draw_truth(axis: Any, figures: Mapping[str, Any]) -> None:
+    """Draws the line of the truth, where it is known, with its name."""
+    if figures.get("truth") is not None:
+        axis.axhline(-figures["truth"], label=truth_label(figures), **TRUTH)
 
 
 def _label_scale(axis: Any) -> None:
@@ -69,49 +98,101 @@ def truth_label(figures: Mapping[str, Any]) -> str:
     return f"true log p(y | x){some}"
 
 
-def draw_kl(kl_by_site: Mapping[str, float | None], how: Mapping[str, str] | None = None) -> Figure:
+@in_style
+def draw_curves(
+    histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], title: str = ""
+) -> Figure:
+    """Draws the bound of recipes over training: a line the mean over seeds, a band their range.
+
+    Where log p is exact, as with alignments, that is drawn too, dashed.
+
+    Args:
+        histories: By the name of a recipe, for every seed the records of ``metrics.jsonl``.
+        title: What was trained.
+    """
+    figure = Picture(WIDTH, 4.4)
+    axis = figure.subplots()
+    for colour, mark, (name, runs) in zip(
+        colours_of(len(histories)), MARKERS * len(histories), histories.items()
+    ):
+        for figure_name, label, line in (("elbo", name, "-"), ("exact", f"{name}, exact", "--")):
+            steps, values = _gather(runs, figure_name)
+            if np.isfinite(values).any():
+                shown = {"color": colour, "linestyle": line, "marker": mark, "label": label}
+                axis.plot(steps, values.mean(0), **shown)
+                axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
+    records = [record for runs in histories.values() for run in runs for record in run]
+    _draw_truth(axis, records[-1]["valid"] if records else {})
+    axis.set_yscale("log")
+    _label_scale(axis)
+    axis.grid(axis="y")
+    axis.set_xlabel("updates")
+    axis.set_ylabel("minus nats per target token (validation)")
+    add_legend(figure)
+    write_title(figure, f"The bound (ELBO) while training: lower is better\n{title}")
+    return figure
+
+
+def _gather(
+    runs: Sequence[Sequence[Mapping[str, Any]]], name: str
+) -> tuple[list[int], Float[NDArray[Any], "seed step"]]:
+    """A figure, negated, of every seed at the steps that all of them have noted; NaN if missing."""
+    found = [{record["step"]: record["valid"].get(name) for record in run} for run in runs]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    values = [[-np.array(each[step], dtype=float) for step in steps] for each in found]
+    return steps, np.array(values, dtype=float).reshape(len(runs), len(steps))
+
+
+@in_style
+def draw_kl(
+    kl_by_site: Mapping[str, float | None],
+    how: Mapping[str, str] | None = None,
+    title: str = "",
+) -> Figure:
     """Draws the KL of every block that has noise.
 
     Args:
         kl_by_site: In nats a target token, by site; None where it is not known.
         how: How it was computed, by site; ``fixed`` where there is no noise.
+        title: What was trained.
     """
     fixed = {site for site, said in (how or {}).items() if said == "fixed"}
     kl_by_site = {site: kl for site, kl in kl_by_site.items() if site not in fixed}
     chains = by_chain(kl_by_site)
-    figure = Picture(max(7, 0.35 * len(kl_by_site)), 4)
+    figure = Picture(max(WIDTH, 0.3 * len(kl_by_site)), 3.6)
     axis = figure.subplots()
     labels: list[str] = []
     for chain, sites in chains.items():
         places = range(len(labels), len(labels) + len(sites))
         known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
-        axis.bar(places, known, color=COLOURS[chain], label=chain)
+        axis.bar(places, known, color=CHAIN_COLOURS[chain], label=chain)
         labels += [site.removesuffix(".logits").removesuffix(f".{CHOICE}") for site in sites]
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axis.set_xlim(-0.6, max(len(labels), 6) - 0.4)  # a few bars are no wider than many
     axis.set_ylabel("KL, nats a target token")
-    axis.set_title("What each block's posterior pays to differ from its prior", fontsize=10)
+    axis.grid(axis="y")
     if not any(kl_by_site.values()):
         axis.set_ylim(0, 1)
-        text = "every KL is 0: the posterior is the prior" if labels else "no latent block"
-        axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
-    if labels:
-        figure.legend(frameon=False, loc="outside lower center", ncols=3)
+        say_nothing(axis, NO_KL if labels else "no latent block")
+    add_legend(figure, columns=4)
+    write_title(figure, f"What each block's posterior pays to differ from its prior\n{title}")
     return figure
 
 
-def draw_kl_history(records: Sequence[Mapping[str, Any]]) -> Figure:
+@in_style
+def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Draws the KL of every block on validation over training, a colour a chain.
 
     A KL of exactly 0 has no place on the scale and is left out.
 
     Args:
         records: Those of ``metrics.jsonl``, as many as are left.
+        title: What was trained.
     """
     steps = [record["step"] for record in records]
     found = [record.get("kl_by_site") or {} for record in records]
     chains = by_chain(dict.fromkeys(site for kl_by_site in found for site in kl_by_site))
-    figure = Picture(7, 4.2)
+    figure = Picture(WIDTH, 4.2)
     axis = figure.subplots()
     drawn = False
     for chain, sites in chains.items():
@@ -119,16 +200,19 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]]) -> Figure:
             values = np.array([kl_by_site.get(site) for kl_by_site in found], dtype=float)
             values[~(values > 0)] = math.nan
             drawn |= bool(np.isfinite(values).any())
-            style = ("-", "--", ":", "-.")[place % 4]
-            label = site.rpartition(".")[0]
-            axis.plot(steps, values, style, marker=".", color=COLOURS[chain], label=label)
-    axis.set_title("What each block pays to differ from its prior, while training", fontsize=10)
+            shown: dict[str, Any] = {
+                "color": CHAIN_COLOURS[chain],
+                "marker": MARKERS[place % len(MARKERS)],
+            }
+            line = ("-", "--", ":", "-.")[place % 4]
+            axis.plot(steps, values, line, label=site.rpartition(".")[0], **shown)
     axis.set_xlabel("updates")
     axis.set_ylabel("KL, nats a target token (validation)")
+    axis.grid(axis="y")
     if drawn:
         axis.set_yscale("log")
-        figure.legend(frameon=False, loc="outside right upper", fontsize=8)
+        add_legend(figure, columns=4)
     else:
-        text = "every KL is 0: the posterior is the prior" if chains else "no latent block"
-        axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
+        say_nothing(axis, NO_KL if chains else "no latent block")
+    write_title(figure, f"What each block pays to differ from its prior, while training\n{title}")
     return figure

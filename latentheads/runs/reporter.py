@@ -235,7 +235,7 @@ class Reporter:
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
-        title = f"Plug-in heads, {self.corpus.name}, validation"
+        title = f"{self._title}: plug-in heads, validation"
         self._paint("divergence", draw_divergence, heads, title)
         chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
         return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
@@ -244,14 +244,20 @@ class Reporter:
         """Draws the plots; adds nothing to the results."""
         from latentheads import plot  # matplotlib loads when it draws
 
-        records, chosen = self.folder.metrics(), results["selection"]
-        self._paint("bound", plot.draw_bound, records)
-        self._paint("kl", plot.draw_kl, results["kl_by_site"], results["kl_how"])
+        records, chosen, title = self.folder.metrics(), results["selection"], self._title
+        self._paint("bound", plot.draw_bound, records, title)
+        self._paint("kl", plot.draw_kl, results["kl_by_site"], results["kl_how"], title)
         if chosen:
-            self._paint("selection", plot.draw_selection, chosen)
+            self._paint("selection", plot.draw_selection, chosen, title)
         if chosen and any("selection" in record for record in records):
-            self._paint("selection-history", plot.draw_selection_history, records, chosen)
+            self._paint("selection-history", plot.draw_selection_history, records, chosen, title)
         return {}
+
+    @property
+    def _title(self) -> str:
+        """What stands above every picture."""
+        settings = self.settings
+        return f"{settings.recipe}, {self.corpus.name}, seed {settings.seed}"
 
     def _paint(self, name: str, draw: Callable[..., Figure], *of: Any) -> None:
         """Draws a picture of something into the run folder."""

@@ -167,6 +167,11 @@ class Settings:
         return "+".join([self.pair.name, *more])
 
     @property
+    def title(self) -> str:
+        """What stands above a picture of the run: its recipe, corpus and seed."""
+        return f"{self.recipe}, {self.data.name}, seed {self.seed}"
+
+    @property
     def has_gates(self) -> bool:
         """Whether heads have gates."""
         return self.gates.gates != "none"

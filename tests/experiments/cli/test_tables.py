@@ -23,6 +23,18 @@ RESULTS: dict[str, Any] = {
 }
 
 
+def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
+    from latentheads.experiments.cli.tables import packed
+
+    rows = [["recipe", "seeds", *(f"figure {n}" for n in range(9))], ["a", "2", *("x" * 30,) * 9]]
+    parts = packed(rows, names=2).split("\n\n")
+    assert len(parts) == 5
+    assert all(len(line) <= 100 for part in parts for line in part.splitlines())
+    assert [part.split()[:2] for part in parts] == [["recipe", "seeds"]] * 5
+    cells = [line.split("  ")[-1] for part in parts for line in part.splitlines()]
+    assert (cells[0].strip(), cells[-1].strip()) == ("figure 1", "x" * 30)
+
+
 def told(**changes: Any) -> dict[str, list[str]]:
     """The rows of the table by their names."""
     from latentheads.experiments.cli.tables import result_table

@@ -72,7 +72,9 @@ def finished(corpus: Corpus, shape: str | None) -> SimpleNamespace:
     model = jiggle(model, 0.3).double().eval()
     return SimpleNamespace(
         path=Path("runs/mine"),
-        settings=SimpleNamespace(data=lh.Data(), decoding=Decoding(max_tokens=4), guide_name="mf"),
+        settings=SimpleNamespace(
+            data=lh.Data(), decoding=Decoding(max_tokens=4), guide_name="mf", title="mf, velu"
+        ),
         model=model,
         guide=GUIDES["mean-field"](model, reads="prefix").double().eval(),
         source=corpus.source,

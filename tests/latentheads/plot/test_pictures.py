@@ -61,6 +61,24 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     ]
 
 
+def test_curves_are_means_over_seeds_with_their_range() -> None:
+    def records(*values: float) -> list[dict[str, Any]]:
+        return [
+            {"step": step, "valid": {"elbo": -value, "truth": -0.5}}
+            for step, value in enumerate(values, 1)
+        ]
+
+    figure: Any = plot.draw_curves({"one": [records(4, 2), records(2, 1, 1)], "two": []}, "here")
+    (axis,) = figure.axes
+    mean, truth = axis.get_lines()
+    assert mean.get_xydata().tolist() == [[1, 3], [2, 1.5]]
+    assert truth.get_ydata() == [0.5, 0.5]
+    corners = axis.collections[0].get_paths()[0].vertices
+    assert {tuple(each) for each in corners} == {(1, 2), (1, 4), (2, 1), (2, 2)}
+    assert labels(figure) == ["one", "true log p(y | x)"]
+    assert figure.get_suptitle().endswith("here")
+
+
 def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     gates = {"encoder.1.self": [0.0, 0.25], "encoder.0.self": [1.0, 0.5], "decoder.0.cross": [1.0]}
     figure: Any = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()})

@@ -1,0 +1,92 @@
+"""The style of every figure, and what its colours stand for.
+
+The file beside this one holds the style: sizes, a white card that is not see-through, and the
+colours of Okabe and Ito, which also those tell apart who see no red or no green
+(https://jfly.uni-koeln.de/color/). A figure of one's own takes it by
+``matplotlib.style.use(lh.plot.STYLE)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from matplotlib import rc_context, rc_params_from_file
+
+from latentheads.names import ALIGNMENT, CHAINS
+
+__all__ = [
+    "ABOVE_ALL",
+    "BLUE",
+    "CHAIN_COLOURS",
+    "DEVIATIONS",
+    "GOLD",
+    "GREEN",
+    "GREY",
+    "LINES",
+    "MARKERS",
+    "MEANS",
+    "ORANGE",
+    "PALETTE",
+    "RED",
+    "STYLE",
+    "TRUTH",
+    "colours_of",
+    "in_style",
+    "styled",
+]
+
+STYLE = Path(__file__).with_name("latentheads.mplstyle")
+"""The file of the style, as ``matplotlib.style.use`` reads it."""
+
+_SETTINGS = rc_params_from_file(STYLE, use_default_template=False)
+PALETTE = tuple(_SETTINGS["axes.prop_cycle"].by_key()["color"])
+BLUE, RED, GREEN, PINK, ORANGE, SKY, VIOLET, BROWN = PALETTE
+GREY = "#888888"
+"""Of what is beside the point: another model, what chance does."""
+
+GOLD = ORANGE
+"""Of links that are known to be true."""
+
+TRUTH: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
+"""The line of what is known to be true."""
+
+MEANS, DEVIATIONS, ABOVE_ALL = "Blues", "Oranges", "PuOr_r"
+"""Colours of a map: of a probability, of its standard deviation, and of what lies on both sides
+of 0."""
+
+CHAIN_COLOURS = dict(zip((*CHAINS, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
+"""Of every chain of blocks."""
+
+MARKERS, LINES = "os^Dv<>PX*", ("-", "--", "-.", ":")
+"""A second thing that tells lines apart, beside their colours."""
+
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draws in the style of the library, and leaves the reader's own as it was."""
+    with rc_context(_SETTINGS):
+        yield
+
+
+def in_style(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+    """Makes a function draw in the style of the library."""
+
+    @wraps(draw)
+    def drawn(*given: Given.args, **named: Given.kwargs) -> Drawn:
+        with styled():
+            return draw(*given, **named)
+
+    return drawn
+
+
+def colours_of(number: int) -> list[str]:
+    """As many colours, the first again behind the last."""
+    return list(islice(cycle(PALETTE), number))
