@@ -26,6 +26,7 @@ from latentheads.plot.style import (
     CHAIN_COLOURS,
     GREEN,
     GREY,
+    LINES,
     MARKERS,
     RED,
     TRUTH,
