@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from latentheads.runs.run import Run as Run
     from latentheads.runs.settings import Settings as Settings
     from latentheads.runs.trainer import Trainer as Trainer
+    from latentheads.training.fit import Fitted as Fitted
+    from latentheads.training.fit import fit as fit
 
 PLACES = {
     "AlignmentOptions": "alignment.options",
@@ -70,6 +72,7 @@ PLACES = {
     "Data": "corpora.data",
     "Decoder": "model",
     "Decoding": "decoding.translate",
+    "Fitted": "training.fit",
     "Guide": "guide",
     "HeadContext": "distributions",
     "HeadVariable": "distributions",
@@ -88,6 +91,7 @@ PLACES = {
     "Terms": "inference.bound",
     "batches": "corpora.batches",
     "evaluate": "inference.evaluation",
+    "fit": "training.fit",
     "folder_pairs": "corpora.makers",
     "folder_speech": "corpora.makers",
     "folder_tasks": "corpora.makers",

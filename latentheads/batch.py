@@ -121,6 +121,11 @@ class Batch:
         return self.target[:, self.context :]
 
     @property
+    def counted(self) -> Bool[Tensor, "batch scored"]:
+        """True at the scored tokens that are real: those that a likelihood counts."""
+        return self.scored != PAD
+
+    @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:
         """True at the source's real tokens."""
         if self.source is None:

@@ -17,7 +17,7 @@ from latentheads.alignment.past import PastState
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
-from latentheads.batch import PAD, Batch, SentenceTasks
+from latentheads.batch import Batch, SentenceTasks
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output
@@ -136,7 +136,7 @@ class HeadModel(nn.Module, ABC):
 
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
         """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
-        states, valid = states[..., batch.context :, :], batch.scored != PAD
+        states, valid = states[..., batch.context :, :], batch.counted
         if self.training and self.label_smoothing:
             return SmoothedTokens(states, valid, self.output, self.label_smoothing)
         return Tokens(states, valid, self.output)
@@ -172,7 +172,7 @@ class HeadModel(nn.Module, ABC):
             return self.law(*given)
         with term.heard(self) as found:
             law = self.law(*given)
-        tokens = (batch.scored != PAD).sum(-1)
+        tokens = batch.counted.sum(-1)
         for block, value in found.items():
             pyro.factor(f"{block}.disagreement", -term.weight * tokens * value)
         return law

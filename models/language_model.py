@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.past import begin_past
-from latentheads.batch import PAD, Batch
+from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.distributions import Tokens
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
@@ -120,7 +120,7 @@ class LanguageModel(Decoder):
         """
         if self.alignments is None:
             return super().law(batch, choices)
-        states, scored = self.states(batch, choices), batch.scored != PAD
+        states, scored = self.states(batch, choices), batch.counted
         hidden = self.alignments.look_back(states, batch.target_valid).behind(batch.context)
         return self.alignments(hidden, scored, cast(TableOutput, self.output))
 

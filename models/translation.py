@@ -15,7 +15,7 @@ from latentheads.alignment.aligner import Hidden
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD, Batch
+from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.distributions import Tokens
@@ -242,7 +242,7 @@ class Translation(Decoder):
         """
         if self.alignments is None:
             return super().law(batch, choices)
-        hidden, valid = self.hidden(batch, choices), batch.scored != PAD
+        hidden, valid = self.hidden(batch, choices), batch.counted
         return self.alignments(hidden.behind(batch.context), valid, self.output)
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:

@@ -14,21 +14,6 @@ from latentheads.layers.output import TableOutput
 __all__ = ["PastState", "begin_past"]
 
 
-def begin_past(aligner: Aligner, output: TableOutput, texts: int) -> PastState | AlignmentState:
-    """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
-
-    Args:
-        aligner: The blocks.
-        output: The layer that turns states into tokens.
-        texts: How many.
-    """
-    if aligner.components is None:
-        return PastState(aligner, output)
-    table = output.table.weight
-    nothing = without_memory(table.new_zeros(texts, 0, table.shape[1]))
-    return AlignmentState(aligner, nothing, output)
-
-
 class PastState:
     """What alignments keep of texts that are decoded and point at their own past.
 
@@ -81,3 +66,18 @@ class PastState:
         memory = self.aligner.lead_by_null(none)
         hidden = Hidden(none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool))
         return AlignmentState(self.aligner, hidden, self.output)
+
+
+def begin_past(aligner: Aligner, output: TableOutput, texts: int) -> PastState | AlignmentState:
+    """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
+
+    Args:
+        aligner: The blocks.
+        output: The layer that turns states into tokens.
+        texts: How many.
+    """
+    if aligner.components is None:
+        return PastState(aligner, output)
+    table = output.table.weight
+    nothing = without_memory(table.new_zeros(texts, 0, table.shape[1]))
+    return AlignmentState(aligner, nothing, output)

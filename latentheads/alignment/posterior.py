@@ -21,7 +21,7 @@ from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPa
 from latentheads.alignment.block import point
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import Pair, Pointing
-from latentheads.batch import PAD, Batch
+from latentheads.batch import Batch
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
 
@@ -150,7 +150,7 @@ class AlignmentPosterior(nn.Module):
             batch: The sentences, their target included.
         """
         aligned, prior = context.aligned, context.prior
-        words, valid = batch.scored, batch.scored != PAD
+        words, valid = batch.scored, batch.counted
         memory = torch.tanh(self.source(aligned.hidden.memory.detach()))
         known = self._read_words(aligned, words, valid)
         size = known.shape[-1]

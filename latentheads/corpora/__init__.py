@@ -21,11 +21,12 @@ from latentheads.corpora.options import make_corpus
 from latentheads.corpora.parallel import parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.stream import Place, Stream, Update
+from latentheads.corpora.stream import BatchStream, Place, Stream, Update, UpdateStream
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
 __all__ = [
+    "BatchStream",
     "Corpus",
     "Data",
     "Mixture",
@@ -35,6 +36,7 @@ __all__ = [
     "Stream",
     "Task",
     "Update",
+    "UpdateStream",
     "Vocabulary",
     "Words",
     "batches",

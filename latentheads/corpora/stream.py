@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import queue
+import random
 import threading
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from latentheads.batch import Batch
 from latentheads.corpora.batches import collate, groups
 from latentheads.corpora.corpus import Part
 
-__all__ = ["Place", "Stream", "Update"]
+__all__ = ["BatchStream", "Place", "Stream", "Update", "UpdateStream"]
 
 AHEAD = 16
 """Updates that wait for training at most."""
@@ -42,8 +46,48 @@ class Update:
     after: Place
 
 
-class Stream:
-    """An endless stream of updates, the same for a seed whatever the number of processes.
+class UpdateStream(ABC):
+    """An endless row of updates, an epoch after the other.
+
+    Args:
+        accumulate: Batches of an update.
+    """
+
+    def __init__(self, accumulate: int = 1) -> None:
+        if accumulate < 1:
+            raise ValueError(f"accumulate must be at least 1, got {accumulate}")
+        self.accumulate = accumulate
+
+    @abstractmethod
+    def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
+        """The batches of an epoch: what this process has of each, its weight, and target tokens.
+
+        Args:
+            number: Which epoch, counted from 0.
+            skip: So many of its first batches have been used.
+        """
+
+    def updates(self, start: Place = Place()) -> Iterator[Update]:
+        """The updates from a place on, each made when it is asked for."""
+        pending: list[tuple[Batch, float]] = []
+        tokens, epoch, place = 0, start.epoch, start.batch
+        while True:
+            for batch, weight, own in self.epoch(epoch, place):
+                place += 1
+                pending.append((batch, weight))
+                tokens += own
+                if len(pending) == self.accumulate:
+                    yield Update(pending, tokens, Place(epoch, place))
+                    pending, tokens = [], 0
+            epoch, place = epoch + 1, 0
+
+    def ahead(self, start: Place = Place()) -> Generator[Update, None, None]:
+        """The same updates, made before they are asked for where that may be."""
+        yield from self.updates(start)
+
+
+class Stream(UpdateStream):
+    """The updates of a part of a corpus, the same for a seed whatever the number of processes.
 
     An update is ``accumulate`` batches of the shuffled epoch; every process takes every P-th
     sentence of each. A thread prepares the batches while the last ones are trained on.
@@ -68,30 +112,19 @@ class Stream:
         processes: int = 1,
         pin: bool = False,
     ) -> None:
-        if accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, got {accumulate}")
+        super().__init__(accumulate)
         if not len(part):
             raise ValueError("there is no sentence to train on")
         self.part = part
         self.tokens = tokens
         self.seed = seed
-        self.accumulate = accumulate
         self.rank, self.processes = rank, processes
         self.pin = pin
 
-    def updates(self, start: Place = Place()) -> Iterator[Update]:
-        """The updates from a place on, each made when it is asked for."""
-        pending: list[tuple[Batch, float]] = []
-        tokens, epoch, skip = 0, start.epoch, start.batch
-        while True:
-            plan = groups(self.part, self.tokens, self.seed, epoch)
-            for place, group in enumerate(plan[skip:], skip + 1):
-                pending.append(self._share(group))
-                tokens += int(self.part.targets.lengths[group].sum())
-                if len(pending) == self.accumulate:
-                    yield Update(pending, tokens, Place(epoch, place))
-                    pending, tokens = [], 0
-            epoch, skip = epoch + 1, 0
+    def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
+        """The shuffled batches of an epoch."""
+        for group in groups(self.part, self.tokens, self.seed, number)[skip:]:
+            yield *self._share(group), int(self.part.targets.lengths[group].sum())
 
     def _share(self, group: Any) -> tuple[Batch, float]:
         mine = group[self.rank :: self.processes]
@@ -130,3 +163,62 @@ class Stream:
         finally:
             stopped.set()
             worker.join()
+
+
+class BatchStream(UpdateStream):
+    """The updates of batches that somebody else has made, for one process.
+
+    Nothing is prepared beside training: a function of one's own may draw from the same noise.
+
+    Args:
+        batches: All of them, each epoch in another order; or a function that makes those of an
+            epoch, whose order stays.
+        seed: Of the order.
+        accumulate: Batches of an update.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[Batch] | Callable[[int], Iterable[Batch]],
+        seed: int = 0,
+        accumulate: int = 1,
+    ) -> None:
+        super().__init__(accumulate)
+        self.seed = seed
+        if callable(batches):
+            self._make = batches
+            return
+        self._known = number_sentences(batches)
+        self._make = self._shuffle
+
+    def _shuffle(self, number: int) -> Iterable[Batch]:
+        chance = random.Random(f"{self.seed} {number}")
+        return chance.sample(self._known, len(self._known))
+
+    def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
+        """The batches of an epoch, as they come."""
+        found = 0
+        for found, batch in enumerate(self._make(number), 1):
+            if not isinstance(batch, Batch):
+                raise ValueError(f"batches must be made of Batch, got {type(batch).__name__}")
+            if not (tokens := int(batch.counted.sum())):
+                raise ValueError(f"batch {found} of epoch {number} has nothing to predict")
+            if found > skip:
+                yield batch, 1.0, tokens
+        if not found:
+            raise ValueError(f"batches has none in epoch {number}")
+
+
+def number_sentences(batches: Sequence[Batch]) -> list[Batch]:
+    """Batches that know their places in the corpus which they are together.
+
+    Those that say how large their corpus is stay as they are.
+    """
+    if any(batch.corpus_size for batch in batches):
+        return list(batches)
+    total, first, found = sum(map(len, batches)), 0, []
+    for batch in batches:
+        places = torch.arange(first, first + len(batch), device=batch.target.device)
+        found.append(replace(batch, index=places, corpus_size=total))
+        first += len(batch)
+    return found

@@ -48,6 +48,12 @@ class EncodedBatch(Batch):
         return _known("fed", self.read)
 
     @property
+    def counted(self) -> Bool[Tensor, "batch scored"]:
+        """True where something is predicted: of these labels 0 is one as any other."""
+        assert self.scored_valid is not None
+        return self.scored_valid
+
+    @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:
         """True at the encoder's real positions."""
         return _known("source_valid", self.encoder_real)

@@ -102,6 +102,13 @@ class Pretrained(HeadModel):
         for part, name in self._before.items():
             part.set_attn_implementation(name)
 
+    def train(self, mode: bool = True) -> Pretrained:
+        """Puts everything in training mode; a network that is frozen drops nothing all the same."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            self.network.eval()
+        return self
+
     def batch(
         self,
         inputs: Mapping[str, Tensor],

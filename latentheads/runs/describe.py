@@ -50,7 +50,7 @@ def describe_run(
     if not isinstance(model, Translation | LanguageModel):
         raise ValueError(
             f"model must be a Translation or a LanguageModel, got {type(model).__name__}: no run "
-            "folder can say what another one is"
+            "folder can say what another one is; train it with lh.fit"
         )
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it reads another")

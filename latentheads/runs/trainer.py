@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from latentheads.corpora import Corpus, batches
+from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import TOKENS, evaluate, evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import Decoder
 from latentheads.runs.build import (
     apply_pruning,
@@ -44,10 +44,10 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.values import make_group
 from latentheads.runs.warm_start import begin_with, load_start
-from latentheads.selection.sharing import selection_probabilities
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
+from latentheads.training.looking import look_at
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 
@@ -325,32 +325,21 @@ class Trainer:
 
     def _watch(self, progress: Progress) -> bool:
         """Evaluates on validation and keeps what is worth keeping; True: stop here."""
-        training = self.settings.training
-        valid = self.corpus.valid
-        parts, seed = batches(valid, TOKENS), self.settings.seed
-        report = evaluate(self.model, self.guide, parts, 1, seed, valid.truth)
-        figures = report.figures()
-        value = getattr(report, training.metric.replace("-", "_"))
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f"step {progress.step}: {training.metric} on validation is not finite"
-            )
-        record = {**asdict(progress), "valid": figures, "kl_by_site": report.kl_by_site}
-        if probabilities := selection_probabilities(self.guide):
-            record["selection"] = {n: p.tolist() for n, p in probabilities.items()}
-        self.folder.append(finite(record))
+        settings, training = self.settings, self.settings.training
+        found = look_at(
+            self.model, self.guide, self.corpus.valid, progress, training.metric, settings.seed
+        )
+        self.folder.append(finite(found.record))
         if self.display is not None:
-            self.display.tell(
-                f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
-                f"- KL {report.kl:.4f} nats/token, {progress.tokens_per_second:,.0f} tokens/s"
-            )
+            self.display.tell(found.line)
         if self.accelerator is not None:
+            figures = found.report.figures()
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
         self.stale += 1
-        if value > self.best or self.model.pressure is not None:  # a later network is a smaller one
-            self.best, self.stale = value, 0
+        if found.better_than(self.best, self.model):
+            self.best, self.stale = found.value, 0
             self._save(self.folder.best, progress.step)
         kept = max(training.keep, training.average)
         if kept:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part, Place, Stream, Update
+from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
 from latentheads.distributions import CholeskyHeads
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
@@ -71,7 +71,7 @@ class Engine:
     Args:
         model: The model.
         guide: Its guide.
-        part: What is learned from.
+        source: What is learned from: a part of a corpus, or the updates themselves.
         training: How to train.
         seed: Of the data order and of the noise.
         accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
@@ -81,7 +81,7 @@ class Engine:
         self,
         model: HeadModel,
         guide: ModelGuide,
-        part: Part,
+        source: Part | UpdateStream,
         training: Training,
         seed: int = 0,
         accelerator: Any = None,
@@ -95,15 +95,7 @@ class Engine:
             raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
-        self.stream = Stream(
-            part,
-            training.tokens,
-            seed,
-            training.accumulate,
-            self.rank,
-            self.processes,
-            pin=self.device.type == "cuda",
-        )
+        self.stream = self._make_stream(source)
         self.elbo = make_elbo(training)
         self.objective = self.elbo(model, guide)
         self.selections = guide.selection_families
@@ -128,6 +120,19 @@ class Engine:
         self._tokens = 0
         self._seconds = 0.0
         torch.manual_seed(seed + self.rank)
+
+    def _make_stream(self, source: Part | UpdateStream) -> UpdateStream:
+        if isinstance(source, UpdateStream):
+            return source
+        return Stream(
+            source,
+            self.training.tokens,
+            self.seed,
+            self.training.accumulate,
+            self.rank,
+            self.processes,
+            pin=self.device.type == "cuda",
+        )
 
     def run(
         self,

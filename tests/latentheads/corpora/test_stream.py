@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from latentheads.corpora import Part, Place, Rows, Stream, batches
+from latentheads.batch import Batch
+from latentheads.corpora import BatchStream, Part, Place, Rows, Stream, batches
 from latentheads.corpora.corpus import draw_pairs
 from tests.latentheads.corpora.texts import running
 
@@ -114,3 +115,26 @@ def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
         assert found == expected
         assert sum(len(half) for half in halves) == len(batch)
         assert {part.tokens for part in two} == {one.tokens}
+
+
+def test_batches_of_ones_own_come_in_another_order_in_each_epoch(part: Part) -> None:
+    known = [
+        Batch.of([[5, 2]] * number, [[6, 2]] * number, index=range(number))
+        for number in (1, 2, 3, 4)
+    ]
+    stream = BatchStream(known, seed=3, accumulate=2)
+    found = take(stream, 6)
+    sentences = [list(itertools.chain(*places(update))) for update in found]
+    epochs = [sentences[2 * n] + sentences[2 * n + 1] for n in range(3)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len(set(map(tuple, epochs))) > 1
+    assert {batch.size for update in found for batch, _ in update.shares} == {10}
+    assert [update.tokens for update in found] == [2 * len(each) for each in sentences]
+    rest = take(BatchStream(known, seed=3, accumulate=2), 3, found[2].after)
+    assert [places(update) for update in rest] == [places(update) for update in found[3:]]
+
+
+def test_batches_that_know_their_corpus_stay_as_they_are() -> None:
+    known = [Batch.of([[5, 2]], index=[6], corpus_size=7)]
+    (update,) = take(BatchStream(known), 1)
+    assert update.shares[0][0] is known[0]

@@ -244,6 +244,14 @@ def test_svi_trains_network_prior_and_guide() -> None:
     pyro.clear_param_store()
 
 
+def test_a_frozen_network_of_transformers_drops_nothing() -> None:
+    model = lh.latent(bert())
+    assert model.train().network.training
+    model.network.requires_grad_(False)
+    assert not model.train().network.training
+    assert model.training
+
+
 def test_heads_are_read_as_those_of_the_librarys_models() -> None:
     for name in ("gpt2", "bert", "bart"):
         model, batch = made_latent(name)

@@ -1,0 +1,229 @@
+"""Training on batches of one's own, in memory: no corpus, no folder, no settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
+from latentheads.corpora import batches as in_batches
+from latentheads.guide import ModelGuide
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import (
+    TOKENS,
+    Report,
+    evaluate,
+    evaluating,
+    fixed_noise,
+)
+from latentheads.inference.showing import figures_to_html
+from latentheads.model import HeadModel
+from latentheads.runs.values import make_group
+from latentheads.training.checkpoints import weights
+from latentheads.training.engine import Engine, Progress
+from latentheads.training.looking import look_at
+from latentheads.training.options import Training
+from latentheads.training.progress import ProgressDisplay
+
+__all__ = ["Fitted", "fit"]
+
+OF_FOLDERS = ("checkpoint_every", "keep", "average")
+"""Options of training that say what a run folder keeps."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What has come of a training.
+
+    Attributes:
+        report: The bound, its terms and its company, of the weights that stay.
+        step: The updates that those have seen.
+        history: A record of each look at validation: progress, figures, the KL of every site.
+    """
+
+    report: Report
+    step: int
+    history: list[dict[str, Any]]
+
+    def _repr_html_(self) -> str:
+        title = f"the weights after {self.step:,} updates"
+        return figures_to_html({"": self.report.figures()}, title)
+
+
+def fit(
+    model: HeadModel,
+    guide: ModelGuide,
+    batches: Part | Sequence[Batch] | Callable[[int], Iterable[Batch]],
+    valid: Part | Sequence[Batch] | None = None,
+    *,
+    seed: int = 0,
+    samples: int = 1,
+    tick: Callable[[int], None] | None = None,
+    quiet: bool = False,
+    **training: Any,
+) -> Fitted:
+    """Trains a model and its guide on batches of one's own, and reports the true bound.
+
+    The loop is that of :class:`latentheads.Trainer`: schedule, clipping, weights of the KL, a
+    guard against what is not finite, evaluations, the best weights. There is no run folder: what
+    is broken off is lost. Parameters that need no gradient stay as they are; with
+    ``model.network.requires_grad_(False)`` a guide alone is trained on a pre-trained network.
+
+    Args:
+        model: Any model of heads, such as :func:`latentheads.latent` makes.
+        guide: Its guide.
+        batches: All batches of an epoch, which come in another order in each; or a function that
+            makes those of an epoch, by its number; or a part of a corpus.
+        valid: What says which weights are best, and what is reported on; the batches themselves
+            when not given.
+        seed: Of order and noise.
+        samples: Draws of each sentence in the report, K of IWAE.
+        tick: Called with the number of updates done, after each, such as a
+            :class:`latentheads.selection.hard_gates.GateController`.
+        quiet: Show no progress.
+        **training: Options of :class:`latentheads.training.options.Training`, such as ``steps``.
+
+    Returns:
+        What was reported. Model and guide have the best weights, in evaluation mode.
+
+    Raises:
+        ValueError: Nothing is to be trained, or an option is none, or out of range.
+        FloatingPointError: The objective is no longer finite; the message names the site.
+
+    Example:
+        >>> options = {"steps": 2, "warmup_steps": 1, "quiet": True}
+        >>> fitted = lh.fit(model, guide, [batch], **options)
+        >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
+        (2, 'analytic')
+    """
+    options = _read_options(training, isinstance(batches, Part))
+    if guide.model is not model:
+        raise ValueError("guide must be one of this model: it reads another")
+    if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
+        raise ValueError("no parameter of model or guide needs a gradient: there is nothing to fit")
+    engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)
+    fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
+    fitting.probe()
+    with ProgressDisplay(options.steps, quiet=quiet) as fitting.display:
+        engine.run(fitting.watch, tick=fitting.tick)
+    return fitting.finish(samples)
+
+
+def _read_options(said: Mapping[str, Any], cuts: bool) -> Training:
+    """How to train, without what only a folder can do."""
+    refused = dict.fromkeys(OF_FOLDERS, "is of a run folder: train with lh.Trainer")
+    if not cuts:
+        refused["tokens"] = "cuts a part of a corpus into batches: these are cut already"
+    for name, why in refused.items():
+        if name in said:
+            raise ValueError(f"{name} {why}")
+    return make_group(Training, said)
+
+
+def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
+    if isinstance(given, Part):
+        return Stream(given, options.tokens, seed, options.accumulate)
+    if not (callable(given) or isinstance(given, Sequence)):
+        raise ValueError(
+            "batches must be a list of batches, a part of a corpus, or a function that makes the "
+            f"batches of an epoch, got {type(given).__name__}"
+        )
+    return BatchStream(given, seed, options.accumulate)
+
+
+def _find_valid(given: Any, valid: Part | Sequence[Batch] | None) -> Part | Sequence[Batch]:
+    """What is evaluated; something that can be gone through again and again."""
+    found = given if valid is None else valid
+    if isinstance(found, Part):
+        return found
+    if not isinstance(found, Sequence) or not found:
+        missing = valid is None and callable(given)
+        got = "none beside a function of epochs" if missing else f"{type(found).__name__}"
+        raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
+    return found
+
+
+@dataclass
+class _Fitting:
+    """A training while it runs: the best weights, and what was seen.
+
+    Attributes:
+        engine: What trains.
+        valid: What is evaluated.
+        seed: Of the noise of evaluations.
+        further: Called after each update.
+        best: The metric of the best weights.
+        stale: Evaluations since.
+        step: The updates that the best weights have seen.
+        kept: The best weights.
+        history: A record of each evaluation.
+    """
+
+    engine: Engine
+    valid: Part | Sequence[Batch]
+    seed: int
+    further: Callable[[int], None] | None
+    best: float = -float("inf")
+    stale: int = 0
+    step: int = 0
+    report: Report | None = None
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    display: ProgressDisplay | None = None
+
+    def probe(self) -> None:
+        """Computes the bound of one batch: a guide that has none is refused before training."""
+        known = self.valid
+        first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
+        engine = self.engine
+        with evaluating(engine.model, engine.guide), fixed_noise(self.seed, engine.device):
+            terms(engine.model, engine.guide, first.to(engine.device))
+
+    def tick(self, step: int) -> None:
+        """Notes an update."""
+        if self.further is not None:
+            self.further(step)
+        if self.display is not None:
+            self.display.advance(step)
+
+    def watch(self, progress: Progress) -> bool:
+        """Evaluates, and keeps weights that are better; True: stop here."""
+        engine, training = self.engine, self.engine.training
+        found = look_at(
+            engine.model, engine.guide, self.valid, progress, training.metric, self.seed
+        )
+        self.history.append(found.record)
+        if self.display is not None:
+            self.display.tell(found.line)
+        self.stale += 1
+        if found.better_than(self.best, engine.model):
+            self.best, self.stale, self.step = found.value, 0, progress.step
+            self.report = found.report
+            self.kept = {name: each.detach().clone() for name, each in self._moving().items()}
+        return 0 < training.patience <= self.stale
+
+    def _moving(self) -> dict[str, Tensor]:
+        """Everything that training changes."""
+        every = weights(model=self.engine.model, guide=self.engine.guide)
+        return {
+            name: tensor
+            for name, tensor in every.items()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+        }
+
+    @torch.no_grad()
+    def finish(self, samples: int) -> Fitted:
+        """Takes the best weights and reports on them."""
+        engine, report = self.engine, self.report
+        for name, tensor in self._moving().items():
+            tensor.copy_(self.kept[name])
+        engine.model.eval()
+        engine.guide.eval()
+        if samples != 1 or report is None:
+            report = evaluate(engine.model, engine.guide, self.valid, samples, self.seed)
+        return Fitted(report, self.step, self.history)

@@ -1,0 +1,89 @@
+"""A look at a training from outside: the bound on validation, and what is kept and said of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.guide import ModelGuide
+from latentheads.inference.evaluation import Report, evaluate
+from latentheads.model import HeadModel
+from latentheads.selection.sharing import selection_probabilities
+from latentheads.training.engine import Progress
+
+__all__ = ["Look", "look_at"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found on validation after a stretch of training.
+
+    Attributes:
+        progress: How far training has come.
+        report: The bound, dropout off.
+        value: The metric that says which weights are best.
+        selection: The posterior probability of every candidate to speak, by block.
+    """
+
+    progress: Progress
+    report: Report
+    value: float
+    selection: dict[str, list[Any]]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All of it by names, ready for JSON."""
+        figures = {"valid": self.report.figures(), "kl_by_site": self.report.kl_by_site}
+        selection = {"selection": self.selection} if self.selection else {}
+        return {**asdict(self.progress), **figures, **selection}
+
+    @property
+    def line(self) -> str:
+        """The bound and its two terms, and the speed."""
+        report, speed = self.report, self.progress.tokens_per_second
+        return (
+            f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
+            f"- KL {report.kl:.4f} nats/token, {speed:,.0f} tokens/s"
+        )
+
+    def better_than(self, best: float, model: HeadModel) -> bool:
+        """Whether these weights are to be kept in the place of the best ones.
+
+        Args:
+            best: The metric of those.
+            model: The model: where its gates are under pressure a later network is a smaller one.
+        """
+        return self.value > best or model.pressure is not None
+
+
+def look_at(
+    model: HeadModel,
+    guide: ModelGuide,
+    valid: Part | Iterable[Batch],
+    progress: Progress,
+    metric: str,
+    seed: int,
+) -> Look:
+    """Evaluates model and guide, one draw of the latents a sentence.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        valid: What they are evaluated on.
+        progress: How far training has come.
+        metric: The figure that says which weights are best: elbo or plug-in.
+        seed: Of the noise, the same at every look.
+
+    Raises:
+        FloatingPointError: The metric is not finite.
+    """
+    report = evaluate(model, guide, valid, 1, seed)
+    value = getattr(report, metric.replace("-", "_"))
+    if not math.isfinite(value):
+        raise FloatingPointError(f"step {progress.step}: {metric} on validation is not finite")
+    selection = {name: p.tolist() for name, p in selection_probabilities(guide).items()}
+    return Look(progress, report, value, selection)

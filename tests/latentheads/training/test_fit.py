@@ -1,0 +1,113 @@
+"""Training on batches of one's own: the engine's loop, in memory, and the best weights stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.batch import Batch
+from latentheads.guides import Tied
+from latentheads.training.engine import Engine
+from latentheads.training.options import Training
+from tests.latentheads.training.test_engine import outcome, part, same
+from tests.tiny import attach, build
+
+PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}
+
+
+def pair(guide: str = "cascaded", **options: Any) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = build(**options)
+    return model, attach(guide, model)
+
+
+def some(number: int = 3) -> list[Batch]:
+    return list(lh.batches(part(), 29))[:number]
+
+
+def test_it_is_the_loop_of_the_engine() -> None:
+    plan = {**PLAN, "report_every": 3, "tokens": 29}
+    model, guide = pair()
+    engine = Engine(model, guide, part(), Training(**plan), seed=5)
+    engine.run(lambda progress: None)
+    mine, own = pair()
+    fitted = lh.fit(mine, own, part(), seed=5, quiet=True, **plan)
+    assert same(outcome(engine), [*mine.parameters(), *own.parameters()])
+    assert not mine.training
+    assert not own.training
+    assert fitted.report == lh.evaluate(mine, own, part(), seed=5)
+
+
+def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    model, guide = pair()
+
+    def spoil(step: int) -> None:
+        if step == 3:
+            with torch.no_grad():
+                model.output.table.weight.mul_(100)
+
+    fitted = lh.fit(model, guide, some(), some(2), tick=spoil, samples=2, **PLAN)
+    bounds = [record["valid"]["elbo"] for record in fitted.history]
+    assert [record["step"] for record in fitted.history] == [1, 2, 3]
+    assert (fitted.step, bounds.index(max(bounds))) == (2, 1)
+    assert lh.evaluate(model, guide, some(2)).elbo == pytest.approx(bounds[1])
+    assert fitted.report.iwae_k == 2
+    assert "the weights after 2 updates" in fitted._repr_html_()
+    assert "bound" in capsys.readouterr().err
+
+
+def test_it_stops_where_nothing_is_better() -> None:
+    model, guide = pair("tied", prior="delta")
+    plan = {**PLAN, "steps": 9, "learning_rate": 1e-30, "patience": 2}
+    assert len(lh.fit(model, guide, some(), quiet=True, **plan).history) == 3
+
+
+def test_a_function_makes_the_batches_of_each_epoch() -> None:
+    asked: list[int] = []
+
+    def make(epoch: int) -> Iterator[Batch]:
+        asked.append(epoch)
+        yield from some(2)
+
+    lh.fit(*pair(), make, some(1), quiet=True, **PLAN)
+    assert asked == [0, 1]
+
+
+def test_what_is_frozen_stays() -> None:
+    model, guide = pair()
+    model.requires_grad_(False)
+    before, start = outcome_of(model), outcome_of(guide)
+    lh.fit(model, guide, some(), quiet=True, **PLAN)
+    assert same(before, outcome_of(model))
+    assert not same(start, outcome_of(guide))
+
+
+def outcome_of(module: Any) -> list[torch.Tensor]:
+    return [each.detach().clone() for each in module.parameters()]
+
+
+def refuse(said: str, *given: Any, **options: Any) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        lh.fit(*given, **{**PLAN, "quiet": True, **options})
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
+    model, guide = pair()
+    refuse("unknown option 'stepz': did you mean steps", model, guide, some(), stepz=3)
+    refuse("average is of a run folder: train with lh.Trainer", model, guide, some(), average=2)
+    refuse("tokens cuts a part of a corpus", model, guide, some(), tokens=99)
+    refuse("it reads another", pair()[0], guide, some())
+    refuse("batches must be a list", model, guide, iter(some()), some())
+    refuse("valid must be a list of batches or a part", model, guide, lambda epoch: some())
+    refuse("valid must be a list", model, guide, some(), [])
+    refuse("batches has none in epoch 0", model, guide, lambda epoch: [], some())
+    refuse("made of Batch, got dict", model, guide, lambda epoch: [{}], some())
+    empty = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
+    refuse("batch 1 of epoch 0 has nothing to predict", model, guide, [empty], some())
+    model.requires_grad_(False)
+    refuse("there is nothing to fit", model, Tied(model), some())
