@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPass
 from latentheads.alignment.block import point
 from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import Pair, Pointing
+from latentheads.alignment.law import NOWHERE, Pair, Pointing
 from latentheads.batch import Batch
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
@@ -58,7 +58,8 @@ class TargetReader(nn.Module):
         """Gives each word what all others say of it."""
         x = self.words(words)
         x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)
-        found: Tensor = self.stack(x, src_key_padding_mask=~valid)
+        read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
+        found: Tensor = self.stack(x, src_key_padding_mask=~read)
         return found
 
 
@@ -165,8 +166,10 @@ class AlignmentPosterior(nn.Module):
             evidence = [table @ full_precision(each.detach()).mT for each in aligned.vectors]
             said = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[own, None] * said
+        readable = aligned.hidden.readable
         read = {
-            pair: self._read_pair(pair, prior, known, memory, evidence) for pair in self._of(prior)
+            pair: self._read_pair(pair, prior, known, memory, evidence, readable)
+            for pair in self._of(prior)
         }
         if self.chain:
             return ChainPointing(scores, steps=read[0, 0])
@@ -184,10 +187,13 @@ class AlignmentPosterior(nn.Module):
         known: Tensor,
         memory: Tensor,
         evidence: Sequence[Tensor],
+        readable: Bool[Tensor, "*mask #target key"],
     ) -> Float[Tensor, "sentence target before key"]:
         """What a head reads of another, on top of what the prior reads."""
         head, lower = pair
-        said = [evidence[lower], evidence[head]] if evidence else []
+        said: list[Tensor] = []
+        if evidence:  # of what may be pointed at alone: padding explains nothing
+            said = [evidence[lower].masked_fill(~readable, NOWHERE), evidence[head]]
         scores: Tensor = self.pairs[f"{head}_{lower}"](known, memory, said)
         if self.chain and isinstance(prior, ChainPointing) and prior.steps is not None:
             return scores + prior.steps.detach()

@@ -16,7 +16,7 @@ from latentheads.alignment import emission
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import KINDS, jiggle, rows
+from tests.tiny import KINDS, jiggle, padded, rows
 
 LEARNED = ("mean-field", "autoregressive", "cascaded")
 READS = ("source", "prefix", "target")
@@ -96,6 +96,15 @@ def test_at_its_start_a_guide_is_the_prior(shape: str, name: str, kind: str, bat
     reads_all &= shape != "chain" or name == "cascaded"
     kl = terms(model, guide, batch).total_kl
     assert bool((kl.abs() < 1e-12).all()) == reads_all
+
+
+@every_kind
+@pytest.mark.parametrize("name", LEARNED)
+def test_padding_is_nothing_to_a_guide(name: str, kind: str, batch: Batch) -> None:
+    model = aligned(SHAPES["two heads" if name == "autoregressive" else "two blocks"], kind=kind)
+    guide = attach(name, model)
+    found, more = (terms(model, guide, each).elbo for each in (batch, padded(batch, 2, 3)))
+    assert torch.allclose(found, more, rtol=0, atol=1e-12)
 
 
 @every_kind
