@@ -23,7 +23,7 @@ from latentheads.batch import Batch
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
-from latentheads.layers.output import TableOutput
+from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.options import WithOptions
@@ -103,7 +103,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         self.alignments: AlignmentPosterior | None = None
         aligner, form = model.alignments, self.alignment_form
         if aligner is not None and form is not None and not aligner.soft:
-            width = model.output.table.embedding_dim if isinstance(model.output, TableOutput) else 0
+            width = model.output.weight.shape[-1] if isinstance(model.output, LinearOutput) else 0
             self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:

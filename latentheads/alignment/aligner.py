@@ -20,7 +20,7 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.distributions import Tokens
 from latentheads.layers.numeric import softmax
-from latentheads.layers.output import TableOutput
+from latentheads.layers.output import LinearOutput
 from latentheads.names import ALIGNMENT, CHOICE, Block
 
 __all__ = [
@@ -90,7 +90,7 @@ class AlignmentPass:
     valid: Bool[Tensor, "*valid target"]
     priors: Sequence[Pointing]
     vectors: Sequence[Float[Tensor, "*memory key dim"]]
-    output: TableOutput
+    output: LinearOutput
     autocast: tuple[bool, torch.dtype]
     known: dict[Any, tuple[Tensor, Summed | SummedChain]] = field(default_factory=dict)
 
@@ -145,7 +145,7 @@ class AlignmentPass:
         flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
         if self.hidden.window and len(rows) > 1:  # one head gains nothing
             return self._windowed_table(flat, rows, said).unflatten(0, shape)
-        table = word_table(flat, rows, self.output.table.weight, said, self._asked(guide))
+        table = word_table(flat, rows, self.output.weight, said, self._asked(guide))
         return table.unflatten(0, shape)
 
     def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
@@ -175,7 +175,7 @@ class AlignmentPass:
             some = slice(start, min(start + step, states.shape[1]))
             keys, places = self.hidden.reach(some.start, some.stop)
             rows = [each.index_select(1, keys) for each in vectors]
-            found = word_table(states[:, some], rows, self.output.table.weight, words[:, some])
+            found = word_table(states[:, some], rows, self.output.weight, words[:, some])
             for dim in range(2, found.ndim):
                 found = found.index_select(dim, places)
             parts.append(found)
@@ -291,7 +291,7 @@ class Aligner(nn.Module):
         self,
         hidden: Hidden,
         valid: Bool[Tensor, "*valid target"] | None,
-        output: TableOutput,
+        output: LinearOutput,
         vectors: Sequence[Tensor] | None = None,
     ) -> AlignmentPass:
         """Computes priors and word vectors, before anything is drawn.
@@ -354,14 +354,17 @@ class Aligner(nn.Module):
 
         Args:
             states: What predicts each word.
-            valid: True at real words; padding points at null, as the first word does.
+            valid: True at real words; padding points at null, as the first word does, and nothing
+                points at padding.
         """
         if self.components is not None:
             return without_memory(states)
         words = states.shape[-2]
         last = torch.arange(words, device=states.device) * valid
         memory = self.lead_by_null(states[..., :-1, :])
-        return Hidden(states, memory, self.in_window(last, words), self.options.alignment_window)
+        real = F.pad(valid[..., :-1], (1, 0), value=True).unsqueeze(-2)
+        readable = self.in_window(last, words) & real
+        return Hidden(states, memory, readable, self.options.alignment_window)
 
     def in_window(
         self, last: Int[Tensor, "*batch target"], keys: int
@@ -375,7 +378,7 @@ class Aligner(nn.Module):
         return found
 
     def forward(
-        self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: TableOutput
+        self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: LinearOutput
     ) -> Tokens:
         """Draws the alignments, block after block, and gives the law of the tokens."""
         aligned = self.prepare(hidden, valid, output)

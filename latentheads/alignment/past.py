@@ -9,7 +9,7 @@ from torch import Tensor
 from latentheads.alignment.aligner import Aligner, Hidden, without_memory
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import reorder
-from latentheads.layers.output import TableOutput
+from latentheads.layers.output import LinearOutput
 
 __all__ = ["PastState", "begin_past"]
 
@@ -24,7 +24,7 @@ class PastState:
         output: The layer that turns states into tokens.
     """
 
-    def __init__(self, aligner: Aligner, output: TableOutput) -> None:
+    def __init__(self, aligner: Aligner, output: LinearOutput) -> None:
         self.aligner, self.output = aligner, output
         self._texts: AlignmentState | None = None
         self._shape = torch.Size()
@@ -68,7 +68,7 @@ class PastState:
         return AlignmentState(self.aligner, hidden, self.output)
 
 
-def begin_past(aligner: Aligner, output: TableOutput, texts: int) -> PastState | AlignmentState:
+def begin_past(aligner: Aligner, output: LinearOutput, texts: int) -> PastState | AlignmentState:
     """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
 
     Args:
@@ -78,6 +78,5 @@ def begin_past(aligner: Aligner, output: TableOutput, texts: int) -> PastState |
     """
     if aligner.components is None:
         return PastState(aligner, output)
-    table = output.table.weight
-    nothing = without_memory(table.new_zeros(texts, 0, table.shape[1]))
+    nothing = without_memory(output.weight.new_zeros(texts, 0, output.weight.shape[1]))
     return AlignmentState(aligner, nothing, output)

@@ -162,7 +162,7 @@ class AlignmentPosterior(nn.Module):
         scores = prior.scores.detach() + point(query, key, aligned.hidden.readable)
         evidence: list[Tensor] = []
         if self.lexical is not None:
-            table = full_precision(aligned.output.table.weight.detach())[words]
+            table = full_precision(aligned.output.weight.detach())[words]
             evidence = [table @ full_precision(each.detach()).mT for each in aligned.vectors]
             said = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[own, None] * said
@@ -216,6 +216,6 @@ class AlignmentPosterior(nn.Module):
             return place.expand(*states.shape[:-1], size)
         known = self.state(states)
         if self.target is not None:
-            table = aligned.output.table.weight.detach()
+            table = aligned.output.weight.detach()
             known = known + self.target(table[words].to(known.dtype), valid)
         return torch.tanh(known)

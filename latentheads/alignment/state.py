@@ -15,7 +15,7 @@ from latentheads.alignment.emission import Dictionary
 from latentheads.alignment.law import NOWHERE
 from latentheads.alignment.summed import block_tables, sum_of
 from latentheads.attention.block import reorder
-from latentheads.layers.output import TableOutput
+from latentheads.layers.output import LinearOutput
 
 __all__ = ["AlignmentState"]
 
@@ -29,11 +29,11 @@ class AlignmentState:
         output: The layer that turns states into tokens.
     """
 
-    def __init__(self, aligner: Aligner, hidden: Hidden, output: TableOutput) -> None:
+    def __init__(self, aligner: Aligner, hidden: Hidden, output: LinearOutput) -> None:
         self.aligner, self.output = aligner, output
         self.hidden = aligner.choose_memory(hidden)
         self.vectors = aligner.vectors(self.hidden.memory)
-        self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.table.weight)
+        self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.weight)
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None
 

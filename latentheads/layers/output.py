@@ -20,6 +20,8 @@ __all__ = [
     "CHUNK",
     "GivenLogits",
     "Gradients",
+    "LinearOutput",
+    "MatrixOutput",
     "Output",
     "Slices",
     "TableOutput",
@@ -76,20 +78,17 @@ class GivenLogits(Output):
         return -losses.view(tokens.shape)
 
 
-class TableOutput(Output):
-    """Softmax over the products with a table of embeddings, which may be the input's own.
+class LinearOutput(Output):
+    """Softmax over the products with a matrix."""
 
-    Args:
-        table: One row a type.
-    """
-
-    def __init__(self, table: nn.Embedding) -> None:
-        super().__init__()
-        self.table = table
+    @property
+    @abstractmethod
+    def weight(self) -> Float[Tensor, "vocab dim"]:
+        """The matrix: one row a type."""
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Scores the vocabulary."""
-        return F.linear(states, self.table.weight)
+        return F.linear(states, self.weight)
 
     def log_prob(
         self,
@@ -99,8 +98,42 @@ class TableOutput(Output):
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
-        found = linear_log_prob(flat, self.table.weight, tokens.flatten(), smoothing)
+        found = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
         return found.view(tokens.shape)
+
+
+class TableOutput(LinearOutput):
+    """The matrix is a table of embeddings, which may be the input's own.
+
+    Args:
+        table: One row a type.
+    """
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        self.table = table
+
+    @property
+    def weight(self) -> Float[Tensor, "vocab dim"]:
+        """That of the table."""
+        return self.table.weight
+
+
+class MatrixOutput(LinearOutput):
+    """The matrix is given.
+
+    Args:
+        matrix: One row a type.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
+        super().__init__()
+        self._held = (matrix,)  # somebody else's: no parameter
+
+    @property
+    def weight(self) -> Float[Tensor, "vocab dim"]:
+        """The one that was given."""
+        return self._held[0]
 
 
 def linear_log_prob(

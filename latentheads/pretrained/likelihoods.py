@@ -9,12 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
 
-__all__ = ["LIKELIHOODS", "Likelihood", "OwnLikelihood", "Scores", "likelihood_of"]
+__all__ = [
+    "LIKELIHOODS",
+    "Likelihood",
+    "NextToken",
+    "OwnLikelihood",
+    "Scores",
+    "TargetToken",
+    "likelihood_of",
+]
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
 """From what the network said, and the batch, to the score of every label: batch place label."""
@@ -49,6 +57,16 @@ class Likelihood(ABC):
             batch: What it was run on.
         """
 
+    def places(
+        self, read: Shaped[Tensor, "batch read *rest"]
+    ) -> Shaped[Tensor, "batch place *rest"]:
+        """Of what is known at every position that is read, what predicts: all, if nobody knows.
+
+        Args:
+            read: Anything that a decoder, or an encoder, says of its positions.
+        """
+        return read
+
     def drawn(
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
@@ -80,7 +98,13 @@ class NextToken(Likelihood):
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
         """Those of the next token, at every position but the last."""
-        return outputs.logits[:, :-1]
+        return self.places(outputs.logits)
+
+    def places(
+        self, read: Shaped[Tensor, "batch read *rest"]
+    ) -> Shaped[Tensor, "batch place *rest"]:
+        """All but the last."""
+        return read[:, :-1]
 
     def drawn(
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]

@@ -6,21 +6,24 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentheads.alignment.aligner import Hidden
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family
-from latentheads.layers.output import GivenLogits
+from latentheads.layers.output import GivenLogits, LinearOutput, MatrixOutput
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
 from latentheads.pretrained.addresses import find_heads, parse_blocks
-from latentheads.pretrained.batch import IGNORED, EncodedBatch
+from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
+from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
 from latentheads.pretrained.block import Holder, Passing, PretrainedBlock
 from latentheads.pretrained.likelihoods import Likelihood, Scores, likelihood_of
 from latentheads.pretrained.registry import NAME, OWNER, need_transformers, register
@@ -45,6 +48,8 @@ class Pretrained(HeadModel):
         blocks: Those whose logits are drawn, as :func:`latentheads.latent` takes them.
         likelihood: What the network predicts; None: it has no bound.
         gates: Hard Concrete gates of its heads; None: all heads speak.
+        alignments: Blocks above the decoder that point at the encoder's states, or at those of
+            earlier tokens; None: none.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Pretrained(HeadModel):
         blocks: str,
         likelihood: Likelihood | None,
         gates: Selector | None,
+        alignments: AlignmentOptions | None = None,
     ) -> None:
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
@@ -63,6 +69,10 @@ class Pretrained(HeadModel):
         self.network, self.labelling, self.prior = network, likelihood, prior
         self.output = GivenLogits()
         self._holder = Holder()
+        self._above: AlignedDecoder | None = None
+        if (aligned := make_aligned(network, alignments, likelihood)) is not None:
+            self.alignments, self.output = aligned
+            self._above = AlignedDecoder(network, *aligned)
         highest = {
             chain: max(b.layer for b in chosen.values() if b.chain == chain)
             for chain in latent_chains
@@ -89,6 +99,8 @@ class Pretrained(HeadModel):
             setattr(block.attention, OWNER, (block,))
             hook = block.attention.register_forward_pre_hook(block.note_states, with_kwargs=True)
             self._hooks.append(hook)
+        if self._above is not None:
+            self._hooks += self._above.attach()
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
 
@@ -125,7 +137,8 @@ class Pretrained(HeadModel):
             corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
 
         Raises:
-            ValueError: The network has no likelihood, or it needs labels, or other ones.
+            ValueError: The network has no likelihood, or it needs labels, or other ones, or
+                alignments need them in a row.
         """
         if self.labelling is None:
             raise ValueError(
@@ -135,6 +148,11 @@ class Pretrained(HeadModel):
         inputs = dict(inputs)
         known = self.labelling.labels(inputs, labels)
         valid = known != IGNORED
+        if self._chained and not torch.equal(valid, read_later(valid)):
+            raise ValueError(
+                "alignments in a chain read every token from the first on: pad on the right, and "
+                "give no label -100 before one that is predicted"
+            )
         target = known.masked_fill(~valid, 0)
         tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         real = None if mask is None else mask.bool()
@@ -186,6 +204,12 @@ class Pretrained(HeadModel):
         """Whether the network has an argument of a name."""
         return name in inspect.signature(self.network.forward).parameters
 
+    @property
+    def _chained(self) -> bool:
+        """Whether a word's alignment reads that of the word before."""
+        aligner = self.alignments
+        return aligner is not None and aligner.options.alignment_prior == "chain"
+
     def _own_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]
 
@@ -223,11 +247,39 @@ class Pretrained(HeadModel):
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "batch place label"]:
-        """The scores of every label at every place that is scored."""
+        """The scores of every label at every place that is scored.
+
+        Below alignments they are the states that predict each token, before anything is added.
+        """
+        if self._above is not None:
+            return self._find_hidden(batch, choices).states
         outputs = self.run(batch, choices)
         assert isinstance(batch, EncodedBatch)
         assert self.labelling is not None
         return self.labelling.scores(outputs, batch)
+
+    def _find_hidden(self, batch: Batch, choices: Mapping[str, Choice] | None) -> Hidden:
+        """What alignments know of a batch."""
+        assert self._above is not None
+        assert self.labelling is not None
+        with self._above.hearing():
+            self.run(batch, choices)
+            assert isinstance(batch, EncodedBatch)
+            sides = batch.decoder_real, batch.encoder_real
+            return self._above.read_hidden(self.labelling, *sides)
+
+    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
+        """Runs the network, draws where alignments point, and gives the law of the labels.
+
+        Args:
+            batch: What it is run on.
+            choices: The gates of blocks that have them; drawn when not given.
+        """
+        if self.alignments is None:
+            return super().law(batch, choices)
+        hidden = self._find_hidden(batch, choices)
+        output = cast(LinearOutput, self.output)
+        return self.alignments(hidden, batch.counted, MatrixOutput(output.weight))
 
     def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
         """The law of the labels."""
@@ -238,10 +290,11 @@ class Pretrained(HeadModel):
 
 def latent(
     model: Any,
-    prior: str | Callable[[Block], Family] = "independent",
+    prior: str | Callable[[Block], Family] | None = None,
     blocks: str = "all",
     likelihood: str | Scores | None = None,
     gates: Selector | None = None,
+    alignments: AlignmentOptions | None = None,
 ) -> Pretrained:
     """Makes the attention logits of a network of ``transformers`` explicit sample sites.
 
@@ -251,13 +304,16 @@ def latent(
 
     Args:
         model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
-        prior: A prior of :data:`latentheads.models.PRIORS` by name, or what makes one.
+        prior: A prior of :data:`latentheads.models.PRIORS` by name, or what makes one; independent
+            when not given, and beside alignments delta: the logits have no noise.
         blocks: Which are drawn: all, layers such as ``3`` or ``3-5``, chains such as
             ``decoder-cross``, or names such as ``encoder.0.self``, commas between.
         likelihood: What is predicted: language-model, masked-language-model, classification,
             sequence-to-sequence, or a function of outputs and batch that scores every label; that
             of the network's class when not given.
         gates: Hard Concrete gates of the heads of some chains; None: all heads speak.
+        alignments: Blocks above the decoder whose heads point at one position each: of the encoder,
+            or of the tokens before where there is none; None: none.
 
     Returns:
         The model of its heads; ``network`` is the network.
@@ -265,7 +321,8 @@ def latent(
     Raises:
         ImportError: ``transformers`` is not installed.
         ValueError: The network is none of ``transformers``, is latent already, or does not let its
-            attention be chosen; or there is no such block, prior or likelihood.
+            attention be chosen; or there is no such block, prior or likelihood; or alignments
+            cannot stand above it.
     """
     transformers = need_transformers()
     if not isinstance(model, transformers.PreTrainedModel):
@@ -279,9 +336,11 @@ def latent(
             f"gates must be Gating, got {type(gates).__name__}: a pre-trained network has no "
             "candidates to select heads among"
         )
+    if prior is None:
+        prior = "independent" if alignments is None or not alignments.blocks else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior
     register()
-    return Pretrained(model, family, blocks, likelihood_of(model, likelihood), gates)
+    return Pretrained(model, family, blocks, likelihood_of(model, likelihood), gates, alignments)
 
 
 def plain(model: Any) -> Any:

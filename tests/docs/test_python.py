@@ -27,7 +27,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/guides.md": 2,
-    "docs/pretrained.md": 3,
+    "docs/pretrained.md": 4,
     "docs/reading.md": 1,
     "docs/report.md": 1,
 }
@@ -131,6 +131,7 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
         run(snippet, names)
     assert names["fitted"].step <= 20
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
+    assert names["aligned"].report.gap > 0
     assert "analytic" in capsys.readouterr().out
 
 

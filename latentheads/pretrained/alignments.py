@@ -1,0 +1,320 @@
+"""Alignment blocks above the decoder of a network of ``transformers``.
+
+They stand between the decoder's last states and the network's own output layer, and are heard
+and told by hooks: nothing of the network is changed. What heads may point at are the states of its
+encoder, or, where there is none, the decoder's own states of the tokens before.
+
+A bias of the output layer, as Marian has, is one more column of its matrix, and one more number of
+every state, which is 1.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.alignment.aligner import Aligner, Hidden
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.state import AlignmentState
+from latentheads.layers.output import LinearOutput, MatrixOutput
+from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToken
+
+__all__ = ["AlignedDecoder", "NetworkOutput", "make_aligned"]
+
+NEAR = 1e-3
+"""Relative difference of scores that rounding may make."""
+
+
+class NetworkOutput(LinearOutput):
+    """The output layer of a network, bias included; it has no weights of its own.
+
+    Args:
+        network: The network.
+
+    Raises:
+        ValueError: It has none, or none that is linear.
+    """
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        layer = network.get_output_embeddings()
+        if not isinstance(layer, nn.Linear):
+            raise ValueError(
+                f"{type(network).__name__} has no linear output layer: alignments need one"
+            )
+        behind = getattr(network, "final_logits_bias", None)
+        self._held = layer, behind  # not submodules
+        self.biased = layer.bias is not None or (behind is not None and bool(behind.any()))
+
+    @property
+    def layer(self) -> nn.Linear:
+        """The network's own."""
+        return self._held[0]
+
+    @property
+    def added_behind(self) -> Float[Tensor, "1 vocab"] | float:
+        """What the network adds to the scores of its layer."""
+        return self._held[1] if self.biased and self._held[1] is not None else 0.0
+
+    @property
+    def weight(self) -> Float[Tensor, "vocab dim"]:
+        """The matrix, the bias its last column."""
+        if not self.biased:
+            return self.layer.weight
+        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_behind
+        if self.layer.bias is not None:
+            bias = bias + self.layer.bias
+        return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
+
+    def widen(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch wide"]:
+        """States as the matrix reads them: with a 1 behind where there is a bias."""
+        return F.pad(states, (0, 1), value=1.0) if self.biased else states
+
+
+@dataclass
+class _Call:
+    """What the decoder is told in a call of the network.
+
+    Attributes:
+        tokens: Those that it reads.
+        real: Which of them are no padding.
+        memory: The states of the encoder.
+        memory_real: Which of them are no padding.
+        before: Tokens that a cache has of earlier calls.
+    """
+
+    tokens: Tensor | None
+    real: Tensor | None
+    memory: Tensor | None
+    memory_real: Tensor | None
+    before: int
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> _Call:
+        cache = told.get("past_key_values")
+        return cls(
+            told.get("input_ids"),
+            told.get("attention_mask"),
+            told.get("encoder_hidden_states"),
+            told.get("encoder_attention_mask"),
+            0 if cache is None else int(cache.get_seq_length()),
+        )
+
+
+class AlignedDecoder:
+    """What stands between a decoder and its output layer.
+
+    While :meth:`hearing` it keeps what alignments read. In any other call of the network, such as a
+    step of ``generate``, the scores become log-probabilities, all alignments summed.
+
+    Args:
+        network: The network.
+        aligner: The alignment blocks.
+        output: Its output layer.
+    """
+
+    def __init__(self, network: Any, aligner: Aligner, output: NetworkOutput) -> None:
+        self.network, self.aligner, self.output = network, aligner, output
+        self._decoder = network.get_decoder()
+        self._takes = inspect.signature(self._decoder.forward)
+        self._hearing = self._checked = False
+        self._call: _Call | None = None
+        self._states: Tensor | None = None
+        self._said: Tensor | None = None
+        self._begun: tuple[Tensor, AlignmentState] | None = None
+
+    @property
+    def past(self) -> bool:
+        """Whether heads point at the decoder's own states."""
+        return self.aligner.null is not None
+
+    def attach(self) -> list[Any]:
+        """Hears the network from now on, and speaks for it; gives what ends that."""
+        layer = self.output.layer
+        return [
+            self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
+            self._decoder.register_forward_pre_hook(self._note_call, with_kwargs=True),
+            layer.register_forward_pre_hook(self._note_states),
+            layer.register_forward_hook(self._speak),
+            self.network.register_forward_hook(self._check_scores),
+        ]
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Only hears what the network does; its scores are made of one position alone."""
+        outside, self._hearing = self._hearing, True
+        try:
+            yield
+        finally:
+            self._hearing = outside
+            self._call = self._states = self._said = None
+
+    def read_hidden(
+        self,
+        labelling: Likelihood,
+        target: Bool[Tensor, "batch read"] | None,
+        source: Bool[Tensor, "batch source"] | None,
+    ) -> Hidden:
+        """What alignments know of the call that was heard.
+
+        Args:
+            labelling: Says which positions predict.
+            target: The decoder's real positions; None: all.
+            source: The encoder's; None: all.
+        """
+        assert self._call is not None
+        assert self._states is not None
+        states = self.output.widen(labelling.places(self._states))
+        if self.past:
+            target = self._all_real(self._states) if target is None else target
+            return self.aligner.look_back(states, labelling.places(target))
+        return self._look_at_source(states, source)
+
+    def _look_at_source(
+        self, states: Float[Tensor, "batch target dim"], source: Tensor | None
+    ) -> Hidden:
+        assert self._call is not None
+        memory = self._call.memory
+        own = f"{type(self.network).__name__}: alignments need"
+        if memory is None:
+            raise ValueError(f"{own} the states of the encoder, which the decoder is not told")
+        memory = self.output.widen(memory)
+        real = self._all_real(memory) if source is None else source.bool()
+        if memory.shape[-1] != states.shape[-1]:
+            raise ValueError(f"{own} states of encoder and decoder of one width")
+        if real.shape != memory.shape[:2]:
+            raise ValueError(
+                f"{own} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
+                f"got one of {tuple(real.shape)}"
+            )
+        return Hidden(states, memory, real.unsqueeze(-2))
+
+    @staticmethod
+    def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:
+        return states.new_ones(states.shape[:2], dtype=torch.bool)
+
+    def _score_all(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Has the network score every position: those before are what heads point at."""
+        return (args, named | {"logits_to_keep": 0}) if "logits_to_keep" in named else None
+
+    def _note_call(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._call = _Call.of(self._takes.bind_partial(*args, **named).arguments)
+
+    def _note_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
+        if not self._hearing:
+            return None
+        self._states = args[0]
+        return (args[0][:, :1],)
+
+    def _speak(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
+        """Puts the sum over all alignments in the place of the scores, unless it only hears."""
+        found = None
+        if not self._hearing:
+            summed = self._score_words(args[0].detach()).to(scores.dtype)
+            found = _Spoken.apply(scores, summed - self.output.added_behind)
+        self._said = (scores if found is None else found)[:1, -1:].detach()
+        return found
+
+    @torch.no_grad()
+    def _score_words(
+        self, states: Float[Tensor, "batch read dim"]
+    ) -> Float[Tensor, "batch read vocab"]:
+        """Log-probabilities of the vocabulary, all alignments summed."""
+        call = self._call
+        assert call is not None
+        tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
+        if self.aligner.options.alignment_prior == "chain":
+            tokens = self._find_tokens(call)
+        if call.before and (self.past or self.aligner.options.alignment_prior == "chain"):
+            raise ValueError(
+                "these alignments read the states of all tokens before, and a cache has none: "
+                "generate(..., use_cache=False)"
+            )
+        return self._find_state(call, states).scores(self.output.widen(states), tokens)
+
+    def _find_state(self, call: _Call, states: Tensor) -> AlignmentState:
+        """What alignments know; the same as long as one text is written with a cache."""
+        if self._begun is not None and call.before and self._begun[0] is call.memory:
+            return self._begun[1]
+        wide = self.output.widen(states)
+        if self.past:
+            real = self._all_real(states) if call.real is None else call.real.bool()
+            hidden = self.aligner.look_back(wide, real)
+        else:
+            hidden = self._look_at_source(wide, call.memory_real)
+        state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
+        self._begun = None if call.memory is None else (call.memory, state)
+        return state
+
+    def _find_tokens(self, call: _Call) -> Int[Tensor, "batch read"]:
+        """What the decoder reads, from its first token on."""
+        if call.tokens is None:
+            raise ValueError("alignments in a chain read the tokens: give the network input_ids")
+        if call.real is not None and not call.real[:, 0].all():
+            raise ValueError("alignments in a chain begin at the first token: pad on the right")
+        return call.tokens
+
+    def _check_scores(self, _: nn.Module, args: Any, said: Any) -> None:
+        """Refuses, at the first call, a network that does more than multiply with its matrix."""
+        logits, known = getattr(said, "logits", None), self._said
+        if not self._hearing:
+            self._call = self._said = None
+        if self._checked or known is None or logits is None:
+            return
+        want, found = known + self.output.added_behind, logits[:1, -1:].to(known.dtype)
+        if not torch.allclose(found, want, rtol=NEAR, atol=NEAR, equal_nan=True):
+            raise ValueError(
+                f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
+                "or a softcap: alignments cannot stand above it"
+            )
+        self._checked = True
+
+
+class _Spoken(torch.autograd.Function):
+    """Scores in the place of others; a gradient of them is asked for in vain."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, spoken: Tensor) -> Tensor:
+        return spoken.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        raise ValueError(
+            "the network's own call gives no gradient of alignments: train with lh.fit or Head_ELBO"
+        )
+
+
+def make_aligned(
+    network: Any, options: AlignmentOptions | None, labelling: Likelihood | None
+) -> tuple[Aligner, NetworkOutput] | None:
+    """Makes the alignment blocks of a network; None where there are to be none.
+
+    Args:
+        network: The network.
+        options: How many, and of what form.
+        labelling: What it predicts.
+
+    Raises:
+        ValueError: The network cannot have them.
+    """
+    past = not network.config.is_encoder_decoder
+    settled = None if options is None else options.settle(past)
+    if settled is None or not settled.blocks:
+        return None
+    own = type(network).__name__
+    if not isinstance(labelling, NextToken | TargetToken):
+        raise ValueError(f"alignments explain the tokens that a decoder writes: {own} writes none")
+    if settled.alignment_window and not past:
+        raise ValueError("alignment_window is for a language model: drop it")
+    output = NetworkOutput(network)
+    width = output.weight.shape[1]
+    aligner = Aligner(settled, width, past=past).to(network.device, network.dtype)
+    return aligner, output

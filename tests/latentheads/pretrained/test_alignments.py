@@ -1,0 +1,233 @@
+"""Alignments above the decoder of somebody else's network: exact, from where it stands."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.guides import Cascaded, Exact, MeanField, Tied
+from tests.latentheads.pretrained.networks import (
+    IDS,
+    REAL,
+    TARGETS,
+    TYPES,
+    WRITERS,
+    bert,
+    grouped,
+    inputs_of,
+    labels_of,
+    network,
+)
+from tests.tiny import jiggle
+
+OPTIONS = {
+    "one": {"alignments": 1, "alignment_prior": "independent"},
+    "two": {"alignments": 2},
+    "pair": {"alignments": 1, "alignment_heads": 2},
+    "chain": {"alignments": 1, "alignment_prior": "chain"},
+    "soft": {"alignments": 1, "alignment_prior": "soft"},
+}
+FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain"], strict=True))
+"""A form of alignments for each network."""
+
+
+def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tuple[Any, Any]:
+    """A network whose output has a bias where it knows one, and alignments of some form."""
+    made = network(name)
+    if hasattr(made, "final_logits_bias"):
+        made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
+    known = lh.AlignmentOptions(alignment_width=2, **OPTIONS[form], **options)
+    model = lh.latent(made, alignments=known).eval()
+    jiggle(model.alignments, size)
+    return model, model.batch(inputs_of(made), labels_of(name))
+
+
+def evidence(model: Any, batch: Any) -> Tensor:
+    """Log-probability of every sentence, all alignments summed."""
+    law = model.law(batch)
+    summed = getattr(law, "summed", None)
+    return law.log_prob(batch.scored) if summed is None else summed(batch.scored).log_evidence
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@torch.no_grad()
+def test_at_the_start_the_likelihood_is_that_of_the_network(name: str) -> None:
+    model, batch = build(name, FORMS[name])
+    found = evidence(model, batch)
+    made = lh.plain(model)
+    logits = made(**batch.inputs).logits
+    logits = logits if made.config.is_encoder_decoder else logits[:, :-1]
+    words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0]
+    torch.testing.assert_close(found, (words * batch.counted).sum(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+@torch.no_grad()
+def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None:
+    model, batch = build(name, size=0.5)
+    made, block = model.network, model.alignments.blocks[0]
+    with model._above.hearing():
+        said = model.run(batch)
+        states = model._above._states
+    bias = getattr(made, "final_logits_bias", torch.zeros(TYPES))
+    table = torch.cat([made.lm_head.weight, bias.view(-1, 1)], 1)
+    if name == "gpt2":
+        table, states = table[:, :-1], states[:, :-1]
+        memory = torch.cat([model.alignments.null.expand(3, 1, -1), states[:, :-1]], 1)
+        readable = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 4, 4)
+    else:
+        memory, states = said.encoder_last_hidden_state, states
+        memory, states = (torch.nn.functional.pad(x, (0, 1), value=1.0) for x in (memory, states))
+        readable = REAL.bool()[:, None].expand(3, 3, 5)
+    normed = block.norm(memory)
+    scores = block.query(states) @ block.key(normed).mT / 2**0.5
+    prior = scores.masked_fill(~readable, -1e9).softmax(-1)
+    moved = states[:, :, None] + block.lexicon(normed)[:, None]
+    if name == "gpt2":
+        moved[:, :, 0] = states
+    law = (moved @ table.T).softmax(-1)
+    words = (prior[..., None] * law).sum(2).gather(-1, batch.scored[..., None])[..., 0]
+    want = (words.log() * batch.counted).sum(-1)
+    torch.testing.assert_close(evidence(model, batch), want)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@torch.no_grad()
+def test_the_network_itself_speaks_with_all_alignments(name: str) -> None:
+    model, batch = build(name, FORMS[name], 0.5)
+    logits = model.network(**batch.inputs).logits
+    labels = batch.scored
+    if not model.network.config.is_encoder_decoder:
+        logits = logits[:, :-1]
+    words = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0] * batch.counted
+    torch.testing.assert_close(words.sum(-1), evidence(model, batch))
+    if FORMS[name] != "soft" and not hasattr(model.network, "final_logits_bias"):
+        torch.testing.assert_close(logits.logsumexp(-1), torch.zeros_like(logits[..., 0]))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("beams", [1, 2])
+@torch.no_grad()
+def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
+    model, _ = build(name, FORMS[name], 0.5)
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "num_beams": beams}
+    past = not model.network.config.is_encoder_decoder
+    side = {"input_ids": IDS[:1], "attention_mask": REAL[:1]}
+    needs_all = past or FORMS[name] == "chain"
+    written = model.network.generate(**side, **options, use_cache=not needs_all)
+    assert torch.equal(written, model.network.generate(**side, **options, use_cache=False))
+    if needs_all:
+        with pytest.raises(ValueError, match="use_cache=False"):
+            model.network.generate(**side, **options)
+    if beams == 1:
+        given = written[:, :-1]
+        told = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
+        assert model.network(**told).logits[0, -1].argmax() == written[0, -1]
+
+
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_every_guide_has_its_gap(name: str) -> None:
+    model, batch = build(name, "two", 0.5)
+    with torch.no_grad():
+        exact = float(evidence(model, batch).sum())
+    reports = {}
+    for kind in (Tied, MeanField, Cascaded, Exact):
+        guide = jiggle(kind(model), 0.1).eval()
+        report = reports[kind] = lh.evaluate(model, guide, [batch], samples=2)
+        assert report.exact == pytest.approx(exact / report.tokens)
+        assert report.elbo + report.gap == pytest.approx(report.exact)
+        kinds = {site: how for site, how in report.how.items() if "alignment" in site}
+        assert set(kinds.values()) == {"tied" if kind is Tied else "enumerated"}
+    assert reports[Exact].gap == pytest.approx(0, abs=1e-12)
+    assert reports[Tied].kl == 0 < reports[Tied].gap
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_padding_changes_neither_the_sum_nor_a_bound(name: str) -> None:
+    model, batch = build(name, "two", 0.5)
+    guide = jiggle(Cascaded(model), 0.1).eval()
+    labels = labels_of(name)
+    whole = lh.terms(model, guide, batch)
+    sides = {"input_ids": IDS[1:2, :2], "attention_mask": REAL[1:2, :2]}
+    alone = model.batch(sides, None if labels is None else labels[1:2, :2])
+    short = lh.terms(model, guide, alone)
+    torch.testing.assert_close(short.elbo, whole.elbo[1:2])
+    torch.testing.assert_close(evidence(model, alone), evidence(model, batch)[1:2])
+    if name == "gpt2":
+        left = {"input_ids": IDS.clone(), "attention_mask": REAL.flip(-1)}
+        left["input_ids"][1, -2:] = IDS[1, :2]
+        turned = evidence(model, model.batch(left))
+        torch.testing.assert_close(turned[1:2], short.summed.log_evidence)
+        logits = model.network(**left, position_ids=torch.tensor([[0, 0, 0, 0, 1]] * 3)).logits
+        words = logits[1, 3].log_softmax(-1)[left["input_ids"][1, 4]]
+        torch.testing.assert_close(words[None], turned[1:2])
+
+
+def test_a_text_without_a_word_to_predict_has_a_bound_of_nothing() -> None:
+    model, _ = build("gpt2", "one", 0.5)
+    batch = model.batch(
+        {"input_ids": IDS[:2], "attention_mask": torch.tensor([[1] * 5, [1, 0, 0, 0, 0]])}
+    )
+    bound = lh.terms(model, Cascaded(model).eval(), batch)
+    assert bound.elbo[0] < 0 == bound.elbo[1]
+
+
+def test_blocks_are_fitted_above_a_frozen_network() -> None:
+    model, batch = build("bart")
+    model.network.requires_grad_(False)
+    with torch.no_grad():
+        before = float(evidence(model, batch).sum())
+    plan = {"steps": 5, "warmup_steps": 1, "learning_rate": 0.1, "objective": "marginal"}
+    fitted = lh.fit(model, Cascaded(model), [batch], quiet=True, **plan)
+    assert fitted.report.exact * fitted.report.tokens > before + 0.1
+    assert fitted.report.gap > 0
+
+
+def test_logits_may_have_noise_beside_alignments() -> None:
+    options = lh.AlignmentOptions(1, alignment_width=2)
+    model = lh.latent(network("bart"), "independent", "0", alignments=options).eval()
+    batch = model.batch(inputs_of(model.network), TARGETS)
+    bound = lh.terms(model, Cascaded(model).eval(), batch)
+    assert list(bound.how.values()) == ["analytic"] * 3 + ["enumerated"]
+    copy = deepcopy(model)
+    lh.plain(model)
+    with torch.no_grad(), lh.PlugIn():
+        alone = evidence(copy, batch)
+        model.network.lm_head.weight.zero_()
+        assert torch.equal(evidence(copy, batch), alone)
+
+
+def refuse(call: Any, *said: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+    assert all(words in str(refused.value) for words in said)
+
+
+def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
+    one = lh.AlignmentOptions(1)
+    refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM writes none")
+    window = lh.AlignmentOptions(1, alignment_window=2)
+    refuse(lambda: lh.latent(network("bart"), alignments=window), "alignment_window")
+    capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
+    model = lh.latent(jiggle(capped, 0.5), alignments=one)
+    refuse(lambda: model.law(model.batch({"input_ids": IDS})), "Gemma2ForCausalLM", "softcap")
+    chained, _ = build("gpt2", "chain")
+    left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
+    refuse(lambda: chained.batch(left), "pad on the right")
+    refuse(lambda: chained.network(**left), "pad on the right")
+    embeds = chained.network.transformer.wte(IDS)
+    refuse(lambda: chained.network(inputs_embeds=embeds), "input_ids")
+    model, batch = build("bart")
+    loss = model.network(**{**batch.inputs, "labels": TARGETS}).loss
+    refuse(lambda: loss.backward(), "lh.fit")
+    none = lh.latent(network("gpt2"), alignments=lh.AlignmentOptions(0))
+    assert none.alignments is None
+    assert none.prior(lh.Block("decoder-self", 0, 3)) is not None
+    assert transformers is not None
