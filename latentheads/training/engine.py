@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
@@ -16,26 +15,17 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
-from latentheads.distributions import CholeskyHeads
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
-from latentheads.inference.bound import closed_form, traces
 from latentheads.inference.objective import Head_ELBO
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
+from latentheads.training.faults import find_fault
 from latentheads.training.options import Training
+from latentheads.training.state import check_facts, check_moments, check_noise
 
 __all__ = ["Engine", "Progress"]
-
-MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
-"""What an optimiser keeps of every parameter."""
-
-FACTS = {
-    **{"step": int, "place": dict, "stopped": bool, "tokens": int},
-    **{"seconds": float, "processes": int, "scaler": dict},
-}
-"""What a state says besides its tensors."""
 
 GUARD_EVERY = 20
 """Updates between two looks at whether the objective is finite, where a look stops the device."""
@@ -91,8 +81,7 @@ class Engine:
         self.seed = seed
         self.accelerator = accelerator
         self.device = next(model.parameters()).device
-        if training.precision == "fp16" and self.device.type == "cpu":
-            raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+        check_together(training, model)
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.stream = self._make_stream(source)
@@ -101,14 +90,6 @@ class Engine:
         self.selections = guide.selection_families
         if isinstance(self.elbo, Enumerated_ELBO):
             self.elbo.check(family() for family in self.selections)
-        aligned = model.alignments is not None
-        if aligned and training.select_gradient != "straight-through":
-            raise ValueError(
-                f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
-                "which alignments are not: use straight-through"
-            )
-        if training.objective != "bound" and (model.alignments is None or model.alignments.soft):
-            raise ValueError(f"objective {training.objective} needs alignments that are drawn")
         if training.noise_warmup_steps:
             check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
@@ -253,7 +234,7 @@ class Engine:
 
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
         if not math.isfinite(float(loss)):
-            where = broken(self.model, self.guide, batches)
+            where = find_fault(self.model, self.guide, batches)
             raise FloatingPointError(f"step {self.step + 1}: {where}")
 
     def _progress(self) -> Progress:
@@ -326,29 +307,16 @@ class Engine:
         Raises:
             ValueError: It names the first thing that is wrong.
         """
-        _check_facts(facts, self.training.steps)
+        check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
-        self._check_moments(tensors)
+        shapes = {name: parameter.shape for name, parameter in self.objective.named_parameters()}
+        check_moments(tensors, shapes, self.training.optimiser)
         if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it lacks the loss, or the noise of a process")
         for device in {"cpu", self.device.type}:  # that of another device is let be
             if (noise := tensors.get(f"noise.{device}")) is not None:
-                _check_noise(noise, facts["processes"], device)
-
-    def _check_moments(self, tensors: dict[str, Tensor]) -> None:
-        """Refuses moments that are not those of the optimiser and its parameters."""
-        shapes = {name: parameter.shape for name, parameter in self.objective.named_parameters()}
-        found: dict[str, set[str]] = defaultdict(set)
-        for name, tensor in tensors.items():
-            if name.startswith("optimiser."):
-                owner, _, kind = name.removeprefix("optimiser.").rpartition(".")
-                found[owner].add(kind)
-                if tensor.shape != (() if kind == "step" else shapes.get(owner)):
-                    raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
-        for owner, kinds in found.items():
-            if kinds != MOMENTS[self.training.optimiser]:
-                raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
+                check_noise(noise, facts["processes"], device)
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Goes back to a state that :meth:`check` accepts.
@@ -382,31 +350,22 @@ class Engine:
             torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
 
 
-def _check_noise(noise: Tensor, processes: int, device: str) -> None:
-    """Refuses what no generator of a device goes on from."""
-    if not noise.ndim or len(noise) != processes:
-        raise ValueError("it lacks the loss, or the noise of a process")
-    try:
-        for row in noise:
-            # a view is read from the start of its storage
-            torch.Generator(device).set_state(row.clone())
-    except (RuntimeError, TypeError) as reason:
-        raise ValueError(f"its noise is none: {reason}") from reason
+def check_together(training: Training, model: HeadModel) -> None:
+    """Refuses options of a training that this model, or its device, cannot have.
 
-
-def _check_facts(facts: dict[str, Any], steps: int) -> None:
-    """Refuses facts that say something impossible."""
-    for name, kind in FACTS.items():
-        if type(facts.get(name)) is not kind:
-            raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")
-    place = facts["place"]
-    if set(place) != {"epoch", "batch"} or not all(type(each) is int for each in place.values()):
-        raise ValueError(f"place must be an epoch and a batch, got {place}")
-    numbers = {name: facts[name] for name in ("step", "tokens", "seconds", "processes")} | place
-    for name, value in numbers.items():
-        most = steps if name == "step" else 2**63 - 1
-        if not 0 <= value <= most:
-            raise ValueError(f"{name} must lie between 0 and {most:,}, got {value:,}")
+    Raises:
+        ValueError: It names the option.
+    """
+    if training.precision == "fp16" and next(model.parameters()).device.type == "cpu":
+        raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+    aligned = model.alignments is not None
+    if aligned and training.select_gradient != "straight-through":
+        raise ValueError(
+            f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
+            "which alignments are not: use straight-through"
+        )
+    if training.objective != "bound" and (model.alignments is None or model.alignments.soft):
+        raise ValueError(f"objective {training.objective} needs alignments that are drawn")
 
 
 def make_elbo(training: Training) -> Head_ELBO:
@@ -447,50 +406,3 @@ def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> to
     return torch.optim.SGD(
         parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
     )
-
-
-def broken(model: HeadModel, guide: ModelGuide, batches: list[Batch]) -> str:
-    """Says where an objective stops being finite: the first parameter or site that is not."""
-    for kind, module in (("model", model), ("guide", guide)):
-        for name, parameter in module.named_parameters():
-            if not parameter.isfinite().all():
-                return f"the {kind}'s parameter {name} is not finite"
-    for batch in batches:
-        here = batch.to(next(model.parameters()).device)
-        with torch.no_grad(), pyro.validation_enabled(False):
-            model_trace, guide_trace = traces(model, guide, here)
-            for name, site in model_trace.nodes.items():
-                if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
-                    continue
-                fault = _fault(site["fn"], guide_trace.nodes.get(name, site)["fn"], site)
-                if fault:
-                    return f"site {name}: {fault}"
-    again = ", though every site is in a second draw" if batches else ""
-    return f"the objective is not finite{again}"
-
-
-def _fault(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
-    """What is wrong with a site, if anything."""
-    value = site["value"]
-    laws = {"its": prior}
-    if posterior is not prior:
-        laws = {"the prior's": prior, "the posterior's": posterior}
-    for whose, law in laws.items():
-        scale = _scale(law)
-        if scale is not None and not (scale > 0).all():
-            return f"{whose} scale is not positive"
-    if not (site["is_observed"] or value.isfinite().all()):
-        return "a drawn value is not finite"
-    for whose, law in laws.items():
-        if not law.log_prob(value).isfinite().all():
-            return f"{whose} log-density is not finite"
-    kl = None if posterior is prior else closed_form(posterior, prior)
-    return "" if kl is None or kl.isfinite().all() else "its KL is not finite"
-
-
-def _scale(law: Any) -> Tensor | None:
-    """The standard deviations of a law, where it has any."""
-    if isinstance(law, CholeskyHeads):
-        return law.factor.diagonal()
-    scale = getattr(getattr(law, "base_dist", law), "scale", None)
-    return None if scale is None else torch.as_tensor(scale)

@@ -1,0 +1,70 @@
+"""A state that training goes on from: what it must hold, whoever wrote its file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_facts", "check_moments", "check_noise"]
+
+MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
+"""What an optimiser keeps of every parameter."""
+
+FACTS = {
+    **{"step": int, "place": dict, "stopped": bool, "tokens": int},
+    **{"seconds": float, "processes": int, "scaler": dict},
+}
+"""What a state says besides its tensors."""
+
+
+def check_moments(
+    tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], optimiser: str
+) -> None:
+    """Refuses moments that are not those of an optimiser and its parameters.
+
+    Args:
+        tensors: Of the state.
+        shapes: Those of the parameters by name.
+        optimiser: Its name.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser."):
+            owner, _, kind = name.removeprefix("optimiser.").rpartition(".")
+            found[owner].add(kind)
+            if tensor.shape != (() if kind == "step" else shapes.get(owner)):
+                raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
+    for owner, kinds in found.items():
+        if kinds != MOMENTS[optimiser]:
+            raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
+
+
+def check_noise(noise: Tensor, processes: int, device: str) -> None:
+    """Refuses what no generator of a device goes on from."""
+    if not noise.ndim or len(noise) != processes:
+        raise ValueError("it lacks the loss, or the noise of a process")
+    try:
+        for row in noise:
+            # a view is read from the start of its storage
+            torch.Generator(device).set_state(row.clone())
+    except (RuntimeError, TypeError) as reason:
+        raise ValueError(f"its noise is none: {reason}") from reason
+
+
+def check_facts(facts: dict[str, Any], steps: int) -> None:
+    """Refuses facts that say something impossible."""
+    for name, kind in FACTS.items():
+        if type(facts.get(name)) is not kind:
+            raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")
+    place = facts["place"]
+    if set(place) != {"epoch", "batch"} or not all(type(each) is int for each in place.values()):
+        raise ValueError(f"place must be an epoch and a batch, got {place}")
+    numbers = {name: facts[name] for name in ("step", "tokens", "seconds", "processes")} | place
+    for name, value in numbers.items():
+        most = steps if name == "step" else 2**63 - 1
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} must lie between 0 and {most:,}, got {value:,}")
