@@ -13,18 +13,17 @@ from typing import Any
 from jsonargparse import Namespace
 
 from latentheads.files import parse_yaml
+from latentheads.runs.naming import is_of_logits, read_names
+from latentheads.runs.pairs import Spec
 from latentheads.runs.recipes import (
     ALIGNED,
     DEFAULTS,
     LOGITS,
     NAMED,
     OF_LOGITS,
-    Spec,
     class_path,
     find_recipe,
-    is_of_logits,
     name_of,
-    read_names,
     refuse_other_kinds,
     resolve,
     split_law,

@@ -18,6 +18,7 @@ import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import leave, name_options
 from latentheads.experiments.cli.groups import RUN_GROUPS, TypedParagraphs, arrange_options
+from latentheads.experiments.cli.intent import group_of
 from latentheads.experiments.cli.names import (
     expand_words,
     find_own_classes,
@@ -30,7 +31,6 @@ from latentheads.experiments.cli.needs import (
     Need,
     find_idle,
     find_idle_of_guide,
-    group_of,
     refusals,
 )
 from latentheads.guides import GUIDES, RECIPES, ModelGuide

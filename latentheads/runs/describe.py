@@ -19,7 +19,7 @@ from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import CHAINS
 from latentheads.runs.build import make_model
-from latentheads.runs.recipes import Spec
+from latentheads.runs.pairs import Spec
 from latentheads.runs.settings import BY_HAND, Settings
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_gates import Gating

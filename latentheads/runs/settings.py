@@ -21,7 +21,9 @@ from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.models.alignments import check_alignments
 from latentheads.names import chains_of
-from latentheads.runs.recipes import DEFAULTS, Pair, Spec, join_pair, read_names, split_path
+from latentheads.runs.naming import read_names
+from latentheads.runs.pairs import Pair, Spec, join_pair
+from latentheads.runs.recipes import DEFAULTS, split_path
 from latentheads.runs.values import fit, plain, refuse_unknown, take_group
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting

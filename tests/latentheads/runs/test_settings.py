@@ -12,7 +12,7 @@ import yaml
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.options import Data
-from latentheads.runs.recipes import Spec
+from latentheads.runs.pairs import Spec
 from latentheads.runs.settings import Settings, complete_options
 from latentheads.training.options import Training
 from tests.experiments.programs import ROOT

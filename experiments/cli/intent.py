@@ -1,0 +1,141 @@
+"""What a run is about to do: what a command line says, as far as other options depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from jsonargparse import Namespace
+
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.corpora.data import Data
+from latentheads.experiments.cli.names import spec_of
+from latentheads.guides import GUIDES, ModelGuide
+from latentheads.models import Prior
+from latentheads.models.mixing import STACKS, mixings
+from latentheads.names import chains_of
+from latentheads.runs.pairs import join_pair
+
+__all__ = ["Intent", "group_of"]
+
+T = TypeVar("T")
+
+
+def group_of(kind: type[T], options: Namespace) -> T:
+    """The options of a group, checked."""
+    return kind(**{field.name: options[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a run is about to do, as far as the needs of its options ask.
+
+    Attributes:
+        options: All options.
+        data: The corpus.
+        alignment: Blocks above the decoder.
+        prior: Class of the prior.
+        guide: Class of the guide.
+    """
+
+    options: Namespace
+    data: Data
+    alignment: AlignmentOptions
+    prior: type[Prior]
+    guide: type[ModelGuide]
+
+    @classmethod
+    def read(cls, options: Namespace) -> Intent:
+        """Reads a command line that was parsed."""
+        data, alignment = group_of(Data, options), group_of(AlignmentOptions, options)
+        of_logits = not spec_of("prior", options).find("prior").deterministic
+        alignment = alignment.settle(data.alone, of_logits)
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
+        return cls(options, data, alignment, pair.prior_class, pair.guide_class)
+
+    @property
+    def translates(self) -> bool:
+        """Whether there is a source."""
+        return not self.data.alone
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the corpus is text in pairs of files or columns."""
+        return not (self.data.made or self.data.running or self.data.hears)
+
+    @property
+    def subwords(self) -> bool:
+        """Whether a vocabulary is learned by BPE."""
+        subwords = self.data.running and self.data.unit == "subword"
+        return self.pairs or self.data.hears or subwords
+
+    @property
+    def names_source(self) -> bool:
+        """Whether the language translated from has to be said."""
+        directions = [task.rpartition(":")[2] for task in self.data.tasks.split(",")]
+        return self.pairs and not all("-" in direction for direction in directions)
+
+    @property
+    def mixers(self) -> set[str]:
+        """What mixes positions, in an encoder too where there is one."""
+        return {kind for stack in STACKS for kind in self.stack(stack)}
+
+    def stack(self, name: str) -> list[str]:
+        """What mixes positions in every layer of the encoder or the decoder."""
+        if name == STACKS[0] and not self.translates:
+            return []
+        lower = name == STACKS[1] and self.options.decoder_layers
+        said = (self.options.mixers, "", "", name, lower or self.options.layers)
+        return [mixing.kind for mixing in mixings(*said)]
+
+    @property
+    def draws_logits(self) -> bool:
+        """Whether attention heads are drawn."""
+        return not self.prior.deterministic and chains_of(self.options.latent) != ()
+
+    @property
+    def draws_heads(self) -> bool:
+        """Whether heads are drawn, of attention or of n-grams."""
+        return self.draws_logits or self.options.ngram_noise > 0
+
+    @property
+    def draws_choice(self) -> bool:
+        """Whether it is drawn which heads speak."""
+        return self.options.select not in ("none", "static")
+
+    @property
+    def gates(self) -> bool:
+        """Whether heads have gates."""
+        return bool(self.options.gates != "none")
+
+    @property
+    def aligns(self) -> bool:
+        """Whether alignment blocks stand above the decoder."""
+        return self.alignment.blocks > 0
+
+    @property
+    def draws_alignments(self) -> bool:
+        """Whether it is drawn where they point."""
+        return self.alignment.drawn
+
+    @property
+    def weighs_alignments(self) -> bool:
+        """Whether alignments are trained by a bound that has a KL, which may be weighed."""
+        return self.draws_alignments and self.options.objective in ("bound", "sampled")
+
+    @property
+    def pays_for_heads(self) -> bool:
+        """Whether drawn heads have a KL that is not 0 by construction."""
+        drawn = self.draws_heads or self.weighs_alignments
+        return drawn and self.guide is not GUIDES["tied"]
+
+    @property
+    def pays(self) -> bool:
+        """Whether anything has a KL that is not 0 by construction."""
+        return self.pays_for_heads or self.draws_choice or self.gates
+
+    @property
+    def draws_paid_logits(self) -> bool:
+        """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
+        drawn = self.draws_heads and self.guide is not GUIDES["tied"]
+        return drawn or self.draws_choice or self.gates

@@ -1,0 +1,93 @@
+"""A configuration with names in it: what a file may name, and what its names stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from latentheads.guides import GUIDES, Guide
+from latentheads.runs.recipes import (
+    LOGITS,
+    OF_LOGITS,
+    class_path,
+    find_recipe,
+    path_of,
+    resolve,
+    split_law,
+)
+from latentheads.runs.trust import refuse_code
+
+__all__ = ["is_of_logits", "read_names"]
+
+
+def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[str, Any]:
+    """A configuration in which names of recipes, priors and guides are the classes' import paths.
+
+    A configuration may come from anywhere: it names no other file, and no class that is neither
+    the library's nor trusted.
+
+    Args:
+        value: What a file says.
+        trusted: As for :func:`class_path`.
+    """
+    known = {name: said for name, said in value.items() if said is not None}
+    _refuse_keys(known)
+    if (named := known.pop("recipe", None)) is not None:
+        if {"prior", "guide"} & set(known):
+            raise ValueError("recipe sets both prior and guide: drop prior and guide")
+        named, law = split_law(str(named))
+        if not named:
+            raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")
+        known |= {} if law is None else {"select": law}
+        known = {**find_recipe(named), **known}
+    elif "prior" in known:
+        known = {**OF_LOGITS, **known}
+        if isinstance(known["prior"], dict) and "class_path" not in known["prior"]:
+            known["prior"] = {"class_path": LOGITS, **known["prior"]}
+    for kind in ("guide", "prior"):
+        known = _read_name(known, kind, trusted)
+    if "prior" not in known and is_of_logits(known.get("guide", {}).get("class_path")):
+        known = {**OF_LOGITS, "prior": {"class_path": class_path("prior", LOGITS)}, **known}
+    return known
+
+
+def is_of_logits(path: str | None) -> bool:
+    """Whether a guide has a posterior of logits alone: one of the reader's own may.
+
+    Args:
+        path: The import path of its class; None for the default.
+    """
+    if path is None or path in map(path_of, GUIDES.values()):
+        return False
+    found = resolve(path)
+    return issubclass(found, Guide) and found.alignment_form is None
+
+
+def _refuse_keys(value: Mapping[str, Any]) -> None:
+    """Refuses what is the reader's to say, and what would reach past a group of options."""
+    for name, given in (("preset", "NAME"), ("config", "FILE"), ("trust", "module:Class")):
+        if name in value:
+            raise ValueError(f"{name} belongs on the command line: --{name} {given}")
+    for name in value:
+        if not str(name).isidentifier():
+            raise ValueError(f"{name!r} is no option: a group, as guide, holds its own below it")
+
+
+def _read_name(value: dict[str, Any], kind: str, trusted: Collection[str]) -> dict[str, Any]:
+    """Looks up the class of a kind, and at what a file may say to it."""
+    given = value.get(kind)
+    if given is None:
+        return value
+    if kind == "guide" and isinstance(given, str) and (law := split_law(given)[1]):
+        given = split_law(given)[0] or "tied"
+        chosen = {**OF_LOGITS, "prior": "delta"} if given == "tied" else {}
+        value = {**chosen, **value, "select": law}
+    if isinstance(given, str):
+        return {**value, kind: {"class_path": class_path(kind, given, trusted)}}
+    if not isinstance(given, dict) or set(given) - {"class_path", "init_args"}:
+        raise ValueError(f"{kind} must be a name, or class_path and init_args, got {given!r}")
+    path = given.get("class_path")
+    if path is not None:
+        given = {**given, "class_path": class_path(kind, str(path), trusted)}
+    refuse_code(kind, given.get("init_args"), given.get("class_path"))
+    return {**value, kind: given}
