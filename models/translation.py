@@ -97,28 +97,11 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(CHAINS, latent, label_smoothing, selector)
         sizes = network or Network()
+        _check_source(sizes, source_vocabulary, target_vocabulary, bins)
+        _check_ctc(ctc, bins)
         self.network, self.prior, self.adapters = sizes, prior, adapters
         heads, width = HeadOptions(prior, self.latent, selector), sizes.width
-        if sizes.cutoffs:
-            raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
-        joint = sizes.share == "all"
-        if joint and bins:
-            raise ValueError("share='all' is of text: speech has no embeddings to share")
-        if joint and source_vocabulary != target_vocabulary:
-            raise ValueError(
-                "share='all' needs one joint vocabulary, "
-                f"got {source_vocabulary} source and {target_vocabulary} target types"
-            )
-        source = None if bins else Embedding.new_table(source_vocabulary, width)
-        both = source if joint else None
-        target = Embedding.new_table(target_vocabulary, width) if both is None else both
-        untied = sizes.share == "none"
-        last = Embedding.new_table(target_vocabulary, width) if untied else target
-        self.output = TableOutput(last)
-        self.source_embedding = (
-            FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
-        )
-        self.target_embedding = Embedding(target, sizes.dropout)
+        self._make_embeddings(source_vocabulary, target_vocabulary, bins)
 
         def mixing(chain: str, layer: int) -> Mixer:
             return make_mixer(chain, layer, sizes, heads)
@@ -140,11 +123,25 @@ class Translation(Decoder):
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
         self.alignments = make_aligner(alignments, sizes, label_smoothing)
-        if not 0 <= ctc < math.inf:
-            raise ValueError(f"ctc must be at least 0, got {ctc}")
-        if ctc and not bins:
-            raise ValueError("ctc is of speech: text has no order in time to be heard in")
         self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
+
+    def _make_embeddings(self, source_types: int, target_types: int, bins: int) -> None:
+        """Makes what reads the tokens of both sides, and what writes those of the target.
+
+        In this order: with a seed, each takes its weights from the noise that is left.
+        """
+        sizes = self.network
+        source = None if bins else Embedding.new_table(source_types, sizes.width)
+        both = source if sizes.share == "all" else None
+        target = Embedding.new_table(target_types, sizes.width) if both is None else both
+        untied = sizes.share == "none"
+        self.output = TableOutput(
+            Embedding.new_table(target_types, sizes.width) if untied else target
+        )
+        self.source_embedding = (
+            FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
+        )
+        self.target_embedding = Embedding(target, sizes.dropout)
 
     @classmethod
     def of(
@@ -278,3 +275,25 @@ class Translation(Decoder):
             x, reach, state.memory, state.memory_mask, state, state.choices, state.task
         )
         return self.advance(x, tokens, state)
+
+
+def _check_source(sizes: Network, source_types: int, target_types: int, bins: int) -> None:
+    """Refuses sizes that a translation with this source cannot have."""
+    if sizes.cutoffs:
+        raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
+    joint = sizes.share == "all"
+    if joint and bins:
+        raise ValueError("share='all' is of text: speech has no embeddings to share")
+    if joint and source_types != target_types:
+        raise ValueError(
+            "share='all' needs one joint vocabulary, "
+            f"got {source_types} source and {target_types} target types"
+        )
+
+
+def _check_ctc(ctc: float, bins: int) -> None:
+    """Refuses a factor of CTC that is none, and one of text."""
+    if not 0 <= ctc < math.inf:
+        raise ValueError(f"ctc must be at least 0, got {ctc}")
+    if ctc and not bins:
+        raise ValueError("ctc is of speech: text has no order in time to be heard in")
