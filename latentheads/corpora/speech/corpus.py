@@ -50,7 +50,7 @@ def speech(
     """Makes a corpus from files of sound and their texts.
 
     What is silent, very short, too long, broken or without text is left out of training, and
-    counted. Nothing of valid and test is: there it is refused, but for silence.
+    counted. Nothing of valid and test is: there it is refused, but for silence and an empty text.
 
     Args:
         name: What the corpus is called.
