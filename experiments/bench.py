@@ -229,6 +229,7 @@ def draw(results: dict[str, list[Result]], path: Path) -> None:
 def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
     from matplotlib.ticker import NullLocator
 
+    from latentheads.plot.canvas import scale_by_log
     from latentheads.plot.style import MARKERS
 
     for name, mark in zip(ROWS, MARKERS, strict=False):
@@ -237,10 +238,7 @@ def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
         axes.plot(values, [getattr(row, quantity) for row in rows], marker=mark, label=name)
     axes.set_xscale("log", base=2)
     if quantity == "ms":
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-        axes.tick_params(which="minor", labelsize="x-small")
+        scale_by_log(axes)
     else:
         axes.set_ylim(bottom=0)
     axes.set_xticks(values, [str(value) for value in values])

@@ -15,7 +15,13 @@ import torch
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.cli.errors import Losses, check_streams, ending, streaming
+from latentheads.experiments.cli.errors import (
+    Losses,
+    check_streams,
+    ending,
+    streaming,
+    write_out,
+)
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.translate import chunks
@@ -142,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for prompt in prompts(options):
             given = (run, how, prompt, options.number, losses.note, tell_unknown)
             for text in continue_or_lose(*given):
-                sys.stdout.buffer.write(f"{text}{end}".encode())
+                write_out(f"{text}{end}")
                 sys.stdout.buffer.flush()
             losses.before += 1
     return int(losses.number > 0)

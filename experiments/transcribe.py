@@ -22,7 +22,13 @@ from latentheads.experiments.cli.decoding import (
     add_decoding_options,
     choose_decoding,
 )
-from latentheads.experiments.cli.errors import Losses, check_streams, ending, streaming
+from latentheads.experiments.cli.errors import (
+    Losses,
+    check_streams,
+    ending,
+    streaming,
+    write_out,
+)
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
@@ -113,7 +119,7 @@ def _transcribe(
     heard = hear_files(run, files, losses.note, task)
     written = transcribe_heard(run, heard, decoding, losses.note)
     for line in written:
-        sys.stdout.buffer.write(f"{line}\n".encode())
+        write_out(f"{line}\n")
     sys.stdout.buffer.flush()
     if times is not None:
         for words in time_words(run, heard, written, losses.note):

@@ -23,7 +23,13 @@ from latentheads.experiments.cli.decoding import (
     add_decoding_options,
     choose_decoding,
 )
-from latentheads.experiments.cli.errors import Losses, check_streams, ending, streaming
+from latentheads.experiments.cli.errors import (
+    Losses,
+    check_streams,
+    ending,
+    streaming,
+    write_out,
+)
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
@@ -193,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for lines in chunks(sys.stdin.buffer, options.buffer):
                 written = translate_lines(run, lines, decoding, task, losses.note)
                 for line in written:
-                    sys.stdout.buffer.write(f"{line}\n".encode())
+                    write_out(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if file is not None:
                     _write_links(run, lines, written, task, unlinked, file)

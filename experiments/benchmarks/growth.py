@@ -136,8 +136,9 @@ def draw(points: Sequence[Point], title: str, path: Path) -> None:
 
 
 def _panel(axes: Any, points: Sequence[Point], label: str, value: Callable[[Point], float]) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import NullLocator
 
+    from latentheads.plot.canvas import scale_by_log
     from latentheads.plot.style import MARKERS, PALETTE
 
     rows = list(dict.fromkeys(point.row for point in points))
@@ -149,12 +150,9 @@ def _panel(axes: Any, points: Sequence[Point], label: str, value: Callable[[Poin
         axes.plot([p.length for p in line], [value(p) for p in line], label=row, **style)
     lengths = sorted({point.length for point in points})
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    scale_by_log(axes)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("tokens a block")
     axes.set_ylabel(label)
     axes.grid()
@@ -228,10 +226,9 @@ def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str
     """Prints the table, and writes and draws what was asked for."""
     show(points, facts["memory"])
     if options.figure:
-        title = (
-            f"A training step of {options.tokens} tokens, {options.precision}, "
-            f"{facts['device']}, {facts['threads']} threads"
-        )
+        threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
+        what = f"A training step of {options.tokens} tokens"
+        title = f"{what}, {options.precision}, {facts['device']}, {threads}"
         draw(points, title, options.figure)
     if options.json:
         written = {"metadata": facts, "points": [asdict(point) for point in points]}

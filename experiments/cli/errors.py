@@ -11,7 +11,15 @@ from typing import NoReturn
 
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 
-__all__ = ["Losses", "check_streams", "ending", "leave", "name_options", "streaming"]
+__all__ = [
+    "Losses",
+    "check_streams",
+    "ending",
+    "leave",
+    "name_options",
+    "streaming",
+    "write_out",
+]
 
 MISTAKES = (ValueError, TypeError)
 
@@ -21,6 +29,13 @@ def leave(program: str, said: object, status: int = 2) -> NoReturn:
     line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
     print(f"{program}: {line}", file=sys.stderr)
     sys.exit(status)
+
+
+def write_out(text: str) -> None:
+    """Writes to standard output; what a network has written cannot command a terminal."""
+    if sys.stdout.isatty():
+        text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+    sys.stdout.buffer.write(text.encode())
 
 
 @contextmanager

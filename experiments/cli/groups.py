@@ -24,7 +24,7 @@ RUN_GROUPS: Groups = {
     "most used": (
         *("recipes", "seeds", "head_numbers"),
         *("recipe", "guide", "prior", "preset", "config"),
-        *("data", "source", "target", "steps", "out"),
+        *("data", "source", "target", "types", "width", "steps", "out"),
     ),
     "what to run": (
         *("guide.help", "prior.help", "start", "start_with", "train", "adapters"),
@@ -34,7 +34,7 @@ RUN_GROUPS: Groups = {
     "data": (
         *("task", "language", "sentences", "held_out"),
         *("train_name", "valid_name", "test_name", "references", "first"),
-        *("types", "joint", "lowercase", "tokenised"),
+        *("joint", "lowercase", "tokenised"),
         *("max_source", "max_line", "max_length", "max_ratio"),
         *("hub_path", "hub_config", "cache"),
     ),
@@ -44,7 +44,7 @@ RUN_GROUPS: Groups = {
     "data of a language model": ("block", "unit", "minimum"),
     "data of speech": ("bins", "top_frequency", "max_seconds"),
     "network": (
-        *("width", "feed_forward", "heads", "layers", "decoder_layers"),
+        *("feed_forward", "heads", "layers", "decoder_layers"),
         *("norm", "final_norm", "share", "channels", "spec_augment"),
         *("dropout", "attention_dropout", "activation_dropout"),
         *("cutoffs", "adaptive_factor", "adaptive_dropout"),

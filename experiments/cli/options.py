@@ -303,7 +303,8 @@ def _add_recipe(parser: Parser) -> None:
         required=False,
         metavar="NAME",
         help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; where no prior or "
-        "recipe is named, of heads of alignments, whose exact posterior is known; a law of "
+        "recipe is named, of heads of alignments, whose exact posterior is known (--guide cascaded "
+        "is of alignments, --recipe cascaded of logits); a law of "
         f"selection alone or behind a +: {', '.join(LAWS)}",
     )
     parser.add_subclass_arguments(

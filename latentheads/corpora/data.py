@@ -244,6 +244,8 @@ class Data:
             return f"{name} {','.join(self.mixture.names)}"
         if self.hears:
             return f"{name} {self.task}"
+        if self.data == "grammar":
+            return f"grammar-{'sources' if self.task == 'language-model' else self.language}"
         return name if self.running else f"{name} {self.source}-{self.target}"
 
     @property

@@ -23,7 +23,7 @@ from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
-from latentheads.inference.showing import figures_to_html
+from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.names import CHOICE, latent_of
 
@@ -123,6 +123,9 @@ class Report:
         left_out = ["kl_by_site", "how", "gap_by_site", "leak"]
         left_out += [] if self.gap is not None else OF_ALIGNMENTS
         return {k: v for k, v in asdict(self).items() if k not in left_out}
+
+    def __str__(self) -> str:
+        return figures_to_text({"": self.figures()})
 
     def _repr_html_(self) -> str:
         return figures_to_html({"": self.figures()})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-__all__ = ["figures_to_html"]
+__all__ = ["figures_to_html", "figures_to_text"]
 
 ROWS = {
     "elbo": ("bound (ELBO)", "a true bound: the next row less the one after"),
@@ -42,6 +42,23 @@ def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> 
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def figures_to_text(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> str:
+    """The same table for a terminal, a line a figure."""
+    rows = [
+        (label, *cells, what)
+        for label, cells, what in (
+            _name_row(name, parts) for name in ROWS if _is_shown(name, parts)
+        )
+    ]
+    head = ("nats a target token", *parts, "")
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for label, *cells, what in (head, *rows):
+        middle = (each.rjust(width) for each, width in zip(cells, widths[1:-1], strict=True))
+        lines.append("  ".join([label.ljust(widths[0]), *middle, what]).rstrip())
+    return "\n".join([*([title] if title else []), *lines])
+
+
 def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether a part knows a figure that says something.
 
@@ -58,6 +75,14 @@ def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
+    label, numbers, what = _name_row(name, parts)
+    cells = "".join(f"<td>{each}</td>" for each in numbers)
+    last = f'<td style="text-align: left">{escape(what)}</td>'
+    return f'<tr><td style="text-align: left">{escape(label)}</td>{cells}{last}</tr>'
+
+
+def _name_row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str], str]:
+    """What a figure is called, its value in each part, and what it is."""
     known = [each["iwae_k"] for each in parts.values() if each.get("iwae_k") is not None]
     label, what = (said.format(k=known[0] if known else "K") for said in ROWS[name])
     if name == "truth":
@@ -65,9 +90,7 @@ def _row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
         of_some = [f"{part}: {each}" if part else each for part, each in said.items() if each]
         what = "; ".join([what, *of_some])
     digits = 2 if name in SCORES else 4
-    cells = "".join(f"<td>{_number(each.get(name), digits)}</td>" for each in parts.values())
-    last = f'<td style="text-align: left">{escape(what)}</td>'
-    return f'<tr><td style="text-align: left">{escape(label)}</td>{cells}{last}</tr>'
+    return label, [_number(each.get(name), digits) for each in parts.values()], what
 
 
 def _tell_known(figures: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ def draw_alignments(
         title: What was read.
     """
     heads, size = len(laws.heads), (len(targets), len(sources))
-    width, height = 0.3 + 0.19 * size[1], 0.5 + 0.19 * size[0]
+    width, height = 0.3 + 0.15 * size[1], 0.5 + 0.19 * size[0]
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + heads * height + 0.08 * _longest(sources))
     axes = figure.subplots(heads, len(LAWS), squeeze=False, sharex=True, sharey=True)
     image: Any = None

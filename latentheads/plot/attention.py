@@ -80,7 +80,7 @@ def draw_weights(
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _find_top(high[shown, row])))
     _name_sides((means, deviations, bars), queries, keys, shown)
-    bars[0].set_title(f"row “{queries[row]}”: {name_band()}", loc="left")
+    bars[0].set_title(f"row “{queries[row]}”:\n{name_band()}", loc="left")
     framed = "\nFramed, and grey in the row: the true alignment." if links else ""
     write_title(figure, f"{title}\n{_tell_noise(deviation)}{framed}")
     return figure
@@ -138,7 +138,7 @@ def _name_sides(
     for axis in (*means, *deviations):
         axis.set_yticks(range(len(queries)), queries if axis in means else [])
     for axis, head in zip(means, heads):
-        axis.set_ylabel(f"head {head}")
+        axis.set_ylabel(f"head {head} looks (query)")
     for axis in (means[-1], deviations[-1], bars[-1]):
         axis.set_xlabel("is looked at (key)")
     bars[0].set_ylabel("weight")

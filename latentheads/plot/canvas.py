@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
 from latentheads.files import written_whole
@@ -31,6 +32,7 @@ __all__ = [
     "read_spread",
     "save",
     "say_nothing",
+    "scale_by_log",
     "write_title",
 ]
 
@@ -143,6 +145,16 @@ def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
         ncols = min(columns, len(found))
         place = {"loc": "outside lower center", "ncols": ncols, **options}
         figure.legend(list(found.values()), list(found), **place)
+
+
+def scale_by_log(axis: Any) -> None:
+    """Makes the y axis logarithmic, with plain numbers: few over decades and some within one."""
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    wide = high > 10 * low
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_locator(NullLocator())
 
 
 def number_of(value: float | None, digits: int = 2) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from latentheads.names import CHOICE
@@ -19,6 +18,7 @@ from latentheads.plot.canvas import (
     add_legend,
     by_chain,
     say_nothing,
+    scale_by_log,
     write_title,
 )
 from latentheads.plot.style import (
@@ -61,8 +61,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     objective = _negate(record["objective"] for record in records)
     axis.plot(steps, objective, color=GREY, label="training objective (no bound)", zorder=0)
     _draw_truth(axis, records[-1]["valid"] if records else {})
-    axis.set_yscale("log")
-    _label_scale(axis)
+    scale_by_log(axis)
     axis.grid(axis="y")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
@@ -75,15 +74,6 @@ def _draw_truth(axis: Any, figures: Mapping[str, Any]) -> None:
     """Draws the line of the truth, where it is known, with its name."""
     if figures.get("truth") is not None:
         axis.axhline(-figures["truth"], label=truth_label(figures), **TRUTH)
-
-
-def _label_scale(axis: Any) -> None:
-    """Labels a logarithmic axis with plain numbers, few over decades and some within one."""
-    low, high = axis.get_ylim()
-    wide = high > 10 * low
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6))
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_minor_locator(NullLocator())
 
 
 def _negate(values: Iterable[float | None]) -> list[float]:
@@ -128,8 +118,7 @@ def draw_curves(
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
     _draw_truth(axis, records[-1]["valid"] if records else {})
-    axis.set_yscale("log")
-    _label_scale(axis)
+    scale_by_log(axis)
     axis.grid(axis="y")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")

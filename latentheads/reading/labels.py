@@ -11,6 +11,9 @@ from latentheads.reading.sides import sides
 
 __all__ = ["name_sides", "name_tokens"]
 
+SPACE = "␣"
+"""What a token that is a space alone is shown as."""
+
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
     """Tokens one by one, also those that no text is made of; of speech the time of each."""
@@ -24,7 +27,13 @@ def _name_token(vocabulary: Vocabulary, token: int) -> str:
         return SPECIALS[token]
     if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
         return vocabulary.tags[token - len(vocabulary.plain)]
-    return vocabulary.decode([token])
+    return _show_text(vocabulary.decode([token]))
+
+
+def _show_text(text: str) -> str:
+    """A text that is seen: a sign where it is a space, an escape where it cannot be printed."""
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return shown if shown.strip() else SPACE * max(1, len(shown))
 
 
 def name_sides(

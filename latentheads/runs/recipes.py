@@ -171,7 +171,10 @@ def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
     try:
         found = getattr(importlib.import_module(module), class_name)
     except Exception as reason:
-        raise ValueError(f"{kind} {name!r} cannot be imported: {reason}") from reason
+        root = module.partition(".")[0]
+        unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
+        where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
+        raise ValueError(f"{kind} {name!r} cannot be imported: {reason}{where}") from reason
     base = BASES[kind]
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{kind} {name!r} must be a subclass of {base.__module__}.{base.__name__}")

@@ -25,7 +25,7 @@ from latentheads.runs.writing import Sampling, continue_text, find_task, transla
 __all__ = ["Run", "check_vocabulary", "same_vocabulary"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Run:
     """What a run folder holds.
 
@@ -51,6 +51,12 @@ class Run:
     step: int
     heads: dict[str, list[int]] | None = None
     given: Corpus | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        sizes = (sum(p.numel() for p in each.parameters()) for each in (self.model, self.guide))
+        counts = " + ".join(f"{size:,}" for size in sizes)
+        title = f"{self.settings.title}, step {self.step:,}, {counts} parameters"
+        return f"Run({str(self.path)!r}: {title})"
 
     @cached_property
     def corpus(self) -> Corpus:

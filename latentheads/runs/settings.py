@@ -169,9 +169,19 @@ class Settings:
         return "+".join([self.pair.name, *more])
 
     @property
+    def laws(self) -> str:
+        """What prior and guide are, in a line."""
+        if not self.alignment.drawn:
+            return f"prior {self.prior_name}, guide {self.guide_name}"
+        said = f"alignments with prior {self.alignment.alignment_prior}, guide {self.guide_name}"
+        without = self.prior.find("prior").deterministic
+        return f"{said}; {'attention without noise' if without else f'logits {self.prior_name}'}"
+
+    @property
     def title(self) -> str:
         """What stands above a picture of the run: its recipe, corpus and seed."""
-        return f"{self.recipe}, {self.data.name}, seed {self.seed}"
+        corpus = "a corpus made by hand" if self.by_hand else self.data.name
+        return f"{self.recipe}, {corpus}, seed {self.seed}"
 
     @property
     def has_gates(self) -> bool:

@@ -233,11 +233,17 @@ class Trainer:
         train, training = self.corpus.train, settings.training
         padded = padding(train, training.tokens, settings.seed)
         return (
-            f"{settings.recipe}: prior {settings.prior_name}, guide {settings.guide_name}; "
+            f"{settings.recipe}: {settings.laws}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
-            f"{len(train):,} {train.unit}, {padded:.1%} of a batch padding; "
-            f"{self.device.type}{workers}{start}"
+            f"{self._name_direction()}{len(train):,} {train.unit}, "
+            f"{padded:.1%} of a batch padding; {self.device.type}{workers}{start}"
         )
+
+    def _name_direction(self) -> str:
+        """From which language into which: two files alone do not say it."""
+        data = self.settings.data
+        told = data.made or data.running or data.hears or data.tasks or self.settings.by_hand
+        return "" if told else f"from {data.source} to {data.target}, "
 
     def parameters(self) -> dict[str, int]:
         """Counts parameters of model and guide."""

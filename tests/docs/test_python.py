@@ -28,7 +28,7 @@ SHOWN = {
     "docs/architecture.md": 1,
     "docs/guides.md": 2,
     "docs/pretrained.md": 4,
-    "docs/reading.md": 1,
+    "docs/reading.md": 2,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, that of the API by the examples."""
@@ -51,7 +51,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guide, notebook = snippets("docs/guides.md")
-    (reading,) = snippets("docs/reading.md")
+    reading, _ = snippets("docs/reading.md")
     names: dict[str, Any] = {}
     run(guide, names)
     run(notebook, names)
@@ -77,8 +77,15 @@ def test_a_notebook_trains_opens_and_reads_a_run(
         assert said in script
         script = script.replace(said, here)
     run(script, {})
-    assert "Report(elbo=" in capsys.readouterr().out
+    assert "bound (ELBO)" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
+    _, heads = snippets("docs/reading.md")
+    for said, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=5", "row=1")):
+        assert said in heads
+        heads = heads.replace(said, here, 1)
+    names: dict[str, Any] = {"lh": lh}
+    run(heads, names)
+    assert "decoder.1.cross, 2 draws" in names["figure"].get_suptitle()
 
 
 def test_the_amortised_guide_reads_the_states_of_queries() -> None:

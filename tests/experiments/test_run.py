@@ -306,7 +306,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
             "unknown chain 'encoder': choose from all, none, encoder-self",
         ),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
-        ("--guide missing:Guide", "guide 'missing:Guide' cannot be imported"),
+        ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
         ("--prior delta --prior.scale 2", "prior 'delta' has no option 'scale'; it has none"),
         ("--guide.hidden x", "run.py: error: --guide.hidden: expected int, got x"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.errors import ending, streaming
+from latentheads.experiments.cli.errors import ending, streaming, write_out
 from tests.experiments.programs import ROOT, command, status_of
 
 SHORT = "some.py: error: out of memory"
@@ -158,3 +159,17 @@ def test_the_status_of_every_program_is_that_of_its_process(path: Path) -> None:
     assert main.returns is not None
     call = {"None": "main()", "int": "sys.exit(main())"}[ast.unparse(main.returns)]
     assert ast.unparse(last) == f"if __name__ == '__main__':\n    {call}"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "written"), [(True, "a\ufffd[2J\tb\n"), (False, "a\x1b[2J\tb\n")]
+)
+def test_what_a_network_writes_commands_no_terminal(
+    terminal: bool, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(out, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(sys, "stdout", out)
+    write_out("a\x1b[2J\tb\n")
+    monkeypatch.undo()
+    assert out.buffer.getvalue().decode() == written  # type: ignore[attr-defined]

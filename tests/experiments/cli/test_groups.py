@@ -48,7 +48,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     if name == "run":
         first = next(iter(groups))
         assert first == "most used"
-        assert len(groups[first]) == 10
+        assert len(groups[first]) == 12
 
 
 def test_no_group_names_an_option_that_is_none() -> None:

@@ -1,9 +1,11 @@
 """Corpora as models see them."""
 
 import math
+from typing import Any
 
 import pytest
 
+import latentheads as lh
 from latentheads import corpora
 from latentheads.batch import UNK
 from latentheads.corpora.corpus import draw_pairs, draw_text
@@ -84,3 +86,9 @@ def test_a_corpus_is_shown_in_one_line() -> None:
         "overlap=Overlap(valid=0, test=0))"
     )
     assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"
+
+
+@pytest.mark.parametrize("task", ["translation", "language-model"])
+def test_the_options_of_the_grammar_know_what_its_corpus_is_called(task: Any) -> None:
+    data = lh.Data(task=task, language="tamir", sentences=9, held_out=2)
+    assert data.name == lh.make_corpus(data).name

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from latentheads.inference.evaluation import Report
-from latentheads.inference.showing import figures_to_html
+from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.runs.results import Figures, Results
 
 FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
@@ -35,6 +35,16 @@ def test_where_log_p_is_exact_there_is_no_plug_in_network() -> None:
     rows = rows_of(figures_to_html({"": {**FIGURES, "plug_in": -1.25, "exact": -1.25, "gap": 0.5}}))
     assert "plug-in network" not in rows
     assert rows["gap"][0] == "0.5000"
+
+
+def test_a_terminal_shows_the_same_a_line_a_figure() -> None:
+    lines = figures_to_text({"valid": FIGURES, "test": FIGURES}, "mine").splitlines()
+    assert lines[0] == "mine"
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        *("bound (ELBO)", "KL, all sites", "bound (IWAE_3)")
+    ]
+    assert lines[2].split()[2:4] == ["-1.5000", "-1.5000"]
+    assert max(map(len, lines)) <= 100
 
 
 def test_iwae_of_one_draw_says_nothing_new() -> None:

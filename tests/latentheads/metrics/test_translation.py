@@ -10,6 +10,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from latentheads.metrics.resampling import Estimate
 from latentheads.metrics.translation import paired_bootstrap, score, split_compounds
 
 RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
@@ -140,6 +141,11 @@ def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> N
     assert base.bleu.signature.endswith("|bs:200|seed:7|p:two-sided")
     assert "|case:lc|" in base.paper_bleu.signature
     assert "|compound:split|" in base.paper_bleu.signature
+
+
+def test_no_interval_reaches_below_0() -> None:
+    assert Estimate(0.1, 0.1, 0.3, None, "").low == 0
+    assert Estimate(2.0, 2.0, 0.5, None, "").low == 1.5
 
 
 def test_the_seed_decides_and_the_environment_is_left_alone(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from latentheads import Batch
+from latentheads.corpora.characters import Characters
 from latentheads.corpora.vocabulary import Tagged, Words
 from latentheads.reading.labels import name_sides, name_tokens
 
@@ -20,6 +21,11 @@ def test_special_tokens_and_tags_have_names() -> None:
         "b",
         "<2x>",
     ]
+
+
+def test_a_space_is_seen_and_what_cannot_be_printed_too() -> None:
+    letters = Characters.count(["a b\x1b"])
+    assert name_tokens(letters, letters.encode("a \x1b")) == ["a", "␣", "\\x1b", "<eos>"]
 
 
 @pytest.mark.parametrize(

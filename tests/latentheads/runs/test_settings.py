@@ -173,3 +173,24 @@ def test_label_smoothing_of_a_file_beside_alignments_is_written_down_and_unused(
     assert again.to_options() == found.to_options()
     with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
         Settings(label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    ("said", "laws"),
+    [
+        ({}, "alignments with prior cascaded, guide cascaded; attention without noise"),
+        ({"prior": "independent", "guide": "mean-field"}, "prior independent, guide mean-field"),
+        (
+            {"prior": "independent", "alignments": 1},
+            "alignments with prior cascaded, guide cascaded; logits independent",
+        ),
+    ],
+)
+def test_prior_and_guide_are_told_in_a_line(said: dict[str, Any], laws: str) -> None:
+    assert Settings.from_options(said).laws == laws
+
+
+def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
+    settings = Settings.from_options({"language": "tamir", "seed": 3})
+    assert settings.title == "cascaded+alignments, grammar-tamir, seed 3"
+    assert "a corpus made by hand" in replace(settings, data=Data(data="by hand")).title

@@ -91,6 +91,8 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     assert run.results is not None
     assert run.results.to_json() == json.loads((finished / "results.json").read_text())
     assert [record["step"] for record in run.metrics] == [2, 3]
+    assert repr(run).startswith(f"Run({str(finished)!r}: {run.settings.title}, step ")
+    assert "\n" not in repr(run)
     assert run.corpus.target.to_json() == corpus.target.to_json()
     assert run.evaluate("test").elbo == pytest.approx(run.results.test.elbo, abs=1e-6)
     lines = ["the dog sleeps", "", "the old cat that sees the dog sleeps"]
