@@ -108,13 +108,7 @@ def draw_curves(
         for figure_name, label, line in (("elbo", name, "-"), ("exact", f"{name}, exact", "--")):
             steps, values = _gather(runs, figure_name)
             if np.isfinite(values).any():
-                shown: dict[str, Any] = {
-                    "color": colour,
-                    "linestyle": line,
-                    "marker": mark,
-                    "label": label,
-                }
-                axis.plot(steps, values.mean(0), **shown)
+                axis.plot(steps, values.mean(0), mark + line, color=colour, label=label)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
     _draw_truth(axis, records[-1]["valid"] if records else {})
