@@ -29,8 +29,7 @@ from latentheads.experiments.analysis.tables import (
 )
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import ending
-from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options
+from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
@@ -51,15 +50,12 @@ DIGITS = "%.6g"
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    usage = "analyse.py [options] RUN [RUN ...]"
-    parser = Parser(prog="analyse.py", usage=usage, description=DESCRIPTION)
-    parser.sections = {
+    sections = {
         "what to read": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
         "when a head plays a role": ("positional", "margin", "rare", "top"),
         "output": ("out",),
-        "the runs": (*OF_RUNS, "help"),
     }
-    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    parser = make_reader("analyse.py", DESCRIPTION, sections)
     parser.add_argument("--out", type=str, default="runs/analysis", help="where everything goes")
     parser.add_argument(
         "--part", type=Literal["valid", "test"], default="valid", help="valid or test"

@@ -17,10 +17,9 @@ plain network within each round.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -37,7 +36,7 @@ from latentheads.experiments.benchmarks.baselines import (
     under,
 )
 from latentheads.experiments.benchmarks.command_line import Parser
-from latentheads.experiments.benchmarks.growth import Growth, add_options, begin
+from latentheads.experiments.benchmarks.growth import Growth, add_options, begin, write_points
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation, make_prior
@@ -127,8 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     points = measure(growth, setting, options.precision)
     show(points, facts["memory"])
     if options.json:
-        written = {"metadata": facts, "points": [asdict(point) for point in points]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        write_points(points, facts, options.json)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ median over rounds, GFLOP what its matrix products multiply and add.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -28,7 +27,13 @@ from latentheads import Batch, PlugIn
 from latentheads.effects import SharedDraws
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
 from latentheads.experiments.benchmarks.command_line import Parser
-from latentheads.experiments.benchmarks.growth import Growth, add_options, begin, race_at_all
+from latentheads.experiments.benchmarks.growth import (
+    Growth,
+    add_options,
+    begin,
+    race_at_all,
+    write_points,
+)
 from latentheads.experiments.benchmarks.racing import quartiles
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
@@ -140,8 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     points = measure(growth, setting, options.precision)
     show(points)
     if options.json:
-        written = {"metadata": facts, "points": [asdict(point) for point in points]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        write_points(points, facts, options.json)
 
 
 if __name__ == "__main__":

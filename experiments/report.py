@@ -13,8 +13,12 @@ from typing import Literal
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.experiments.cli.errors import ending
-from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import (
+    Parser,
+    add_run_options,
+    make_reader,
+    open_run,
+)
 from latentheads.page import report
 
 DESCRIPTION = (
@@ -29,14 +33,11 @@ DESCRIPTION = (
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    usage = "report.py [options] RUN [RUN ...]"
-    parser = Parser(prog="report.py", usage=usage, description=DESCRIPTION)
-    parser.sections = {
+    sections = {
         "what to show": ("part", "sentences", "draws", "measured"),
         "output": ("out",),
-        "the runs": (*OF_RUNS, "help"),
     }
-    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    parser = make_reader("report.py", DESCRIPTION, sections)
     parser.add_argument("--out", type=str, default="report.html", help="the file of the page")
     parser.add_argument(
         "--part", type=Literal["valid", "test"], default="test", help="valid or test"

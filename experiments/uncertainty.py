@@ -15,8 +15,7 @@ from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.cli.errors import ending
-from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.findings import Findings
@@ -52,15 +51,12 @@ TOLD = ("systems", "members", "noise", "varied", "fitted", "resamples", "seed", 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    usage = "uncertainty.py [options] RUN [RUN ...]"
-    parser = Parser(prog="uncertainty.py", usage=usage, description=DESCRIPTION)
-    parser.sections = {
+    sections = {
         "what to try": ("systems", "members", "noise", "varied"),
         "on which text": ("others", "sentences", "fitted"),
         "output": ("resamples", "out"),
-        "the runs": (*OF_RUNS, "help"),
     }
-    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    parser = make_reader("uncertainty.py", DESCRIPTION, sections)
     kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument(
         "--systems",

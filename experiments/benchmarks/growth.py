@@ -18,7 +18,17 @@ from latentheads.experiments.benchmarks.baselines import PRECISIONS, Runner, Set
 from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
 from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
 
-__all__ = ["FULL", "KEPT", "Growth", "Point", "add_options", "begin", "race_at_all", "report"]
+__all__ = [
+    "FULL",
+    "KEPT",
+    "Growth",
+    "Point",
+    "add_options",
+    "begin",
+    "race_at_all",
+    "report",
+    "write_points",
+]
 
 KEPT = ", fusion kept"
 """What the name of a row ends in that is drawn beside the row of the same name without it."""
@@ -222,6 +232,12 @@ def begin(
     return options, growth, setting, facts
 
 
+def write_points(points: Sequence[Any], facts: dict[str, Any], path: Path) -> None:
+    """Writes points, each a dataclass, and everything that they depend on."""
+    written = {"metadata": facts, "points": [asdict(point) for point in points]}
+    path.write_text(json.dumps(written, indent=1) + "\n")
+
+
 def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:
     """Prints the table, and writes and draws what was asked for."""
     show(points, facts["memory"])
@@ -231,5 +247,4 @@ def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str
         title = f"{what}, {options.precision}, {facts['device']}, {threads}"
         draw(points, title, options.figure)
     if options.json:
-        written = {"metadata": facts, "points": [asdict(point) for point in points]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        write_points(points, facts, options.json)

@@ -17,7 +17,12 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import leave, name_options
-from latentheads.experiments.cli.groups import RUN_GROUPS, TypedParagraphs, arrange_options
+from latentheads.experiments.cli.groups import (
+    OF_RUNS,
+    RUN_GROUPS,
+    TypedParagraphs,
+    arrange_options,
+)
 from latentheads.experiments.cli.intent import group_of
 from latentheads.experiments.cli.names import (
     expand_words,
@@ -48,6 +53,7 @@ __all__ = [
     "add_run_options",
     "idle_options",
     "make_parser",
+    "make_reader",
     "open_run",
     "read_options",
     "read_settings",
@@ -132,6 +138,20 @@ def add_run_options(parser: Parser, seed: str) -> None:
         type=str,
         help="module:Class, comma between: guides and priors of your own that a run may be made of",
     )
+
+
+def make_reader(prog: str, description: str, sections: Mapping[str, Sequence[str]]) -> Parser:
+    """Makes the parser of a program that reads several finished runs.
+
+    Args:
+        prog: The program's name.
+        description: What ``--help`` says it does.
+        sections: The groups in which its help shows its own options.
+    """
+    parser = Parser(prog=prog, usage=f"{prog} [options] RUN [RUN ...]", description=description)
+    parser.sections = {**sections, "the runs": (*OF_RUNS, "help")}
+    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    return parser
 
 
 def read_settings(
