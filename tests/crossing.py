@@ -1,4 +1,4 @@
-"""Cases of a test that takes several values: every two of them meet, not every crossing of all."""
+"""Cases of a test that takes several values: every two of them meet, or each of them comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["cover_pairs", "pairwise"]
+__all__ = ["cover_pairs", "in_turn", "pairwise"]
 
 
 def cover_pairs(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -30,3 +30,14 @@ def _pairs(row: tuple[int, ...]) -> set[Any]:
 def pairwise(**values: Iterable[Any]) -> pytest.MarkDecorator:
     """Gives a test its arguments, by name, in rows that :func:`cover_pairs`."""
     return pytest.mark.parametrize(tuple(values), cover_pairs([*map(list, values.values())]))
+
+
+def in_turn(**values: Iterable[Any]) -> pytest.MarkDecorator:
+    """Gives a test its arguments, by name, in as few rows as show every value.
+
+    For arguments of which none knows of another: a search and what draws the heads below it.
+    """
+    columns = [[*column] for column in values.values()]
+    rows = range(max(map(len, columns)))
+    cases = [tuple(column[row % len(column)] for column in columns) for row in rows]
+    return pytest.mark.parametrize(tuple(values), cases)

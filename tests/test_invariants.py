@@ -24,7 +24,7 @@ from latentheads.mask import Mask, Reach, causal
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Layer
 from latentheads.models.mixers import SelfAttention
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -41,7 +41,6 @@ from tests.tiny import (
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
-every_prior = pytest.mark.parametrize("prior", PRIORS)
 PAIRS = [(f, p) for f in FORMS for p in PRIORS if f == "tied" or not PRIORS[p].deterministic]
 """Guides and the priors they take: one without noise takes the tied guide only."""
 QUERIES, KEYS, WIDTH = 5, 7, 6
@@ -209,28 +208,28 @@ def test_5_a_later_target_token_changes_no_earlier_row(
 # 6: tests/test_ladder.py
 
 
-@every_prior
-@every_kind
-def test_7_every_parameter_of_every_prior_is_trained(kind: str, prior: str, batch: Batch) -> None:
+@pairwise(prior=PRIORS, kind=KINDS, through_svi=[True, False])
+def test_7_every_parameter_of_every_prior_is_trained(
+    kind: str, prior: str, through_svi: bool, batch: Batch
+) -> None:
     noisy = not PRIORS[prior].deterministic
     options = {"learned_scale": True} if noisy else {}
-    for through_svi in (True, False):
-        model = build(kind, prior=prior, options=options)
-        before = {name: p.clone() for name, p in model.named_parameters()}
-        if through_svi:
-            svi = SVI(model, Tied(model), pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
-            for _ in range(2):
-                svi.step(batch)
-        else:
-            elbo = Trace_ELBO()(model, Tied(model))
-            optimiser = torch.optim.Adam(elbo.parameters(), lr=0.01)
-            for _ in range(2):
-                optimiser.zero_grad()
-                elbo(batch).backward()
-                optimiser.step()
-        moved = [n for n, p in model.named_parameters() if not torch.equal(p, before[n])]
-        assert set(moved) == set(before)
-        assert all(p.isfinite().all() for p in model.parameters())
+    model = build(kind, prior=prior, options=options)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    if through_svi:
+        svi = SVI(model, Tied(model), pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
+        for _ in range(2):
+            svi.step(batch)
+    else:
+        elbo = Trace_ELBO()(model, Tied(model))
+        optimiser = torch.optim.Adam(elbo.parameters(), lr=0.01)
+        for _ in range(2):
+            optimiser.zero_grad()
+            elbo(batch).backward()
+            optimiser.step()
+    moved = [n for n, p in model.named_parameters() if not torch.equal(p, before[n])]
+    assert set(moved) == set(before)
+    assert all(p.isfinite().all() for p in model.parameters())
 
 
 @pairwise(
@@ -264,8 +263,7 @@ def test_9_published_networks_have_their_published_sizes() -> None:
     assert more - count == 15 * (24 * 4**2 + 9 * 4)
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_10_same_seed_same_numbers(form: str, kind: str) -> None:
     def run() -> tuple[list[float], list[Tensor]]:
         torch.manual_seed(4)

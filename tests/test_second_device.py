@@ -35,12 +35,13 @@ from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.latentheads.training.test_engine import part
 from tests.second_device import NAME, gpu, near, second_device
 from tests.tiny import (
     FORMS,
+    KINDS,
     SOURCE_TYPES,
     TARGET_TYPES,
     attach,
@@ -56,11 +57,14 @@ READ = "_local_scalar_dense"
 """A number that Python asks for."""
 
 NETWORKS: dict[str, dict[str, Any]] = {
-    "local": {"mixers": "local", "windows": "2"},
+    "local": {"mixers": "local", "windows": "2", "layers": 1},
     "mixed": {"mixers": "ngram,local,attention", "windows": "3,2,5", "layers": 3},
-    "n-grams": {"mixers": "ngram", "windows": "2", "ngram_noise": 0.3, "ngram_context": True},
-    "slices": {"mixers": "ngram", "windows": "2", "ngram_slices": True},
-    "smoothed": {"label_smoothing": 0.1},
+    "n-grams": {
+        **{"mixers": "ngram", "windows": "2", "layers": 1},
+        **{"ngram_noise": 0.3, "ngram_context": True},
+    },
+    "slices": {"mixers": "ngram", "windows": "2", "layers": 1, "ngram_slices": True},
+    "smoothed": {"label_smoothing": 0.1, "layers": 1},
 }
 There = Callable[..., AbstractContextManager[Any]]
 """Opens the device; with ``own_noise`` a GPU draws from a generator of its own."""
@@ -124,10 +128,10 @@ def assert_same_there(
         close(home([value, *found]), [here, *slopes])
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_no_recipe_waits(recipe: str, there: There) -> None:
+@in_turn(recipe=RECIPES, kind=KINDS)
+def test_no_recipe_waits(recipe: str, kind: str, there: There) -> None:
     prior, guide = RECIPES[recipe]
-    model = build(prior=prior)
+    model = build(kind, prior=prior)
     form = "cholesky" if guide == "autoregressive" else guide
     assert_same_there(
         there, Head_ELBO(), model, attach(form, model), small_batch(corpus_size=29), []

@@ -58,6 +58,13 @@ def unpainted() -> Iterator[None]:
 
 
 @contextmanager
+def made() -> Iterator[None]:
+    """Figures of a run's report are made after all, and nothing stands in their files."""
+    with mock.patch.object(Reporter, "_paint", PICTURE):
+        yield
+
+
+@contextmanager
 def painted() -> Iterator[None]:
     """Figures are made and painted after all."""
     with (

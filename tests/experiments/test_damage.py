@@ -68,12 +68,20 @@ def corpus(data: Any) -> Any:
     return make_corpus(data)
 
 
+@lru_cache
+def settings_of(words: tuple[str, ...]) -> Any:
+    from latentheads.experiments.cli.options import read_settings
+
+    return read_settings([*TINY, *SHORT, *words], "run.py", "")
+
+
 def taken_up(out: Path, *words: str) -> Any:
     """What the same command takes up, before it trains."""
-    from latentheads.experiments.cli.options import read_settings, trainer_of
+    from latentheads.experiments.cli.options import trainer_of
 
-    given = [*TINY, *SHORT, *words, "--out", str(out)]
-    settings, options = read_settings(given, "run.py", "")
+    settings, options = settings_of(words)
+    options = options.clone()
+    options.out = str(out)
     return trainer_of(settings, options, corpus(settings.data))
 
 

@@ -57,7 +57,6 @@ def curve(path: Path) -> Any:
     return json.loads((path / "curve.json").read_text())["curve"]
 
 
-@pytest.mark.long
 def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from tests.experiments.processes import ended, start
@@ -163,7 +164,7 @@ def test_a_guide_without_a_bound_is_refused_before_training(
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
     form = ["--prior", "independent", "--guide", "autoregressive", "--guide.form", "inverse"]
-    words = [*form, *TINY, *SHORT]
+    words = [*form, *TINY, *SHORT, "--layers=1"]
     printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "c.yaml").write_text(printed.stdout)
@@ -175,7 +176,7 @@ def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
 
 
 def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
-    words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT]
+    words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT, "--layers=1"]
     done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -253,9 +254,8 @@ def test_a_tied_prior_takes_the_options_it_shares(tmp_path: Path) -> None:
     counts = []
     for hidden in ("2", "4"):
         words = ["--guide", "cascaded", "--guide.hidden", hidden, "--prior", "tied", *TINY, *SHORT]
-        done = inside("run.py", *words, "--out", str(tmp_path / hidden))
-        assert done.returncode == 0, done.stderr
-        counts.append(json.loads((tmp_path / hidden / "results.json").read_text())["parameters"])
+        given = read_settings([*words, "--out", str(tmp_path / hidden)], "run.py", "")
+        counts.append(trainer_of(*given).parameters()["model"])
     assert counts[0] < counts[1]
 
 
@@ -271,7 +271,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
     objectives, bounds = [], []
     for kinds in ("none", "output,position"):
         words = ["--recipe", "transformer", "--disagreement", kinds, *TINY, *SHORT]
-        done = inside("run.py", *words, "--steps=1", "--out", str(tmp_path / kinds))
+        done = inside("run.py", *words, "--layers=1", "--steps=1", "--out", str(tmp_path / kinds))
         assert done.returncode == 0, done.stderr
         first = json.loads((tmp_path / kinds / "metrics.jsonl").read_text().splitlines()[0])
         objectives.append(first["objective"])

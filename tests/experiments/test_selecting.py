@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, inside, painted
+from tests.experiments.programs import SHORT, TINY, inside, made
 
 
 def results(out: Path) -> dict:
@@ -33,7 +33,7 @@ def results(out: Path) -> dict:
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     words: list[str], recipe: str, latent: str, tmp_path: Path
 ) -> None:
-    with painted() if latent == "analytic" else nullcontext():
+    with made() if latent == "analytic" else nullcontext():
         done = inside("run.py", *words, *TINY, *SHORT, "--out", str(tmp_path), "--verbose")
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
@@ -68,8 +68,8 @@ def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
 
 
 def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
-    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--out", str(tmp_path)]
-    done = inside("run.py", *words)
+    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--layers=1"]
+    done = inside("run.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert not any(site.endswith("selection") for site in results(tmp_path)["kl_by_site"])
 
@@ -117,7 +117,7 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("guide: cascaded+group\n")
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
-    more = ["--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
+    more = ["--layers=1", "--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
     recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
     done = inside("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
     assert done.returncode == 0, done.stderr
@@ -133,6 +133,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     words = ["--recipe=transformer", "--gates=all", "--tasks=velu,tamir", *TINY, *SHORT]
+    words += ["--layers=1"]
     closed = ["--one_task=true", "--gate_start=-4"]
     done = inside("run.py", *words, *closed, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -144,7 +145,7 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
 
 
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
-    tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT]
+    tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT, "--layers=1"]
     base, out = tmp_path / "base", tmp_path / "adapted"
     assert inside("run.py", *tasks, "--out", str(base)).returncode == 0
     more = ["--adapters=3", "--start", str(base), "--train=adapters", "--out", str(out)]

@@ -21,7 +21,7 @@ from latentheads.batch import PAD
 from latentheads.guides import GUIDES, Tied
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 
 OBJECTIVES = {
@@ -73,7 +73,7 @@ def test_every_parameter_gets_a_finite_gradient_through_the_module(
     assert not unmoved
 
 
-@pairwise(form=FORMS, kind=KINDS, objective=OBJECTIVES)
+@in_turn(form=FORMS, kind=KINDS, objective=OBJECTIVES)
 def test_every_parameter_is_trained_by_svi(
     form: str, kind: str, objective: str, batch: Batch
 ) -> None:

@@ -24,6 +24,7 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice, Selector
+from tests.crossing import in_turn
 from tests.tiny import (
     FORMS,
     SOURCE_TYPES,
@@ -222,8 +223,7 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> No
         assert (family.weight.grad != 0).all()
 
 
-@every_law
-@pytest.mark.parametrize("form", FORMS)
+@in_turn(law=[law for law in LAWS if law != "static"], form=FORMS)
 def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -> None:
     model = make(law, "independent")
     guide = attach(form, model, 0.05)
@@ -284,8 +284,7 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     assert report.effective_sample_size <= 4
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("kind", ["translation", "language-model"])
+@in_turn(law=LAWS, kind=["translation", "language-model"])
 def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -> None:
     torch.manual_seed(3)
     model, batch = make(law), two_tasks()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import torch
@@ -65,10 +65,10 @@ def summed(kind: str, priors: Sequence[Pointing], words: Tensor) -> Summed | Sum
     return Summed(priors, words, valid())
 
 
-def all_alignments(heads: int) -> Iterator[Tensor]:
-    """All alignments of a sentence's words."""
-    for places in product(range(KEYS), repeat=WORDS * heads):
-        yield torch.tensor(places).view(WORDS, heads).expand(SENTENCES, WORDS, heads)
+def all_alignments(heads: int) -> Tensor:
+    """All alignments of a sentence's words, one behind the other."""
+    places = torch.tensor(list(product(range(KEYS), repeat=WORDS * heads)))
+    return places.view(-1, 1, WORDS, heads).expand(-1, SENTENCES, WORDS, heads)
 
 
 def laws(pointed: Sequence[Pointing], value: Tensor) -> list[Alignments]:
@@ -89,17 +89,14 @@ def log_prob(pointed: Sequence[Pointing], value: Tensor) -> Tensor:
 
 def said(words: Tensor, value: Tensor) -> Tensor:
     """Log-probability of the words given alignments."""
-    found = words
-    for head in range(value.shape[-1]):
-        place = value[..., head]
-        index = place.view(*place.shape, *(1,) * (found.ndim - 2))
-        found = found.take_along_dim(index, 2).squeeze(2)
+    found = words.expand(*value.shape[:-1], *words.shape[2:])
+    for place in value.unbind(-1):
+        index = place.view(*place.shape, *(1,) * (found.ndim - place.ndim))
+        found = found.take_along_dim(index, place.ndim).squeeze(place.ndim)
     return (found * valid()).sum(-1)
 
 
 def everything(kind: str, priors: Sequence[Pointing], words: Tensor) -> tuple[Tensor, Tensor]:
     """Log p(z) and log p(y | z) of all alignments; those of padding are fixed."""
-    heads = sum(len(each.heads) for each in priors)
-    values = list(all_alignments(heads))
-    prior = torch.stack([log_prob(priors, z) for z in values])
-    return prior, torch.stack([said(words, z) for z in values])
+    values = all_alignments(sum(len(each.heads) for each in priors))
+    return log_prob(priors, values), said(words, values)

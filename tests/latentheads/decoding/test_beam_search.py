@@ -19,7 +19,7 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -35,7 +35,6 @@ from tests.tiny import (
 TYPES = 7
 WIDE = 100
 every_kind = pytest.mark.parametrize("kind", KINDS)
-every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
 
 
 def small(kind: str = "translation", prior: str = "cascaded") -> Any:
@@ -125,7 +124,7 @@ def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
 # The plug-in network.
 
 
-@pairwise(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
+@in_turn(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
     found = beam_search(model, batch, WIDE, penalty, limit=4)
@@ -135,7 +134,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
         agree(found[place], expected)
 
 
-@pairwise(kind=KINDS, prior=sorted(PRIORS), beam=[1, 2, 3, 4])
+@in_turn(kind=KINDS[::-1], prior=sorted(PRIORS), beam=[1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
@@ -144,8 +143,7 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
         agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
 
 
-@every_kind
-@every_prior
+@in_turn(kind=KINDS, prior=sorted(PRIORS))
 def test_greedy_is_a_beam_of_one_and_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
     found = greedy(model, batch, limit=6)
@@ -206,7 +204,7 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
         agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
 
 
-@pairwise(kind=KINDS, beam=[1, 2, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
+@pairwise(kind=KINDS, beam=[1, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
 def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
     (least, no_repeat), model, batch = rules, small(kind), small_batch()
     kept = {"limit": 9, "least": least, "no_repeat": no_repeat}
@@ -362,7 +360,7 @@ def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
     return log_prob
 
 
-@pairwise(kind=KINDS, prior=NOISY, samples=[1, 3])
+@in_turn(kind=KINDS, prior=NOISY, samples=[1, 3, 3, 1])
 def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples: int) -> None:
     model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (3, 5)):

@@ -21,14 +21,13 @@ from latentheads.guides import Tied
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
 from latentheads.selection.hard_gates import Gating
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import HEADS, build, jiggle, sizes, small_batch
 
 TYPES = 11
 PROMPTS = [[5, 7], [], [4, 6, 10, 9, 8], [7], [5, 5, EOS, 4]]
 CUTOFFS = ((), (6, 9))
 BLOCKS = [(1, 0), (2, 1), (5, 0), (5, 2), (5, 4)]
-every_prior = pytest.mark.parametrize("prior", sorted(PRIORS))
 
 
 def small(
@@ -103,7 +102,7 @@ def likeliest(model: Any, prompt: Sequence[int], length: int, stop: bool) -> lis
     return found
 
 
-@pairwise(prior=sorted(PRIORS), stop=[True, False], cutoffs=CUTOFFS)
+@in_turn(prior=sorted(PRIORS), stop=[True, False, False, True], cutoffs=CUTOFFS)
 def test_at_temperature_zero_it_takes_the_likeliest_token(
     prior: str, stop: bool, cutoffs: tuple[int, ...]
 ) -> None:
@@ -112,8 +111,7 @@ def test_at_temperature_zero_it_takes_the_likeliest_token(
     assert found == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
 
 
-@every_prior
-@pytest.mark.parametrize("cutoffs", CUTOFFS)
+@in_turn(prior=sorted(PRIORS), cutoffs=CUTOFFS[::-1])
 def test_the_law_of_every_token_is_that_of_a_whole_pass(
     prior: str, cutoffs: tuple[int, ...]
 ) -> None:
@@ -318,11 +316,12 @@ def behind(model: Any, window: Sequence[int]) -> Tensor:
         return model.step(torch.tensor([window]), model.begin(small_batch()))[0, -1]
 
 
-@pairwise(prior=sorted(PRIORS), place=BLOCKS, given=[0, 4, 13])
+@in_turn(prior=sorted(PRIORS), case=product(BLOCKS, [0, 4, 13]))
 def test_a_full_block_is_begun_anew_from_its_context(
-    prior: str, place: tuple[int, int], given: int
+    prior: str, case: tuple[tuple[int, int], int]
 ) -> None:
-    (block, context), watched = place, Watched(small(prior))
+    (block, context), given = case
+    watched = Watched(small(prior))
     prompt = [4 + place % 5 for place in range(given)]
     (found,) = sample_text(watched, [prompt], 12, block=block, context=context, stop=False)
     text = [BOS, *prompt, *found]

@@ -23,7 +23,7 @@ from latentheads.families import (
 )
 from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.names import Block
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,
     KINDS,
@@ -93,8 +93,7 @@ def test_svi_steps_are_those_of_trace_elbo_bit_for_bit(form: str, batch: Batch) 
         assert torch.equal(ours, theirs)
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_nothing_is_copied_to_the_host(
     form: str, kind: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

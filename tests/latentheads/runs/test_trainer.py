@@ -24,7 +24,7 @@ from tests.experiments.programs import inside
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 2}
+SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
 SHORT: dict[str, Any] = {"steps": 3, "report_every": 2, "tokens": 128, "samples": 2, "quiet": True}
 SHORT["decoding"] = lh.Decoding(max_tokens=8)
 
@@ -34,9 +34,10 @@ def corpus() -> Corpus:
     return make_corpus(Data(sentences=60, held_out=12))
 
 
-def trainer(corpus: Corpus, out: Path, **options: Any) -> lh.Trainer:
+def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Trainer:
     torch.manual_seed(0)
-    model = Translation.of(corpus, "delta", alignments=AlignmentOptions(), **SIZES)
+    sizes = {**SIZES, "layers": layers}
+    model = Translation.of(corpus, "delta", alignments=AlignmentOptions(), **sizes)
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
 
 
@@ -66,7 +67,7 @@ def test_a_run_from_objects_is_that_of_the_command_line(
     corpus: Corpus, tmp_path: Path, tiny_run: Path
 ) -> None:
     """The seed of the weights is the program's; everything else is the same."""
-    found = trainer(corpus, tmp_path / "run")
+    found = trainer(corpus, tmp_path / "run", layers=2)
     mine = timeless(found.fit())
     program = json.loads((tiny_run / "results.json").read_text())
     assert mine == timeless(Results.read(program))
@@ -260,21 +261,6 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match="model is not what its options make"):
         lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_notebook_trains_reads_and_opens_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the README promises to whoever imports the library."""
-    monkeypatch.chdir(tmp_path)
-    corpus = lh.grammar(language="velu", sentences=60, held_out=12)
-    model = Translation.of(corpus, prior="independent", width=8, layers=2)
-    trainer = lh.Trainer(model, Cascaded(model), corpus, steps=3, out="runs/mine", samples=2)
-    trainer.fit()
-    assert lh.evaluate(model, trainer.guide, corpus.test).elbo < 0
-    run = lh.load_run("runs/mine")
-    (drawn,) = run.translate(["the cat that sees the old dog sleeps"], draws=8)
-    assert len(drawn) == 8
 
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:

@@ -32,9 +32,11 @@ def part(sentences: int = 31) -> Part:
     return Part(rows(13), rows(11))
 
 
-def make(prior: str = "independent", dropout: float = 0.3, **options: Any) -> Engine:
+def make(
+    prior: str = "independent", dropout: float = 0.3, layers: int = 1, **options: Any
+) -> Engine:
     torch.manual_seed(0)
-    model = build(prior=prior, dropout=dropout)
+    model = build(prior=prior, layers=layers, dropout=dropout)
     guide = attach("cascaded" if prior == "independent" else "tied", model)
     if options.get("precision") == "bf16":
         model, guide = model.float(), guide.float()
@@ -139,7 +141,7 @@ def test_same_seed_gives_the_same_weights() -> None:
     ],
 )
 def test_every_option_trains(options: dict) -> None:
-    seen, weights = run(dropout=0.0, steps=9, report_every=3, **options)
+    seen, weights = run(dropout=0.0, layers=2, steps=9, report_every=3, **options)
     assert seen[-1].objective > seen[0].objective
     assert all(torch.isfinite(weight).all() for weight in weights)
 
@@ -235,7 +237,7 @@ def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
     ("where", "message"),
     [
         ("source_embedding.table.weight", "step 1: the model's parameter .* is not finite"),
-        ("decoder.layers.1.cross.attention.in_weight", r"parameter decoder\.layers\.1\.cross"),
+        ("decoder.layers.0.cross.attention.in_weight", r"parameter decoder\.layers\.0\.cross"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Encountered NaN")
@@ -251,7 +253,7 @@ def test_a_broken_objective_stops_training_and_names_the_parameter(
 
 @pytest.mark.filterwarnings("ignore:Encountered NaN")
 def test_a_broken_objective_names_the_site() -> None:
-    engine = make(dropout=0.0)
+    engine = make(dropout=0.0, layers=2)
     block = engine.model.decoder.layers[1].cross
 
     def spoil(module: Any, inputs: Any, outputs: Tensor) -> Tensor:
