@@ -19,9 +19,11 @@ from torch import Tensor
 from latentheads.checks import check_least, check_seed, distinct, whole_numbers
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
+from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.retrieval import measures
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
+from latentheads.pretrained.addresses import find_heads
 
 DESCRIPTION = (
     "Measures what the heads of a sentence encoder bear.\n\n"
@@ -104,12 +106,12 @@ class Study:
         self.folder, self.options = folder, options
         self.test, self.training = pairs.split(options.test)
         self.encoder = Encoder(folder)
-        self.out = Path(options.out)
-        self.out.mkdir(parents=True, exist_ok=True)
+        self.out = make_folder(Path(options.out), "noise.csv")
         self.maps: dict[str, dict[str, Tensor]] = {}
 
     def run(self, prices: Sequence[float], heads: Sequence[int]) -> None:
         """Measures everything, and writes each table as soon as it is known."""
+        self._check_heads(heads)
         vectors = self.encoder.embed_all(self.test.questions)
         answers = self.encoder.embed_all(self.test.answers)
         bank = self.encoder.embed_all(self.training.answers)
@@ -129,6 +131,13 @@ class Study:
             _write(self.out / "removal.csv", rows)
         self._time(min(heads))
         self._draw(noise, rows)
+
+    def _check_heads(self, heads: Sequence[int]) -> None:
+        """Refuses numbers of heads that the network has not: they come last, after hours."""
+        total = sum(address.block.heads for address in find_heads(self.encoder.network))
+        for number in heads:
+            if not 0 <= number <= total:
+                raise ValueError(f"heads must lie between 0 and {total}, got {number}")
 
     def _measure_noise(
         self, prices: Sequence[float], answers: Tensor, bank: Tensor

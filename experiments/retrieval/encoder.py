@@ -15,7 +15,7 @@ from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.pretrained import EncodedBatch, Pretrained
 from latentheads.pretrained.registry import need_transformers
 
-__all__ = ["Encoder", "batches_of", "choose_answer", "embed", "hit_rate"]
+__all__ = ["AnswerScores", "Encoder", "batches_of", "embed", "hit_rate"]
 
 SHARPNESS = 20.0
 """What cosines are multiplied by before the softmax, as the sentence encoders were trained."""
@@ -36,7 +36,10 @@ class Encoder:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        transformers = need_transformers()
+        try:
+            transformers = need_transformers()
+        except ImportError as reason:  # of a program it is the user's to install
+            raise ValueError(str(reason)) from reason
         if not Path(folder, "config.json").is_file():
             raise ValueError(f"network: no folder of a network: {folder} has no config.json")
         transformers.utils.logging.disable_progress_bar()
@@ -68,8 +71,8 @@ def embed(outputs: Any, real: Tensor) -> Float[Tensor, "sentence dim"]:
     return F.normalize(mean, dim=-1)
 
 
-class choose_answer:
-    """The law of which of many sentences is the paraphrase.
+class AnswerScores:
+    """Scores which of many sentences is the paraphrase: what a network's likelihood is made of.
 
     Args:
         answers: The unit vectors of all of them, by the network as it is.

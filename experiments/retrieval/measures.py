@@ -13,9 +13,9 @@ from torch import Tensor
 
 from latentheads import Head_ELBO, terms
 from latentheads.experiments.retrieval.encoder import (
+    AnswerScores,
     Encoder,
     batches_of,
-    choose_answer,
     hit_rate,
 )
 from latentheads.experiments.retrieval.paraphrases import Pairs
@@ -114,7 +114,7 @@ def learn_noise(
         The scale of every head, and what was measured in each update, in nats a question.
     """
     torch.manual_seed(seed)
-    model = latent(encoder.network, Independent(prior), likelihood=choose_answer(answers)).eval()
+    model = latent(encoder.network, Independent(prior), likelihood=AnswerScores(answers)).eval()
     guide = NoisyHeads(model)
     adam = torch.optim.Adam(guide.parameters(), lr=0.15)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
@@ -150,7 +150,7 @@ def under_noise(
         size: Questions at a time.
         seed: Of the noise.
     """
-    model = latent(encoder.network, Independent(prior), likelihood=choose_answer(answers)).eval()
+    model = latent(encoder.network, Independent(prior), likelihood=AnswerScores(answers)).eval()
     guide = NoisyHeads(model)
     guide.take(scales)
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
@@ -179,7 +179,7 @@ def bear_alone(
         size: Questions at a time.
         seed: Of the noise, the same for every head.
     """
-    model = latent(encoder.network, Independent(scale), likelihood=choose_answer(answers)).eval()
+    model = latent(encoder.network, Independent(scale), likelihood=AnswerScores(answers)).eval()
     guide = NoisyHeads(model)
     silent = {block.name: torch.full((block.heads,), 1e-6) for block in model.blocks}
     batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
@@ -209,7 +209,7 @@ def rank_by_gradient(encoder: Encoder, pairs: Pairs, answers: Tensor, size: int)
         answers: The vectors of the answers.
         size: Questions at a time.
     """
-    model = latent(encoder.network, "delta", likelihood=choose_answer(answers)).eval()
+    model = latent(encoder.network, "delta", likelihood=AnswerScores(answers)).eval()
     batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
     found = gradient_importance(model, batches, normalise=False)
     plain(model)
@@ -240,7 +240,7 @@ def learn_gates(
     """
     torch.manual_seed(seed)
     gates = Gating(1, ("encoder-self",))
-    task = choose_answer(answers)
+    task = AnswerScores(answers)
     model = latent(encoder.network, "delta", likelihood=task, gates=gates).eval()
     guide = Tied(model)
     adam = torch.optim.Adam(guide.parameters(), lr=5e-3)

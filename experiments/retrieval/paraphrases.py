@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentheads.corpora.text import read_lines
+
 __all__ = ["Pairs", "find_pairs", "read_pairs"]
 
 LEAST_WORDS = 4
@@ -55,9 +57,9 @@ def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
         seed: Of the order, and of which two sentences of a cluster are taken.
 
     Raises:
-        ValueError: The files have different numbers of lines.
+        ValueError: A file cannot be read, or they have different numbers of lines.
     """
-    one, other = (Path(file).read_text("utf-8").split("\n") for file in (english, german))
+    one, other = read_lines(english), read_lines(german)
     if len(one) != len(other):
         numbers = f"{len(one)} and {len(other)}"
         raise ValueError(f"english and german must have as many lines, got {numbers}")

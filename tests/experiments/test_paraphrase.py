@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -68,6 +69,9 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
     [
         (["--prices=0"], "prices must be positive numbers"),
         (["--heads=4,4"], "heads must differ"),
+        (["--heads=2,7"], "heads must lie between 0 and 6, got 7"),
+        (["--english=nowhere"], "there is no file nowhere"),
+        (["--out=/dev/null/x"], "out: cannot write /dev/null/x: Not a directory"),
         (["--test=7"], "test must be less than the 7 pairs, got 7"),
         (["--network=nowhere"], "no folder of a network: nowhere has no config.json"),
     ],
@@ -76,3 +80,12 @@ def test_a_mistake_costs_one_line(task: list[str], words: list[str], said: str) 
     done = inside("paraphrase.py", *task, "--test=4", *words)
     assert_one_line(done, "paraphrase.py")
     assert said in done.stderr
+
+
+def test_a_package_that_is_not_there_costs_one_line(
+    task: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    done = inside("paraphrase.py", *task, "--test=4")
+    assert_one_line(done, "paraphrase.py")
+    assert "transformers is missing: pip install 'latentheads[transformers]'" in done.stderr
