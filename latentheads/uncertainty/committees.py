@@ -209,11 +209,17 @@ class DrawnCommittee(Committee):
         members = log_laws.unflatten(0, (self.members, -1))
         return mix_laws(list(members), here.target, self.held)
 
+    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Searches for the likeliest sentences under the mean of the draws."""
+        return self._write(batch, decoding, self.members)
+
     def write_by_one(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """What one draw writes by itself: drawn anew, it may write something else."""
-        here = batch.to(self.model.device)
+        return self._write(batch, decoding, 1)
+
+    def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
         with evaluating(self.model), WithSelection(self.guide), self.drawing():
-            return _search(self.model, here, decoding, 1)
+            return _search(self.model, batch.to(self.model.device), decoding, draws)
 
 
 class HeadDraws(DrawnCommittee):
@@ -224,11 +230,6 @@ class HeadDraws(DrawnCommittee):
     def drawing(self) -> Any:
         """Nothing more: heads are drawn where nobody sets them."""
         return nullcontext()
-
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches for the likeliest sentences under the mean of the draws."""
-        with evaluating(self.model), WithSelection(self.guide):
-            return _search(self.model, batch.to(self.model.device), decoding, self.members)
 
 
 class DroppedOut(DrawnCommittee):
@@ -289,11 +290,6 @@ class Noised(DrawnCommittee):
     def drawing(self) -> Any:
         """The noise."""
         return _NoiseAround(self.scale)
-
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches for the likeliest sentences under the mean of the draws."""
-        with evaluating(self.model), WithSelection(self.guide), self.drawing():
-            return _search(self.model, batch.to(self.model.device), decoding, self.members)
 
 
 class Ensemble(Committee):
