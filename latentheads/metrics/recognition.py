@@ -30,9 +30,9 @@ from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
     Estimate,
-    Measure,
-    Places,
+    Metric,
     Resampled,
+    Resamples,
     compare_lines,
 )
 
@@ -163,11 +163,11 @@ def compare_errors(
     ]
     if paper:
         kinds.append(("words", _as_papers, "case:lc|tok:13a|punct:no|norm:none"))
-    measures = [
-        Measure(partial(_resample, references, unit, prepare), partial(_sign, said))
+    metrics = [
+        Metric(partial(_resample, references, unit, prepare), partial(_sign, said))
         for unit, prepare, said in kinds
     ]
-    rows = compare_lines([baseline, *others], references, measures, resamples, seed)
+    rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
     return [Errors(*row) for row in rows]
 
 
@@ -206,7 +206,7 @@ def _resample(
     unit: Unit,
     prepare: Callable[[str], str],
     lines: Sequence[str],
-    places: Places,
+    places: Resamples,
 ) -> Resampled:
     """The rate of all utterances, and that of every resample."""
     counts = count_errors(*_prepare_all(lines, references, prepare), unit)

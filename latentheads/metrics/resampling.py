@@ -19,9 +19,9 @@ __all__ = [
     "RESAMPLES",
     "SEED",
     "Estimate",
-    "Measure",
-    "Places",
+    "Metric",
     "Resampled",
+    "Resamples",
     "check_lines",
     "compare_lines",
     "draw_places",
@@ -33,7 +33,7 @@ FEWEST_RESAMPLES = 40
 RESAMPLES, SEED = 1000, 12345
 """Of a test, where nobody says others."""
 
-Places = Int[NDArray[np.int64], "resample sentence"]
+Resamples = Int[NDArray[np.int64], "resample sentence"]
 """Of every resample the places of its sentences."""
 
 Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
@@ -41,7 +41,7 @@ Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A figure of what systems write.
 
     Attributes:
@@ -49,7 +49,7 @@ class Measure:
         sign: Says how, once it has measured.
     """
 
-    resample: Callable[[Sequence[str], Places], Resampled]
+    resample: Callable[[Sequence[str], Resamples], Resampled]
     sign: Callable[[], str]
 
 
@@ -85,7 +85,7 @@ class Estimate:
 def compare_lines(
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
-    measures: Sequence[Measure],
+    metrics: Sequence[Metric],
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> list[tuple[Estimate, ...]]:
@@ -94,12 +94,12 @@ def compare_lines(
     Args:
         systems: What each writes, a line a sentence.
         references: What counts as right.
-        measures: The figures.
+        metrics: The figures.
         resamples: How often the sentences are resampled; the least p is 1 / (resamples + 1).
         seed: Of the resamples.
 
     Returns:
-        For every system its figures, in the order of the measures.
+        For every system its figures, in the order of the metrics.
 
     Raises:
         ValueError: There is nothing to score, or not one line each.
@@ -108,9 +108,9 @@ def compare_lines(
         check_lines(lines, references)
     places = draw_places(len(references), resamples, seed)
     columns = []
-    for measure in measures:
-        every = [measure.resample(lines, places) for lines in systems]
-        said = f"{measure.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
+    for metric in metrics:
+        every = [metric.resample(lines, places) for lines in systems]
+        said = f"{metric.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
         columns.append(estimate_systems(every, said))
     return list(zip(*columns, strict=True))
 
@@ -127,7 +127,7 @@ def check_lines(written: Sequence[str], references: Sequence[str]) -> None:
         )
 
 
-def draw_places(number: int, resamples: int, seed: int) -> Places:
+def draw_places(number: int, resamples: int, seed: int) -> Resamples:
     """Draws resamples: for each, the places of as many sentences as there are.
 
     Args:

@@ -25,9 +25,9 @@ from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
     Estimate,
-    Measure,
-    Places,
+    Metric,
     Resampled,
+    Resamples,
     check_lines,
     compare_lines,
 )
@@ -160,11 +160,11 @@ def paired_bootstrap(
     Returns:
         The baseline, then the others in their order.
     """
-    measures = [
-        Measure(partial(_resample, metric, references), partial(_sign, metric))
+    metrics = [
+        Metric(partial(_resample, metric, references), partial(_sign, metric))
         for metric in _metrics(tokenised, protocol, lowercase).values()
     ]
-    rows = compare_lines([baseline, *others], references, measures, resamples, seed)
+    rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
     return [Comparison(*row) for row in rows]
 
 
@@ -184,7 +184,7 @@ def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dic
 
 
 def _resample(
-    metric: Any, references: Sequence[str], lines: Sequence[str], places: Places
+    metric: Any, references: Sequence[str], lines: Sequence[str], places: Resamples
 ) -> Resampled:
     """The score of all sentences, and that of every resample."""
     each = metric._extract_corpus_statistics(list(lines), [list(references)])
