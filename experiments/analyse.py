@@ -61,19 +61,22 @@ def make_parser() -> Parser:
         "--part", type=Literal["valid", "test"], default="valid", help="valid or test"
     )
     parser.add_argument(
-        "--sentences", type=int, default=500, help="so many first ones, or blocks of running text"
+        "--sentences",
+        type=int,
+        default=500,
+        help="how many are read, the first ones; of running text blocks",
     )
     parser.add_argument(
         "--relevance",
         type=int,
-        help="so many first ones for the relevance, which costs a pass a target token; 0: leave it "
+        help="how many are read for the relevance, which costs a pass a target token; 0: leave it "
         "out (default: as many as --sentences)",
     )
     parser.add_argument(
         "--draws",
         type=int,
         default=0,
-        help="so many draws of the heads of every sentence from the guide, all figures averaged "
+        help="number of draws of every head from the guide, all figures averaged "
         "over them; 0: heads at their prior's location. Relevance is of the plug-in heads all the "
         "same",
     )
@@ -93,22 +96,22 @@ def make_parser() -> Parser:
         "--positional",
         type=float,
         default=0.9,
-        help="a positional head points to one relative position so often",
+        help="share of its queries in which a positional head points to one relative position",
     )
     parser.add_argument(
         "--margin",
         type=float,
         default=0.1,
-        help="a syntactic head is so much better than the best fixed offset",
+        help="how much better a syntactic head is than the best fixed offset",
     )
     parser.add_argument(
         "--rare",
         type=float,
         default=0.5,
-        help="a rare-word head points to one of the two rarest words so often",
+        help="share of its queries in which a rare-word head points to one of the two rarest words",
     )
     parser.add_argument(
-        "--top", type=int, default=500, help="so many types are too frequent to be rare"
+        "--top", type=int, default=500, help="number of most frequent types that are not rare"
     )
     add_run_options(parser, "of the draws")
     return parser

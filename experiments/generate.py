@@ -70,7 +70,7 @@ def make_parser() -> Parser:
         "wilder, 0 always takes the likeliest token",
     )
     parser.add_argument(
-        "--top_k", type=int, default=0, help="draw among so many likeliest tokens; 0: all"
+        "--top_k", type=int, default=0, help="number of likeliest tokens to draw among; 0: all"
     )
     parser.add_argument(
         "--context",

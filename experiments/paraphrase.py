@@ -61,7 +61,7 @@ def make_parser() -> Parser:
     add("--network", type=str, required=True, help="folder of a network and its tokenizer")
     add("--english", type=str, required=True, help="sentences, one a line")
     add("--german", type=str, required=True, help="the translation of each")
-    add("--test", type=int, default=500, help="so many pairs are kept for the test")
+    add("--test", type=int, default=500, help="pairs that are kept for the test")
     add(
         "--prices",
         type=str,
@@ -75,7 +75,7 @@ def make_parser() -> Parser:
     add("--gate_target", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=80, help="updates of the gates")
     add("--gate_rate", type=float, default=5e-4, help="pressure that a head too many adds")
-    add("--heads", type=str, default="54,36,24", help="so many heads stay, commas between")
+    add("--heads", type=str, default="54,36,24", help="numbers of heads that stay, commas between")
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
     add("--out", type=str, required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")

@@ -91,14 +91,15 @@ def make_parser() -> Parser:
         "--sentences",
         type=int,
         default=0,
-        help="so many first ones of validation and of test, or blocks of running text; 0: all",
+        help="how many of validation and of test are read, the first ones; of running text blocks; "
+        "0: all",
     )
     parser.add_argument(
         "--timed",
         type=int,
         default=64,
-        help="so many first ones of the test part are decoded to measure the speed, along their "
-        "references, so that all networks do the same work",
+        help="how many of the test part, the first ones, are decoded to measure the speed, along "
+        "their references, so that all networks do the same work",
     )
     parser.add_argument(
         "--rounds",

@@ -43,19 +43,22 @@ def make_parser() -> Parser:
         "--part", type=Literal["valid", "test"], default="test", help="valid or test"
     )
     parser.add_argument(
-        "--sentences", type=int, default=6, help="so many, whose heads are shown one by one"
+        "--sentences",
+        type=int,
+        default=6,
+        help="number of sentences whose heads are shown one by one",
     )
     parser.add_argument(
         "--draws",
         type=int,
         default=32,
-        help="so many draws of the heads of each, at least 2; from 25 on k-hat is known",
+        help="number of draws of the heads of each, at least 2; from 25 on k-hat is known",
     )
     parser.add_argument(
         "--measured",
         type=int,
         default=100,
-        help="so many first sentences, or blocks of running text, that all heads are measured on",
+        help="number of sentences, or blocks of running text, that all heads are measured on",
     )
     add_run_options(parser, "of the draws")
     return parser

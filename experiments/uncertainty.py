@@ -90,10 +90,13 @@ def make_parser() -> Parser:
         "beside them stand the test part's own with their pieces permuted",
     )
     parser.add_argument(
-        "--sentences", type=int, default=500, help="so many first ones of each text"
+        "--sentences", type=int, default=500, help="how many of each text are read, the first ones"
     )
     parser.add_argument(
-        "--fitted", type=int, default=300, help="so many first ones of validation, to fit on"
+        "--fitted",
+        type=int,
+        default=300,
+        help="how many of validation are fitted on, the first ones",
     )
     parser.add_argument("--resamples", type=int, default=1000, help="resamples of the sentences")
     parser.add_argument("--out", type=str, default="runs/uncertainty", help="where everything goes")

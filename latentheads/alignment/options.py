@@ -25,8 +25,8 @@ class AlignmentOptions:
             takes one of a few components that are learned, whatever is read.
         alignment_width: Width of the queries and keys of a head.
         alignment_reach: Jumps between the positions of two heads, or of two words, have a number
-            each up to so many positions; further ones share the last.
-        alignment_window: Of a language model: so many words before its own a head may point at;
+            each up to this length; further ones share the last.
+        alignment_window: Of a language model: how many words before its own a head may point at;
             0: all. The shorter, the cheaper two heads are.
         alignment_components: Components of the prior mixture.
     """

@@ -56,7 +56,7 @@ class Data:
         target: Language translated into.
         block: Tokens of the blocks that a running text is cut into, for a language model; 0 takes
             every line for a sentence alone.
-        context: Report perplexity by windows too, each token with so many before it or more; 0:
+        context: Report perplexity by windows too, each token with at least this many before it; 0:
             by blocks alone.
         unit: What a language model's text is made of: its words, or subwords learned by BPE.
         minimum: A word seen less often in training is unknown to a language model.
@@ -76,7 +76,7 @@ class Data:
         max_length: Longest training sentence in words; 0: any.
         max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
             the papers do with 1.5; 0: any.
-        first: Use the first so many training pairs, or lines, only; 0: all.
+        first: Use only the first training pairs, or lines, this many; 0: all.
         hub_path: Another repository of the hub than the known one, or local files.
         hub_config: Its configuration.
         cache: Folder that keeps the encoded corpus for the next start; empty: none.
@@ -86,8 +86,8 @@ class Data:
             grammar: en, its languages, its domains news and talk. Of speech: languages, or en-de to
             translate, of a domain or a speaker as ann:en, by the columns of its tables. Empty:
             source into target alone.
-        task_sizes: Training pairs of each task in turn, the first so many; empty: the same for
-            all, by first or, for the grammar, by sentences.
+        task_sizes: How many training pairs of each task are used, the first ones; empty: the same
+            for all, by first or, for the grammar, by sentences.
         task_temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1
             takes every pair once, 5 is usual and gives small tasks more.
         one_task: Make each batch of one task, not of all.

@@ -42,7 +42,7 @@ class Decoding:
         min_tokens: Fewest tokens of a translation, its end counted.
         max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's, of
             speech ten and as many as it has positions.
-        no_repeat: No n-gram of so many tokens comes twice in a translation; 0: any may.
+        no_repeat: No n-gram of this length comes twice in a translation; 0: any may.
     """
 
     beam: int = 1

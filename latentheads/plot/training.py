@@ -160,7 +160,7 @@ def draw_kl(
     axis.set_ylabel("KL, nats a target token")
     axis.grid(axis="y")
     if not any(kl_by_site.values()):
-        axis.set_ylim(0, 1)
+        axis.set(ylim=(0, 1), yticks=[0])
         say_nothing(axis, NO_KL if labels else "no latent block")
     add_legend(figure, columns=4)
     write_title(figure, f"What each block's posterior pays to differ from its prior\n{title}")

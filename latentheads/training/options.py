@@ -57,9 +57,9 @@ class Training:
         checkpoint_every: Updates between two checkpoints to resume from; 0: at every evaluation.
         metric: What says on validation which weights are best: the bound (elbo) or the likelihood
             of the plug-in network (plug-in, as the papers do).
-        patience: Stop after so many evaluations without a better metric; 0: never.
-        keep: Weights of the last so many evaluations kept on disk, besides the best.
-        average: Report the average of the last so many of them rather than the best; 0: the best.
+        patience: Evaluations without a better metric after which training stops; 0: it does not.
+        keep: How many of the last evaluations keep their weights on disk, besides the best.
+        average: How many of these are averaged and reported rather than the best; 0: the best.
     """
 
     steps: int = 3000
