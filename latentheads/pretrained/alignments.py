@@ -150,12 +150,12 @@ class AlignedDecoder:
     @contextmanager
     def hearing(self) -> Iterator[None]:
         """Only hears what the network does; its scores are made of one position alone."""
-        outside, self._hearing = self._hearing, True
+        outside = self._hearing, self._call, self._states, self._said
+        self._hearing = True
         try:
             yield
-        finally:
-            self._hearing = outside
-            self._call = self._states = self._said = None
+        finally:  # one pass may run inside another, as that of a guide
+            self._hearing, self._call, self._states, self._said = outside
 
     def read_hidden(
         self,

@@ -131,7 +131,8 @@ class Pretrained(HeadModel):
         """Makes a batch of what a tokenizer gives.
 
         Args:
-            inputs: What the network is called with, such as input_ids and attention_mask.
+            inputs: What the network is called with, such as input_ids and attention_mask; a
+                collator may have put labels among them.
             labels: What is predicted, -100 where nothing is; a language model takes its own input.
             index: Each sentence's place in its corpus.
             corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
@@ -146,7 +147,8 @@ class Pretrained(HeadModel):
                 "likelihood, a name or a function of outputs and batch"
             )
         inputs = dict(inputs)
-        known = self.labelling.labels(inputs, labels)
+        collated = inputs.pop("labels", None)
+        known = self.labelling.labels(inputs, collated if labels is None else labels)
         valid = known != IGNORED
         if self._chained and not torch.equal(valid, read_later(valid)):
             raise ValueError(

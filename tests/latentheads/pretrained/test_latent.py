@@ -24,6 +24,7 @@ from tests.latentheads.pretrained.networks import (
     IDS,
     NETWORKS,
     REAL,
+    TARGETS,
     WRITERS,
     bert,
     gpt2,
@@ -164,6 +165,15 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
         law = model.law(batch)
         mean = -law.log_prob(batch.scored).sum() / law.valid.sum()
         torch.testing.assert_close(mean, loss.double())
+
+
+def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:
+    model, batch = made_latent("bart")
+    inputs = {"input_ids": IDS, "attention_mask": REAL, "labels": TARGETS}
+    found = model.batch(inputs)
+    assert torch.equal(found.target, batch.target)
+    assert found.inputs.keys() == batch.inputs.keys()
+    assert "labels" in inputs
 
 
 def test_a_function_of_ones_own_is_a_likelihood() -> None:
