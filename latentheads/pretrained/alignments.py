@@ -133,8 +133,14 @@ class AlignedDecoder:
 
     @property
     def past(self) -> bool:
-        """Whether heads point at the decoder's own states."""
-        return self.aligner.null is not None
+        """Whether it is the decoder's own states that heads may point at."""
+        return not self.network.config.is_encoder_decoder
+
+    @property
+    def _needs_all(self) -> bool:
+        """Whether every token is read again for each next one."""
+        chained = self.aligner.options.alignment_prior == "chain"
+        return chained or (self.past and self.aligner.points)
 
     def attach(self) -> list[Any]:
         """Hears the network from now on, and speaks for it; gives what ends that."""
@@ -233,7 +239,7 @@ class AlignedDecoder:
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
         if self.aligner.options.alignment_prior == "chain":
             tokens = self._find_tokens(call)
-        if call.before and (self.past or self.aligner.options.alignment_prior == "chain"):
+        if call.before and self._needs_all:
             raise ValueError(
                 "these alignments read the states of all tokens before, and a cache has none: "
                 "generate(..., use_cache=False)"

@@ -32,6 +32,7 @@ OPTIONS = {
     "pair": {"alignments": 1, "alignment_heads": 2},
     "chain": {"alignments": 1, "alignment_prior": "chain"},
     "soft": {"alignments": 1, "alignment_prior": "soft"},
+    "mixture": {"alignments": 1, "alignment_prior": "mixture", "alignment_components": 2},
 }
 FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain"], strict=True))
 """A form of alignments for each network."""
@@ -129,6 +130,19 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
         given = written[:, :-1]
         told = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
         assert model.network(**told).logits[0, -1].argmax() == written[0, -1]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bart"])
+@torch.no_grad()
+def test_a_mixture_points_at_nothing_and_takes_a_cache(name: str) -> None:
+    model, batch = build(name, "mixture", 0.5)
+    logits = model.network(**batch.inputs).logits[:, : batch.scored.shape[1]]
+    words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0] * batch.counted
+    torch.testing.assert_close(words.sum(-1), evidence(model, batch))
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}
+    side = {"input_ids": IDS[:1], "attention_mask": REAL[:1]}
+    cached = model.network.generate(**side, **options)
+    assert torch.equal(cached, model.network.generate(**side, **options, use_cache=False))
 
 
 @pytest.mark.parametrize("name", ["llama", "bart"])
