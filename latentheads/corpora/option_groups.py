@@ -57,7 +57,7 @@ class _Hub(TypedDict, total=False):
     hub_config: Annotated[str, "Its configuration."]
 
 
-class _Pairs(_Kept, total=False):
+class _Pairs(TypedDict, total=False):
     types: Annotated[int, "Subwords of a vocabulary, at most, learned from training by BPE."]
     joint: Annotated[bool, "One vocabulary for both sides."]
     lowercase: Annotated[bool, "Lower-case everything that the model sees and writes."]
@@ -89,9 +89,7 @@ class Mixing(TypedDict, total=False):
     ]
 
 
-class RunningText(_Kept, total=False):
-    """How text of one language is read."""
-
+class _Running(TypedDict, total=False):
     block: Annotated[
         int,
         "Tokens of the blocks that the text is cut into; 0 takes every line for a sentence alone.",
@@ -114,7 +112,7 @@ class RunningText(_Kept, total=False):
     first: Annotated[int, "Use the first so many training lines only; 0: all."]
 
 
-class _Speech(_Kept, total=False):
+class _Speech(TypedDict, total=False):
     types: Annotated[
         int,
         "Subwords of the text, at most, learned from training by BPE; 0 writes character by "
@@ -136,7 +134,7 @@ class _Speech(_Kept, total=False):
     first: Annotated[int, "Use the first so many training utterances only; 0: all."]
 
 
-class FolderPairs(_Pairs, _Files, total=False):
+class FolderPairs(_Pairs, _Kept, _Files, total=False):
     """How pairs of texts are read from a folder."""
 
     max_source: Annotated[
@@ -149,19 +147,23 @@ class FolderPairs(_Pairs, _Files, total=False):
     ]
 
 
-class FolderTasks(Mixing, _Pairs, _Files, total=False):
+class FolderTasks(Mixing, _Pairs, _Kept, _Files, total=False):
     """How several tasks are read from a folder."""
+
+
+class RunningText(_Running, _Kept, total=False):
+    """How text of one language is read."""
 
 
 class FolderText(RunningText, _Files, total=False):
     """How text of one language is read from a folder."""
 
 
-class FolderSpeech(_Speech, _Files, total=False):
+class FolderSpeech(_Speech, _Kept, _Files, total=False):
     """How speech is read from a folder."""
 
 
-class HubPairs(_Pairs, _Hub, total=False):
+class HubPairs(_Pairs, _Kept, _Hub, total=False):
     """How pairs of texts are read from the hub."""
 
     max_source: Annotated[
@@ -169,7 +171,7 @@ class HubPairs(_Pairs, _Hub, total=False):
     ]
 
 
-class HubTasks(Mixing, _Pairs, _Hub, total=False):
+class HubTasks(Mixing, _Pairs, _Kept, _Hub, total=False):
     """How several tasks are read from the hub."""
 
 
