@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from latentheads.alignment.aligner import Aligner, Hidden
 from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.emission import Dictionary
+from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.law import NOWHERE
 from latentheads.alignment.summed import block_tables, sum_of
 from latentheads.attention.block import reorder

@@ -11,10 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from latentheads.alignment import emission
-from latentheads.alignment.emission import Asked, Dictionary, word_table
+from latentheads.alignment.emission import Asked, word_table
 from latentheads.layers import output
-
-N, T, S, DIM, TYPES = 3, 5, 7, 2, 13
+from tests.latentheads.alignment.tables import TYPES, N, S, T, inputs, look_up, naive
 
 
 class Largest(TorchDispatchMode):
@@ -31,29 +30,6 @@ class Largest(TorchDispatchMode):
         sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, Tensor)]
         self.size = max([self.size, *sizes])
         return found
-
-
-def inputs(heads: int, size: float) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
-    torch.manual_seed(heads)
-    states = size * torch.randn(N, T, DIM, dtype=torch.float64)
-    lexicons = [size * torch.randn(N, S, DIM, dtype=torch.float64) for _ in range(heads)]
-    weight = torch.randn(TYPES, DIM, dtype=torch.float64)
-    for tensor in (states, weight, *lexicons):
-        tensor.requires_grad_()
-    return states, lexicons, weight, torch.randint(TYPES, (N, T))
-
-
-def naive(states: Tensor, lexicons: list[Tensor], weight: Tensor) -> Tensor:
-    """Log-softmax of every sum of a state and its positions."""
-    rows = states[:, :, None] + lexicons[0][:, None]
-    if len(lexicons) == 2:
-        rows = rows[..., None, :] + lexicons[1][:, None, None]
-    return (rows @ weight.mT).log_softmax(-1)
-
-
-def look_up(laws: Tensor, words: Tensor) -> Tensor:
-    index = words.view(N, T, *(1,) * (laws.ndim - 2)).expand(*laws.shape[:-1], 1)
-    return laws.gather(-1, index)[..., 0]
 
 
 @pytest.mark.parametrize("chunk", [2**21, 60])
@@ -113,36 +89,6 @@ def test_lexicons_of_zeros_leave_the_plain_network() -> None:
     table = word_table(states, [torch.zeros_like(lexicons[0])], weight, words)
     plain = look_up((states @ weight.mT).log_softmax(-1), words)
     assert torch.allclose(table, plain[..., None].expand_as(table), rtol=1e-14, atol=1e-14)
-
-
-@pytest.mark.parametrize("heads", [1, 2])
-def test_next_words_are_mixed_over_all_positions(heads: int) -> None:
-    states, lexicons, weight, _ = inputs(heads, 1.0)
-    laws = naive(states, lexicons, weight)
-    prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
-    prior = prior.flatten(2).log_softmax(-1).view_as(prior)
-    mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
-    dictionary = Dictionary([each.detach() for each in lexicons], weight.detach())
-    assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
-    order = torch.tensor([2, 0, 0])
-    dictionary.select(order)
-    found = dictionary.log_probs(states.detach()[order], prior[order])
-    assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1.0, 60.0])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:
-    states, lexicons, weight, _ = (
-        [each.detach() for each in part] if isinstance(part, list) else part.detach()
-        for part in inputs(heads, size)
-    )
-    laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
-    dictionary = Dictionary(lexicons, weight)
-    entropies = -torch.xlogy(laws.exp(), laws.exp()).sum(-1)
-    assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
-    means = torch.einsum("ntv,nt...v->nt...", other, laws)
-    assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
 
 
 def test_three_heads_are_refused() -> None:

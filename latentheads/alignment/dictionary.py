@@ -1,0 +1,202 @@
+"""The law of the next word where heads may point: what decoding asks for.
+
+The word's law given a state and the positions that are pointed at is that of
+:mod:`latentheads.alignment.emission`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.alignment.emission import (
+    SMALLEST,
+    by_pairs,
+    rows_at,
+    sum_products,
+    sum_tops,
+)
+from latentheads.layers.numeric import full_precision
+
+__all__ = ["Dictionary"]
+
+
+@dataclass
+class _Masses:
+    """Exponentials of scores against the vocabulary, in units of the largest of each row.
+
+    Attributes:
+        values: ``exp(scores - top)``.
+        top: The largest score of every row.
+    """
+
+    values: Float[Tensor, "sentence row vocab"]
+    top: Float[Tensor, "sentence row"]
+
+    @classmethod
+    def of(
+        cls, rows: Float[Tensor, "sentence row dim"], weight: Float[Tensor, "vocab dim"]
+    ) -> _Masses:
+        """Multiplies rows with the output table."""
+        scores = full_precision(rows @ weight.mT)
+        top = scores.amax(-1)
+        return cls(scores.sub_(top[..., None]).exp_(), top)
+
+    def joined(self, further: _Masses) -> _Masses:
+        """With further rows behind these."""
+        pairs = zip(vars(self).values(), vars(further).values(), strict=True)
+        return _Masses(*(torch.cat(pair, 1) for pair in pairs))
+
+    def select(self, kept: Int[Tensor, " kept"], dim: int = 0) -> _Masses:
+        """Keeps, repeats or reorders sentences, or the rows of all."""
+        return _Masses(self.values.index_select(dim, kept), self.top.index_select(dim, kept))
+
+
+class Dictionary:
+    """The law of the next word, summed over where heads may point: what decoding asks for.
+
+    What every position says of every word is kept while its sentence is decoded.
+
+    Args:
+        lexicons: What every position adds to a state, for each head: one or two.
+        weight: The output table.
+    """
+
+    def __init__(
+        self, lexicons: Sequence[Float[Tensor, "sentence key dim"]], weight: Float[Tensor, "v dim"]
+    ) -> None:
+        self.lexicons = list(lexicons)
+        self.weight = weight
+        self.sides = [_Masses.of(rows, weight) for rows in self.lexicons]
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> None:
+        """Keeps, repeats or reorders sentences."""
+        self.lexicons = [rows.index_select(0, sentences) for rows in self.lexicons]
+        self.sides = [side.select(sentences) for side in self.sides]
+
+    def extend(self, lexicons: Sequence[Float[Tensor, "sentence new dim"]]) -> None:
+        """Takes further positions in, behind those there are."""
+        pairs = zip(self.lexicons, lexicons, strict=True)
+        self.lexicons = [torch.cat(pair, 1) for pair in pairs]
+        further = [_Masses.of(rows, self.weight) for rows in lexicons]
+        self.sides = [one.joined(more) for one, more in zip(self.sides, further, strict=True)]
+
+    def keep(self, positions: Int[Tensor, " kept"]) -> None:
+        """Keeps some positions of every sentence."""
+        self.lexicons = [rows.index_select(1, positions) for rows in self.lexicons]
+        self.sides = [side.select(positions, 1) for side in self.sides]
+
+    def log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        log_prior: Float[Tensor, "sentence row *keys"],
+    ) -> Float[Tensor, "sentence row vocab"]:
+        r"""Log-probabilities of all words, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
+
+        Args:
+            states: What predicts each next word.
+            log_prior: Log-probability of every position, or pair of positions.
+        """
+        here = _Masses.of(states, self.weight)
+        weights = log_prior - self._log_normalisers(here, states)
+        tops = [side.top for side in self.sides]
+        weights = weights + sum_tops(torch.zeros_like(here.top), tops)
+        largest = weights.flatten(2).amax(-1)
+        shares = (
+            weights - by_pairs(largest, [torch.zeros_like(top[:, None]) for top in tops])
+        ).exp()
+        mixed = _mixed(shares, [side.values for side in self.sides])
+        tiny = torch.finfo(mixed.dtype).tiny
+        spread = (here.values * mixed).clamp_min(tiny).log()
+        return spread + (here.top + largest)[..., None]
+
+    def word_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        words: Int[Tensor, "sentence row"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Log-probability of one word a row, for all positions.
+
+        Args:
+            states: What predicts it.
+            words: The word.
+        """
+        rows = full_precision(self.weight)[words]
+        said = [rows @ full_precision(each).mT for each in self.lexicons]
+        plain = (rows * full_precision(states)).sum(-1)
+        here = _Masses.of(states, self.weight)
+        return by_pairs(plain, said) - self._log_normalisers(here, states)
+
+    def word_entropies(
+        self, states: Float[Tensor, "sentence row dim"]
+    ) -> Float[Tensor, "sentence row *keys"]:
+        r"""Entropy of the next word given where heads point, for all positions.
+
+        With :math:`a_v` and :math:`b_v` the scores below the largest of their rows it is
+        :math:`\log Z - \frac1Z \sum_v e^{a_v + b_v} (a_v + b_v)`: one product of matrices for Z,
+        and one for each of the factors that the sum is over.
+
+        Args:
+            states: What predicts each next word.
+        """
+        here = _Masses.of(states, self.weight)
+        values = [side.values for side in self.sides]
+        scaled = sum_products(here.values, *values)
+        spread = sum_products(torch.xlogy(here.values, here.values), *values)
+        for place, value in enumerate(values):
+            moved = [*values[:place], torch.xlogy(value, value), *values[place + 1 :]]
+            spread = spread + sum_products(here.values, *moved)
+        kept = scaled.clamp_min(SMALLEST)
+        found = kept.log() - spread / kept
+        if (low := scaled < SMALLEST).any():
+            rows = rows_at(low, states, self.lexicons)
+            laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
+            found[low] = -(laws.exp() * laws).sum(-1).to(found.dtype)
+        return found
+
+    def mean_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        law: Float[Tensor, "sentence row vocab"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Mean log-probability of words that come by another law, for all positions.
+
+        Args:
+            states: What predicts each next word.
+            law: The probabilities that words come with.
+        """
+        meant = law @ full_precision(self.weight)
+        said = [meant @ full_precision(each).mT for each in self.lexicons]
+        plain = (meant * full_precision(states)).sum(-1)
+        here = _Masses.of(states, self.weight)
+        return by_pairs(plain, said) - self._log_normalisers(here, states)
+
+    def _log_normalisers(
+        self, here: _Masses, states: Float[Tensor, "sentence row dim"]
+    ) -> Float[Tensor, "sentence row *keys"]:
+        scaled = sum_products(here.values, *[side.values for side in self.sides])
+        found = scaled.clamp_min(SMALLEST).log()
+        found += sum_tops(here.top, [side.top for side in self.sides])
+        if (low := scaled < SMALLEST).any():
+            rows = rows_at(low, states, self.lexicons)
+            found[low] = full_precision(rows @ self.weight.mT).logsumexp(-1).to(found.dtype)
+        return found
+
+
+def _mixed(
+    shares: Float[Tensor, "sentence row *keys"],
+    sides: Sequence[Float[Tensor, "sentence key vocab"]],
+) -> Float[Tensor, "sentence row vocab"]:
+    """Mixes what positions say of every word."""
+    *first, last = sides
+    if not first:
+        return shares @ last
+    pairs = zip(shares.unbind(2), first[0].unbind(1), strict=True)
+    return sum(
+        ((share @ last) * row[:, None] for share, row in pairs),
+        torch.zeros((), dtype=last.dtype, device=last.device),
+    )

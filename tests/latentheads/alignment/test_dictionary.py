@@ -1,0 +1,39 @@
+"""Next words mixed over all positions, against a softmax for every entry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.alignment.dictionary import Dictionary
+from tests.latentheads.alignment.tables import TYPES, N, T, inputs, naive
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_next_words_are_mixed_over_all_positions(heads: int) -> None:
+    states, lexicons, weight, _ = inputs(heads, 1.0)
+    laws = naive(states, lexicons, weight)
+    prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
+    prior = prior.flatten(2).log_softmax(-1).view_as(prior)
+    mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
+    dictionary = Dictionary([each.detach() for each in lexicons], weight.detach())
+    assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
+    order = torch.tensor([2, 0, 0])
+    dictionary.select(order)
+    found = dictionary.log_probs(states.detach()[order], prior[order])
+    assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:
+    states, lexicons, weight, _ = (
+        [each.detach() for each in part] if isinstance(part, list) else part.detach()
+        for part in inputs(heads, size)
+    )
+    laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
+    dictionary = Dictionary(lexicons, weight)
+    entropies = -torch.xlogy(laws.exp(), laws.exp()).sum(-1)
+    assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
+    means = torch.einsum("ntv,nt...v->nt...", other, laws)
+    assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
