@@ -195,7 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check(options)
         found = texts(options)
         out = make_folder(Path(options.out), "table.md")
-        print(write(found, [portray(text, options) for text in found], options, out))
+        head_reports = [portray(text, options) for text in found]
+    with ending("analyse.py", stopped=f"what was written is in {out}"):
+        print(write(found, head_reports, options, out))
     print(f"written to {out}")
     return 0
 

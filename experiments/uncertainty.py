@@ -14,6 +14,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
+from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import make_folder
@@ -130,19 +131,17 @@ def _open_groups(options: Namespace) -> list[Group]:
     return groups
 
 
-def try_systems(systems: Sequence[System], texts: Texts, options: Namespace) -> list[list[Trial]]:
+def try_systems(
+    systems: Sequence[System], texts: Texts, decoding: Decoding, options: Namespace
+) -> list[list[Trial]]:
     """Tries every committee of every system; those that write the same write once."""
     written: dict[str, dict[str, list[list[int]]]] = {}
     found = []
     for system in systems:
         trials = []
         for committee, writer in zip(system.committees, system.writers, strict=True):
-            known = written.setdefault(writer, {})
-            trials.append(
-                try_committee(
-                    committee, texts, options.decoding, options.seed, options.varied, known
-                )
-            )
+            known, how = written.setdefault(writer, {}), (decoding, options.seed, options.varied)
+            trials.append(try_committee(committee, texts, *how, known))
         print(f"{system.name}: tried", file=sys.stderr)
         found.append(trials)
     return found
@@ -162,22 +161,28 @@ def write(findings: Findings, options: Namespace, out: Path) -> str:
     return said
 
 
+def find(options: Namespace) -> tuple[Findings, Path]:
+    """Tries what was asked for; gives what was found, and the folder that it goes to."""
+    kinds, others = _check(options), read_others(options.others)
+    groups = _open_groups(options)
+    runs = [run for group in groups for run in group.runs]
+    texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
+    systems = make_systems(groups, kinds, options.members, options.noise)
+    out = make_folder(Path(options.out), "table.md")
+    for note in notes:
+        print(f"uncertainty.py: note: {note}", file=sys.stderr)
+    trials = try_systems(systems, texts, runs[0].settings.decoding, options)
+    figures = compare_systems(trials, texts.sizes, options.resamples)
+    return Findings(systems, trials, figures, texts), out
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("uncertainty.py", stopped="nothing was written"):
-        kinds, others = _check(options), read_others(options.others)
-        groups = _open_groups(options)
-        runs = [run for group in groups for run in group.runs]
-        texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
-        options.decoding = runs[0].settings.decoding
-        systems = make_systems(groups, kinds, options.members, options.noise)
-        out = make_folder(Path(options.out), "table.md")
-        for note in notes:
-            print(f"uncertainty.py: note: {note}", file=sys.stderr)
-        trials = try_systems(systems, texts, options)
-        figures = compare_systems(trials, texts.sizes, options.resamples)
-        print(write(Findings(systems, trials, figures, texts), options, out))
+        findings, out = find(options)
+    with ending("uncertainty.py", stopped=f"what was written is in {out}"):
+        print(write(findings, options, out))
     print(f"written to {out}")
     return 0
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from latentheads.experiments import uncertainty
 from latentheads.experiments.reliability.findings import Findings
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
 from latentheads.experiments.reliability.tables import write_tables
@@ -79,6 +80,21 @@ def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -
     done = inside("uncertainty.py", str(tiny_run), *words)
     assert_one_line(done, "uncertainty.py")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("step", "left"), [("find", "nothing was written"), ("write", "what was written is in out")]
+)
+def test_who_stops_it_is_told_what_is_left(
+    step: str, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(uncertainty, "find", lambda options: (None, Path("out")))
+    monkeypatch.setattr(uncertainty, step, stop)
+    done = inside("uncertainty.py", "run")
+    assert (done.returncode, done.stderr) == (130, f"uncertainty.py: stopped; {left}\n")
 
 
 def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> None:
