@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 
 import pyro
-import pytest
 import torch
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.models import LanguageModel, Network, make_prior
+from tests.crossing import pairwise
 
 LENGTH, HEADS = 64, 8
 EXPECTED = {
@@ -54,9 +54,7 @@ def held_pairs(recipe: str, layers: int, half: bool, dropout: float) -> int:
     return sum(size for size in storages.values() if size >= HEADS * LENGTH**2)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("recipe", EXPECTED)
+@pairwise(recipe=EXPECTED, half=[False, True], dropout=[0.0, 0.1])
 def test_a_block_holds_at_most_three_copies_of_its_logits(
     recipe: str, half: bool, dropout: float
 ) -> None:

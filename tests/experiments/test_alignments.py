@@ -19,6 +19,9 @@ SMALL = (
     *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
     *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2"),
 )
+QUICK = (*SMALL, "--max_tokens=8")
+"""Of a translation that is written: who has not learned to end a sentence goes on for long."""
+
 TEXT = (
     *("--task=language-model", "--data=pydoc", "--block=16", "--context=8", "--first=40"),
     *("--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--samples=2"),
@@ -33,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "base"
     words = ("--guide=exact", "--alignments=2", "--alignment_width=4", "--out", str(out))
-    done = inside("run.py", *SMALL, *words)
+    done = inside("run.py", *QUICK, *words)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -61,7 +64,7 @@ def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) 
     out = tmp_path / "ladder"
     words = ("--guide=cascaded", "--guide.reads=prefix", "--train=guide", f"--start={base}")
     blocks = ("--alignments=2", "--alignment_width=4", "--out", str(out))
-    done = inside("run.py", *SMALL, *words, *blocks)
+    done = inside("run.py", *QUICK, *words, *blocks)
     assert done.returncode == 0, done.stderr
     assert "gap of the guide: exact less bound" in done.stdout
     before, after = (load_file(p / "checkpoints" / "best.safetensors") for p in (base, out))
@@ -139,7 +142,7 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "plain"
-    assert inside("run.py", *SMALL, "--recipe=transformer", "--out", str(out)).returncode == 0
+    assert inside("run.py", *QUICK, "--recipe=transformer", "--out", str(out)).returncode == 0
     return out
 
 

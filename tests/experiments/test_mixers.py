@@ -32,7 +32,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
 
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--steps=2"]
-    words += ["--ngram_width=decoder=7", "--ngram_context=true", "--beam=2"]
+    words += ["--ngram_width=decoder=7", "--ngram_context=true", "--beam=2", "--max_tokens=8"]
     run = train(out, *words)
     run.finish()
     known = yaml.safe_load((out / "config.yaml").read_text())

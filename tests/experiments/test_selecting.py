@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from latentheads.experiments.cli.comparison import _plan
 from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, inside, made
 
@@ -119,15 +120,20 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
     more = ["--layers=1", "--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
     recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
-    done = inside("compare.py", *words, *more, *recipes, "--out", str(tmp_path / "all"))
+    out = tmp_path / "all"
+    done = inside("compare.py", *words, *more, *recipes, "--shard=3/3", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    found = {path.name: results(path) for path in (tmp_path / "all").glob("*-seed0")}
-    assert {name.removesuffix("-seed0"): r["select"] for name, r in found.items()} == {
-        "transformer": "none",
-        "transformer+static": "static",
-        "transformer+group": "group",
-    }
-    tables = found["transformer+group-seed0"]["selection"]["decoder-self"]
+    for recipe, law in (
+        ("transformer", "none"),
+        ("transformer+static", "static"),
+        ("transformer+group", "group"),
+    ):
+        settings, _ = _plan([*words, *more], recipe, 0, out, "compare.py")
+        assert settings.selecting.select == law
+    (run,) = out.iterdir()
+    found = results(run)
+    assert (run.name, found["select"]) == ("transformer+group-seed0", "group")
+    tables = found["selection"]["decoder-self"]
     assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Corpus
+from tests.crossing import in_turn
 from tests.experiments.programs import inside, status_of
 
 WORDS = [
@@ -90,8 +91,8 @@ def same(one: Corpus, other: Corpus) -> bool:
 
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--out", str(out)]
-    done = inside("run.py", *words)
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--max_tokens=8"]
+    done = inside("run.py", *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "40 of 40 training pairs kept" in done.stdout
     assert "corpus corpus en-de, 40 sentences" in done.stdout
@@ -561,8 +562,7 @@ def results_of(out: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("unit", ["word", "subword"])
-@pytest.mark.parametrize("recipe", ["transformer", "cascaded"])
+@in_turn(unit=["word", "subword"], recipe=["transformer", "cascaded"])
 def test_a_text_in_blocks_runs_from_end_to_end(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, recipe: str
 ) -> None:
@@ -573,7 +573,8 @@ def test_a_text_in_blocks_runs_from_end_to_end(
     words = ["--data", str(texts), *cut, *SMALL, *BRIEF, *units, "--recipe", recipe]
     assert run.main([*words, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    blocks = -(-text_of(data=str(texts), unit=unit)[0].train.tokens // 7)
+    corpus = text_of(data=str(texts), unit=unit)[0]
+    blocks = -(-corpus.train.tokens // 7)
     assert f"corpus novel, {blocks} blocks" in printed
     results = results_of(out)
     assert "bleu" not in results["test"]
@@ -584,7 +585,6 @@ def test_a_text_in_blocks_runs_from_end_to_end(
     ]
     for one in found:
         assert f"by {one['mode']}" in printed
-        corpus = text_of(data=str(texts), unit=unit)[0]
         part = getattr(corpus, one["part"])
         assert (one["tokens"], one["iwae_k"]) == (part.tokens, 2)
         assert set(one["token"]) == set(one["word"]) == {"elbo", "iwae", "plug_in"}

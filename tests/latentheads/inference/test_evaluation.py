@@ -25,6 +25,7 @@ from latentheads.inference.evaluation import (
     plug_in_log_likelihood,
 )
 from latentheads.models import LanguageModel, make_prior
+from tests.crossing import pairwise
 from tests.latentheads.alignment.models import telling
 from tests.latentheads.corpora.texts import TEXTS, running
 from tests.tiny import attach, bernoulli_gate, build, counting, rows, sizes, small_batch
@@ -222,9 +223,7 @@ def token_by_token(model: Any, text: list[int], block: int, context: int) -> lis
     return found
 
 
-@pytest.mark.parametrize("prior", ["delta", "cascaded", "released"])
-@pytest.mark.parametrize("output", [{}, ADAPTIVE], ids=["full", "adaptive"])
-@pytest.mark.parametrize("final_norm", [True, False])
+@pairwise(prior=["delta", "cascaded", "released"], output=[{}, ADAPTIVE], final_norm=[True, False])
 def test_windows_are_brute_force_token_by_token(prior: str, output: Any, final_norm: bool) -> None:
     model = build("language-model", prior, norm="pre", final_norm=final_norm, **output).eval()
     for length, block, context in [(3, 5, 2), (13, 5, 2), (10, 5, 0), (11, 5, 4)]:

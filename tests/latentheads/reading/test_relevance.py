@@ -21,6 +21,7 @@ from latentheads.pruning import remove_heads
 from latentheads.reading import Propagated, Recording, propagate, relevance
 from latentheads.reading.relevance import BIASES
 from latentheads.selection.hard_gates import Gating
+from tests.crossing import pairwise
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -37,7 +38,6 @@ from tests.tiny import (
 TINY = 1e-13
 UNEVEN = (4.0, -4.0, 0.9)
 """log alpha of an open gate, of a closed one, and of one between."""
-every_kind = pytest.mark.parametrize("kind", KINDS)
 every_norm = pytest.mark.parametrize("norm", ["pre", "post"])
 every_rule = pytest.mark.parametrize("biases", BIASES)
 
@@ -62,9 +62,7 @@ def conserved(found: Propagated, within: float = 1e-9) -> bool:
     return torch.allclose(found.inputs[found.real], found.logit[found.real], atol=within)
 
 
-@every_kind
-@every_norm
-@pytest.mark.parametrize("prior", ["delta", "residual", "independent", "cascaded"])
+@pairwise(kind=KINDS, norm=["pre", "post"], prior=["delta", "residual", "independent", "cascaded"])
 def test_all_of_the_logit_arrives_at_the_inputs(kind: str, norm: str, prior: str) -> None:
     model, batch = wide(kind, prior, norm=norm), small_batch()
     found = propagate(model, batch, stabiliser=TINY)
@@ -84,27 +82,24 @@ def test_it_is_conserved_behind_gates_and_in_a_network_without_latents(norm: str
     assert conserved(propagate(wide(latent=(), norm=norm), small_batch(), stabiliser=TINY))
 
 
-@every_kind
-@every_norm
-@pytest.mark.parametrize(("mixers", "windows"), [("ngram,attention", "2"), ("local,ngram", "2,3")])
-def test_it_is_conserved_by_every_mixer(kind: str, norm: str, mixers: str, windows: str) -> None:
+@pairwise(
+    kind=KINDS, norm=["pre", "post"], stack=[("ngram,attention", "2"), ("local,ngram", "2,3")]
+)
+def test_it_is_conserved_by_every_mixer(kind: str, norm: str, stack: tuple[str, str]) -> None:
+    mixers, windows = stack
     options = {"mixers": mixers, "windows": windows, "ngram_width": "11"}
     model = wide(kind, norm=norm, ngram_context=kind == "translation", **options)
     assert conserved(propagate(model, small_batch(), stabiliser=TINY))
 
 
-@every_kind
-@every_norm
-@every_rule
+@pairwise(kind=KINDS, norm=["pre", "post"], biases=BIASES)
 def test_it_is_conserved_by_ngrams_that_read_slices(kind: str, norm: str, biases: str) -> None:
     options = {"mixers": "ngram", "windows": "2", "ngram_width": "11", "ngram_slices": True}
     model = wide(kind, norm=norm, ngram_context=kind == "translation", **options)
     assert conserved(propagate(model, small_batch(), biases, TINY), 1e-6)
 
 
-@every_norm
-@every_rule
-@pytest.mark.parametrize("common", [True, False])
+@pairwise(norm=["pre", "post"], biases=BIASES, common=[True, False])
 def test_it_is_conserved_by_adapters(norm: str, biases: str, common: bool) -> None:
     shape = {"network": sizes(feed_forward=23, norm=norm), "adapters": Adapters(17, 2, 2)}
     model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), **shape)
