@@ -63,7 +63,7 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
             for name in ("bleu", "chrf", "wer", "cer"):
                 if (estimate := getattr(found, name, None)) is None:
                     continue
-                figures = {**asdict(estimate), "low": estimate.low, "high": estimate.high}
+                figures = {**asdict(estimate), "low": estimate.low_score, "high": estimate.high}
                 rows.append({"recipe": label, "seed": seed, "metric": name, **figures})
     return pd.DataFrame(rows)
 

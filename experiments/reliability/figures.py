@@ -36,7 +36,8 @@ def _draw_trials(findings: Findings, out: Path) -> None:
     """What is of single runs: reliability diagrams, and what rejection leaves."""
     from latentheads.plot import draw_rejection, draw_reliability, save  # takes long to load
 
-    title = f"{len(findings.texts.test)} sentences of test, the first run of every system"
+    texts = findings.texts
+    title = f"{len(texts.test)} sentences of test, {texts.name}, the first run of every system"
     firsts = findings.first_trials
     bins = {
         name: {
@@ -66,7 +67,9 @@ def _draw_figures(findings: Findings, out: Path) -> None:
     """What is a mean over the runs of a system."""
     from latentheads.plot import draw_figures, save
 
-    title = f"{len(findings.texts.test)} sentences of test, mean over the runs of a system"
+    texts = findings.texts
+    read = f"{len(texts.test)} sentences of test, {texts.name}"
+    title = f"{read}, mean over the runs of a system, 95 % intervals"
     figures = dict(zip(findings.names, findings.figures, strict=True))
     scores = {name: SHOWN[name] for name in DRAWN if findings.knows_score(name)}
     quality = {
@@ -75,7 +78,7 @@ def _draw_figures(findings: Findings, out: Path) -> None:
     }
     areas = {
         other: {f"roc_{other}_{name}": said for name, said in scores.items()}
-        for other in findings.texts.others
+        for other in texts.others
     }
     for file, groups, what in (
         ("calibration", LAWS, "Laws of references"),

@@ -72,7 +72,7 @@ def open_texts(
         parts[name] = part
         if lost:
             notes.append(f"{name}: {lost} empty or too long lines of {path.name} were left out")
-    return Texts(corpus.valid.first(fitted), test, first.target, parts), notes
+    return Texts(corpus.valid.first(fitted), test, first.target, parts, corpus.name), notes
 
 
 def _permute(part: Part, seed: int) -> Part:

@@ -117,7 +117,7 @@ def recognise(
     substitutions, deletions, insertions, number = words.tolist()
     return Recognition(
         found.wer.score,
-        found.wer.low,
+        found.wer.low_score,
         found.wer.high,
         substitutions,
         deletions,
@@ -125,7 +125,7 @@ def recognise(
         number,
         found.wer.signature,
         found.cer.score,
-        found.cer.low,
+        found.cer.low_score,
         found.cer.high,
         found.cer.signature,
         None if found.paper_wer is None else found.paper_wer.score,

@@ -73,8 +73,13 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Lower end of the 95 % interval; no score lies below 0."""
-        return max(0.0, self.mean - self.half_width)
+        """Lower end of the 95 % interval."""
+        return self.mean - self.half_width
+
+    @property
+    def low_score(self) -> float:
+        """The same of a score that is never below 0, such as BLEU, chrF or WER."""
+        return max(0.0, self.low)
 
     @property
     def high(self) -> float:

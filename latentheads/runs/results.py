@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
-from latentheads.inference.showing import figures_to_html
+from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 from latentheads.runs.values import fit
 
@@ -256,10 +256,16 @@ class Results:
                 del found[name]
         return found
 
+    def __str__(self) -> str:
+        return figures_to_text(*self._name_parts())
+
     def _repr_html_(self) -> str:
+        return figures_to_html(*self._name_parts())
+
+    def _name_parts(self) -> tuple[dict[str, dict[str, Any]], str]:
+        """The figures of both parts, and what they are of."""
         parts = {"valid": self.valid.to_json(), "test": self.test.to_json()}
-        title = f"{self.recipe} on {self.corpus}, seed {self.seed}, {self.steps:,} updates"
-        return figures_to_html(parts, title)
+        return parts, f"{self.recipe} on {self.corpus}, seed {self.seed}, {self.steps:,} updates"
 
 
 REQUIRED = (

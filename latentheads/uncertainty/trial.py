@@ -49,12 +49,14 @@ class Texts:
         test: What is judged, with references.
         target: The target vocabulary.
         others: Texts of other kinds by name; their targets are not looked at.
+        name: What the corpus is called.
     """
 
     valid: Part
     test: Part
     target: Vocabulary
     others: Mapping[str, Part]
+    name: str = ""
 
     @property
     def sizes(self) -> dict[str, int]:

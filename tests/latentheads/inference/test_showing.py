@@ -75,3 +75,7 @@ def test_a_report_and_results_show_themselves() -> None:
     shown = Results(recipe="a<b", corpus="here", steps=1234, test=figures)._repr_html_()
     assert "<caption>a&lt;b on here, seed 0, 1,234 updates</caption>" in shown
     assert rows_of(shown)["BLEU"] == ["", "12.35", "of the translations"]
+    told = str(Results(recipe="a", corpus="here", steps=1234, test=figures)).splitlines()
+    assert told[0] == "a on here, seed 0, 1,234 updates"
+    assert told[-1].split() == ["BLEU", "12.35", "of", "the", "translations"]
+    assert str(report).splitlines()[1].startswith("bound (ELBO)")

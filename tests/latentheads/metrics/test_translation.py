@@ -143,9 +143,10 @@ def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> N
     assert "|compound:split|" in base.paper_bleu.signature
 
 
-def test_no_interval_reaches_below_0() -> None:
-    assert Estimate(0.1, 0.1, 0.3, None, "").low == 0
-    assert Estimate(2.0, 2.0, 0.5, None, "").low == 1.5
+def test_the_interval_of_a_score_does_not_reach_below_0() -> None:
+    assert Estimate(0.1, 0.1, 0.3, None, "").low_score == 0
+    assert Estimate(2.0, 2.0, 0.5, None, "").low_score == 1.5
+    assert Estimate(0.25, 0.25, 0.5, None, "").low == -0.25
 
 
 def test_the_seed_decides_and_the_environment_is_left_alone(
