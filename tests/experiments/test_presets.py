@@ -114,6 +114,7 @@ DATA = {
     "mtedx": "data/mtedx",
     "libreoffice-help": "data/libreoffice-help",
     "multi30k-languages": "data/multi30k/tok",
+    "multi30k-paper": "multi30k",
     "wikitext2-small": "wikitext-2",
     "wikitext103": "wikitext-103",
 }
