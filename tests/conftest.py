@@ -11,6 +11,7 @@ from unittest import mock
 import pyro
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from latentheads import Batch
 from tests.experiments.programs import unpainted
@@ -18,6 +19,8 @@ from tests.tiny import NoiseTape, small_batch
 from tests.typechecking import begin_test
 
 torch.set_num_threads(1)
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")  # where others compute too, what is slow is not wrong
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 gc.set_threshold(100_000, 50, 100)  # the libraries leave little to collect, and much to look at
 

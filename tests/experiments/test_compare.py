@@ -44,9 +44,8 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
-@pytest.mark.long
 def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
-    words = [*TINY, *SHORT, "--out", str(tmp_path)]
+    words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
     first = inside("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
     assert first.returncode == 0, first.stderr
     pair = "independent+guides.cascaded:Cascaded"

@@ -180,7 +180,6 @@ def test_a_finished_run_is_given_more_updates(
         one.fit(steps=5)
 
 
-@pytest.mark.long
 def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_path: Path) -> None:
     trainer(corpus, tmp_path / "run", steps=2).fit()
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
