@@ -97,10 +97,10 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # ## How sure is a head?
 #
-# Draw the heads of the upper cross-attention many times on one sentence. Above, the mean weight of
-# each head; in the middle, its standard deviation over the draws; below, the row that varies most,
+# Draw the heads of the upper cross-attention many times on one sentence. Left, the mean weight of
+# each head; in the middle, its standard deviation over the draws; right, the row that varies most,
 # as bars with a band that holds 80 % of the draws. The row of a word predicts the *next* one; its
-# true source word is framed, and grey below.
+# true source word is framed, and grey in the row.
 
 # %%
 run = lh.load_run("runs/coda", corpus=corpus)

@@ -20,6 +20,7 @@
 # %%
 import os
 
+import matplotlib.style
 import pandas as pd
 import torch
 
@@ -28,6 +29,7 @@ from latentheads.guides import Cascaded, Exact, MeanField, Tied
 from latentheads.models import Translation
 
 torch.manual_seed(0)
+matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 100)
 STEPS, GUIDE_STEPS = (2, 2) if SMOKE else (400, 200)
@@ -132,9 +134,9 @@ table.astype(float).round(4)
 # ## Draws against a better guide
 
 # %%
-figure = lh.plot.Picture(7, 4.2)
+figure = lh.plot.Picture(7.5, 4.2)
 axis = figure.subplots()
-colours = ["0.55", "#d98032", "#3b6fb6", "#4a9a5b"]
+colours = ["0.55", "C1", "C0", "C2"]
 for (name, found), colour in zip(reports.items(), colours):  # of exact the line is below
     axis.plot(K, [each.iwae for each in found], "o-", color=colour, label=f"{name}: IWAE_K")
     axis.axhline(found[0].elbo, color=colour, linestyle=":", linewidth=1)
@@ -146,8 +148,8 @@ axis.set_xscale("log", base=2)
 axis.set_xticks(K, K)
 axis.set_xlabel("K, draws of each sentence (dotted: the bound itself)")
 axis.set_ylabel("nats a target token (test)")
-axis.set_title("Draws win back what a guide lacks, a good guide needs few", fontsize=10)
-figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)
+figure.suptitle("Draws win back what a guide lacks, a good guide needs few")
+figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]

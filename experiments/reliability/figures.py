@@ -81,7 +81,11 @@ def _draw_figures(findings: Findings, out: Path) -> None:
         for other in texts.others
     }
     for file, groups, what in (
-        ("calibration", LAWS, "Laws of references"),
+        (
+            "calibration",
+            LAWS,
+            "How good are the probabilities of what stands in the references? Less is better",
+        ),
         ("quality", quality, "Does doubt find bad translations?"),
         ("others", areas, "Does doubt find texts of other kinds? Area under the ROC curve"),
     ):

@@ -127,7 +127,7 @@ def read_spread(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]
     middle, least, most = (
         np.array([row.get(end, np.nan) for row in rows], dtype=float) for end in ends
     )
-    return middle, np.nan_to_num(np.stack([middle - least, most - middle])).clip(0)
+    return middle, np.stack([middle - least, most - middle]).clip(0)  # NaN is not drawn
 
 
 def say_nothing(axis: Any, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
 from latentheads.plot.canvas import WIDTH, Picture, add_legend, write_title
@@ -119,6 +120,7 @@ def draw_figures(
         for place in range(1, len(names)):
             axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
         axis.set_xlabel(what)
+        axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.grid(axis="x")
     axes[0, 0].set_yticks(range(len(names)), names)
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
