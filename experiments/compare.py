@@ -32,7 +32,7 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.tables import markdown, packed
+from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
 from latentheads.runs.folder import read_metrics
@@ -80,7 +80,7 @@ def table(
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
         cells = [tell(row, name, place) for name in shown]
-        lines.append([f"`{row['recipe']}`", str(row["seeds"]), *cells, f"{row['parameters']:,}"])
+        lines.append([row["recipe"], str(row["seeds"]), *cells, f"{row['parameters']:,}"])
     return lines
 
 
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
         printed = packed(table(rows, cell_of_terminal), names=2)
-        write_tables(runs, rows, markdown(table(rows, cell)), printed, out)
+        write_tables(runs, rows, markdown(quoted(table(rows, cell))), printed, out)
         if options.report:
             write_page([(plan.folder, plan.settings) for plan in plans], options, out)
     return 0

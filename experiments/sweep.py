@@ -31,7 +31,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.tables import markdown, packed
+from latentheads.experiments.cli.tables import markdown, packed, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def table(
     lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         sizes = [str(row["heads"]), f"{row['parameters']:,}"]
-        lines.append([f"`{row['recipe']}`", *sizes, *(tell(row, name) for name in shown)])
+        lines.append([row["recipe"], *sizes, *(tell(row, name) for name in shown)])
     return lines
 
 
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
         save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
         printed = packed(table(rows, cell_of_terminal), names=3)
-        write_tables(runs, rows, markdown(table(rows, cell)), printed, out)
+        write_tables(runs, rows, markdown(quoted(table(rows, cell))), printed, out)
         if options.report:
             write_page([(plan.folder, plan.settings) for plan in every], options, out)
     return 0

@@ -13,6 +13,7 @@ __all__ = [
     "figure",
     "markdown",
     "packed",
+    "quoted",
     "result_table",
     "site_table",
     "task_table",
@@ -50,6 +51,12 @@ def packed(rows: Sequence[Sequence[str]], names: int) -> str:
         parts[-1].append(column)
     tables = [aligned(list(zip(*shared, *part, strict=True))) for part in parts]
     return "\n\n".join(tables) + "\n"
+
+
+def quoted(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The rows of a table with the name of each, which comes first, as code; titles stay."""
+    titles, *others = map(list, rows)
+    return [titles, *([f"`{name}`", *cells] for name, *cells in others)]
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -26,7 +26,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     assert sweep.main([*words, "--head_numbers", "2,4"]) == 0
     said = capsys.readouterr().out
     assert said.count("parameters; corpus") == 4
-    assert re.search(r"^`coda-released` +4 ", said, re.MULTILINE)
+    assert re.search(r"^coda-released +4 ", said, re.MULTILINE)
     with (tmp_path / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["recipe"], row["heads"]) for row in rows] == [
