@@ -25,12 +25,14 @@
 import copy
 import os
 
+import matplotlib.style
 import pandas as pd
 import torch
 
 import latentheads as lh
 
 torch.manual_seed(0)
+matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 STEPS, GATED, CHOOSING = (2, 2, 2) if SMOKE else (400, 500, 900)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
@@ -125,22 +127,22 @@ for name, ranking in rankings.items():
         lh.pruning.remove_heads(model, lh.pruning.most_important(ranking, number), guide)
         curves[name].append(lh.evaluate(model, guide, part).elbo)
 
-figure = lh.plot.Picture(7, 3.8)
+figure = lh.plot.Picture(7.5, 3.8)
 axis = figure.subplots()
 for name, values in curves.items():
-    style = {"color": "0.6", "linewidth": 1} if name.startswith("chance") else {"color": "#3b6fb6"}
+    style = {"color": "0.6", "linewidth": 1} if name.startswith("chance") else {"color": "C0"}
     axis.plot(numbers, values, "o-", label=name.partition(" ")[0], **style)
-axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="#d98032", label="gates")
+axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="C1", label="gates")
 axis.axhline(after.truth, color="black", linestyle="--", label="true log p")
 axis.set_xlabel("heads left")
 axis.set_ylabel("nats a target token (validation)")
-axis.set_title("What is left when heads are removed", fontsize=10)
+figure.suptitle("What is left when heads are removed")
 handles = dict(zip(*axis.get_legend_handles_labels()[::-1]))
-axis.legend(handles.values(), handles.keys(), frameon=False, fontsize=8)
+axis.legend(handles.values(), handles.keys())
 figure
 
 # %% [markdown]
-# The first heads go nearly for nothing, whoever chooses them. Then the network falls apart, since
+# Chosen by importance, the first heads go nearly for nothing. Then the network falls apart, since
 # it never learned to do without them, and importance is not always ahead of chance (three draws of
 # it). The star is of the network with gates. It had more updates in which to adapt, so this is no
 # comparison of criteria: it says that heads should go while the others can still learn.
