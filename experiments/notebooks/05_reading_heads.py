@@ -25,6 +25,7 @@
 import os
 from pathlib import Path
 
+import matplotlib.style
 import pandas as pd
 import torch
 
@@ -33,6 +34,7 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
 
 torch.manual_seed(0)
+matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 SENTENCES, HELD_OUT, READ = (64, 8, 4) if SMOKE else (4000, 200, 100)
 STEPS, DRAWS = (2, 2) if SMOKE else (700, 10)
@@ -118,7 +120,7 @@ for name, entropy in plain.entropy.items():
             "deviation": float(over_draws[:, head].std()),
         }
 entropies = pd.DataFrame(rows).T
-figure = lh.plot.Picture(8, 3.6)
+figure = lh.plot.Picture(7.5, 3.6)
 axis = figure.subplots()
 places = range(len(entropies))
 axis.errorbar(
@@ -126,16 +128,13 @@ axis.errorbar(
     entropies["mean of draws"],
     2 * entropies["deviation"],
     fmt="o",
-    color="#3b6fb6",
-    capsize=3,
     label=f"drawn: mean and two standard deviations over {DRAWS} draws",
 )
-axis.plot(places, entropies["plug-in"], "x", color="#d98032", label="plug-in: no noise")
+axis.plot(places, entropies["plug-in"], "x", color="C1", label="plug-in: no noise")
 axis.set_xticks(places, [f"{name} {head}" for name, head in entropies.index], rotation=90)
-axis.tick_params(axis="x", labelsize=7)
 axis.set_ylabel("entropy of a row, nats")
-axis.set_title("How spread each head is (coda-cs)", fontsize=10)
-figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)
+figure.suptitle("How spread each head is (coda-cs)")
+figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]
@@ -234,7 +233,7 @@ roles = pd.DataFrame(rows).sort_values("how often", ascending=False)
 roles.head(6).round(3).reset_index(drop=True)
 
 # %% [markdown]
-# No head of this network is positional: the best points to the same place in about half of the
+# No head of this network is positional: the best points to one place in less than half of the
 # cases, and by the deviation no other draw would have changed that. Where a head stands near the
 # threshold the last column tells how sure the role is.
 #
