@@ -119,7 +119,7 @@ def test_help_says_what_every_option_does(say: Say) -> None:
     status, lines, error = say("", "--help")
     assert (status, error) == (0, "")
     shown = " ".join(" ".join(lines).split())
-    for words in ("--prompt PROMPT text to", "--top_k TOP_K draw among", "Prompts come from"):
+    for words in ("--prompt PROMPT text to", "--top_k TOP_K number of", "Prompts come from"):
         assert words in shown
 
 

@@ -95,7 +95,7 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     done = inside("run.py", *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "40 of 40 training pairs kept" in done.stdout
-    assert "corpus corpus en-de, 40 sentences" in done.stdout
+    assert "corpus corpus en-de, from en to de, 40 sentences" in done.stdout
     assert "tok:13a" in done.stdout
     assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
     assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
