@@ -136,6 +136,8 @@ class Engine:
         module = self.objective
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
+        # what an earlier backward pass left behind would move even what is frozen
+        self.optimiser.zero_grad(set_to_none=True)
         started = time.perf_counter()
         with closing(self.stream.ahead(self.place)) as updates:
             while self.running:

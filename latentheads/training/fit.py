@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
+from latentheads.checks import check_least
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
+from latentheads.corpora.stream import check_batch
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import (
@@ -101,6 +103,7 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
+    check_least({"samples": samples}, samples=1)
     options = _read_options(training, isinstance(batches, Part))
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it reads another")
@@ -133,10 +136,15 @@ def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
             "batches must be a list of batches, a part of a corpus, or a function that makes the "
             f"batches of an epoch, got {type(given).__name__}"
         )
+    if isinstance(given, Sequence):
+        if not given:
+            raise ValueError("batches has none: there is nothing to train on")
+        for batch in given:
+            check_batch(batch)
     return BatchStream(given, seed, options.accumulate)
 
 
-def _find_valid(given: Any, valid: Part | Sequence[Batch] | None) -> Part | Sequence[Batch]:
+def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
     """What is evaluated; something that can be gone through again and again."""
     found = given if valid is None else valid
     if isinstance(found, Part):
@@ -145,6 +153,8 @@ def _find_valid(given: Any, valid: Part | Sequence[Batch] | None) -> Part | Sequ
         missing = valid is None and callable(given)
         got = "none beside a function of epochs" if missing else f"{type(found).__name__}"
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
+    for batch in found:
+        check_batch(batch, "valid")
     return found
 
 
@@ -188,6 +198,7 @@ class _Fitting:
         """Notes an update."""
         if self.further is not None:
             self.further(step)
+            self.kept |= self._copy_moving(self.kept)  # it may have let go of what was frozen
         if self.display is not None:
             self.display.advance(step)
 
@@ -204,24 +215,27 @@ class _Fitting:
         if found.better_than(self.best, engine.model):
             self.best, self.stale, self.step = found.value, 0, progress.step
             self.report = found.report
-            self.kept = {name: each.detach().clone() for name, each in self._moving().items()}
+            self.kept = self._copy_moving()
         return 0 < training.patience <= self.stale
 
-    def _moving(self) -> dict[str, Tensor]:
-        """Everything that training changes."""
-        every = weights(model=self.engine.model, guide=self.engine.guide)
+    def _weights(self) -> dict[str, Tensor]:
+        return weights(model=self.engine.model, guide=self.engine.guide)
+
+    def _copy_moving(self, known: Container[str] = ()) -> dict[str, Tensor]:
+        """Everything that training changes from here on, but what is known."""
         return {
-            name: tensor
-            for name, tensor in every.items()
-            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+            name: tensor.detach().clone()
+            for name, tensor in self._weights().items()
+            if name not in known and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
         }
 
     @torch.no_grad()
     def finish(self, samples: int) -> Fitted:
         """Takes the best weights and reports on them."""
         engine, report = self.engine, self.report
-        for name, tensor in self._moving().items():
-            tensor.copy_(self.kept[name])
+        every = self._weights()
+        for name, tensor in self.kept.items():
+            every[name].copy_(tensor)
         engine.model.eval()
         engine.guide.eval()
         if samples != 1 or report is None:

@@ -86,6 +86,39 @@ def test_what_is_frozen_stays() -> None:
     assert not same(start, outcome_of(guide))
 
 
+def test_gradients_that_were_left_behind_move_nothing() -> None:
+    (model, guide), (mine, own) = pair(), pair()
+    model.requires_grad_(False)
+    mine.requires_grad_(False)
+    for parameter in [*mine.parameters(), *own.parameters()]:
+        parameter.grad = torch.ones_like(parameter)
+    for each in ((model, guide), (mine, own)):
+        lh.fit(*each, some(), quiet=True, **PLAN)
+    assert same(outcome_of(model), outcome_of(mine))
+    assert same(outcome_of(guide), outcome_of(own))
+
+
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_the_best_weights_stay_whatever_is_frozen_on_the_way(frozen_first: bool) -> None:
+    model, guide = pair()
+    best: list[torch.Tensor] = []
+
+    def change(step: int) -> None:
+        if step == 1:
+            best.extend(outcome_of(model))
+            model.requires_grad_(frozen_first)
+        if step == 2:
+            model.requires_grad_(not frozen_first)
+            for parameter in guide.parameters():
+                parameter.data.add_(9)
+            model.output.table.weight.data.mul_(100 if frozen_first else 1)
+
+    model.requires_grad_(not frozen_first)
+    fitted = lh.fit(model, guide, some(), quiet=True, tick=change, **PLAN)
+    assert fitted.step == 1
+    assert same(best, outcome_of(model))
+
+
 def outcome_of(module: Any) -> list[torch.Tensor]:
     return [each.detach().clone() for each in module.parameters()]
 
@@ -105,6 +138,10 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("batches must be a list", model, guide, iter(some()), some())
     refuse("valid must be a list of batches or a part", model, guide, lambda epoch: some())
     refuse("valid must be a list", model, guide, some(), [])
+    refuse("batches has none: there is nothing to train on", model, guide, [])
+    refuse("batches must be made of Batch, got dict", model, guide, [{}])
+    refuse("valid must be made of Batch, got dict", model, guide, some(), [{}])
+    refuse("samples must be at least 1, got 0", model, guide, some(), samples=0)
     refuse("batches has none in epoch 0", model, guide, lambda epoch: [], some())
     refuse("made of Batch, got dict", model, guide, lambda epoch: [{}], some())
     empty = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
