@@ -152,7 +152,7 @@ class AlignmentPosterior(nn.Module):
         """
         aligned, prior = context.aligned, context.prior
         words, valid = batch.scored, batch.counted
-        memory = torch.tanh(self.source(aligned.hidden.memory.detach()))
+        memory = torch.tanh(self.source(self._take(aligned.hidden.memory)))
         known = self._read_words(aligned, words, valid)
         size = known.shape[-1]
         # a slice, for an index that is a list is copied to the device and waited for
@@ -208,7 +208,7 @@ class AlignmentPosterior(nn.Module):
         valid: Bool[Tensor, "sentence target"],
     ) -> Float[Tensor, "sentence target size"]:
         """What is known of every word: its place, the words before it, or the whole target."""
-        states = aligned.hidden.states.detach()
+        states = self._take(aligned.hidden.states)
         length = states.shape[-2]
         size = self.source.out_features
         if self.state is None:
@@ -219,3 +219,7 @@ class AlignmentPosterior(nn.Module):
             table = aligned.output.weight.detach()
             known = known + self.target(table[words].to(known.dtype), valid)
         return torch.tanh(known)
+
+    def _take(self, told: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """What the model says, detached and in the guide's own type: a network's may be half."""
+        return told.detach().to(self.source.weight.dtype)

@@ -165,6 +165,15 @@ def test_every_guide_has_its_gap(name: str) -> None:
     assert reports[Tied].kl == 0 < reports[Tied].gap
 
 
+@pytest.mark.parametrize("reads", ["source", "target"])
+def test_a_guide_stands_above_a_network_in_half_precision(reads: str) -> None:
+    model, batch = build("gpt2", "two", 0.5)
+    model.bfloat16()
+    bound = lh.terms(model, jiggle(Cascaded(model, reads=reads), 0.1).eval(), batch)
+    gap = sum(bound.summed.gap().values())
+    torch.testing.assert_close(bound.elbo + gap, bound.summed.log_evidence, check_dtype=False)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 def test_padding_changes_neither_the_sum_nor_a_bound(name: str) -> None:
     model, batch = build(name, "two", 0.5)
