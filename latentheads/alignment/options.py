@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from latentheads.alignment.emission import LARGEST
 from latentheads.checks import check_least
 
 __all__ = ["AlignmentOptions"]
+
+Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class AlignmentOptions:
 
     alignments: int | None = None
     alignment_heads: int = 1
-    alignment_prior: Literal["independent", "cascaded", "chain", "soft", "mixture"] = "cascaded"
+    alignment_prior: Prior = "cascaded"
     alignment_width: int = 64
     alignment_reach: int = 3
     alignment_window: int = 0
@@ -42,6 +44,11 @@ class AlignmentOptions:
     def __post_init__(self) -> None:
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
         check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
+        if self.alignment_prior not in get_args(Prior):
+            known = ", ".join(get_args(Prior))
+            raise ValueError(
+                f"alignment_prior must be one of {known}, got {self.alignment_prior!r}"
+            )
         if self.alignment_prior != "soft" and self.heads > LARGEST:
             raise ValueError(
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
@@ -52,7 +59,6 @@ class AlignmentOptions:
                 "alignment_prior chain is for one block of one head, "
                 f"got alignments {self.blocks} and alignment_heads {self.alignment_heads}"
             )
-
         if self.alignment_prior == "mixture" and self.alignment_window:
             raise ValueError(
                 "alignment_window is for heads that point at words, which those of alignment_prior "
