@@ -126,10 +126,10 @@ class Head_ELBO(Trace_ELBO):
         read = self._draw_terms if drawing else self._sum_terms
         found, kl = read(model_trace, guide_trace)
         target = model_trace.nodes[TARGET]
-        target["log_prob"] = scale_and_mask(found, target["scale"], target["mask"])
+        target["log_prob"] = _scale_values(found, target)
         for name, each in kl.items():
             site = guide_trace.nodes[name]
-            site[KL] = scale_and_mask(each, site["scale"], site["mask"])
+            site[KL] = _scale_values(each, site)
 
     def _sum_terms(
         self, model_trace: Trace, guide_trace: Trace
@@ -222,6 +222,13 @@ class Head_ELBO(Trace_ELBO):
         if loss.requires_grad:
             loss.backward(retain_graph=self.retain_graph)
         return loss.detach()
+
+
+def _scale_values(values: Tensor, site: dict[str, Any]) -> Tensor:
+    """Values as a site counts them: those that all particles share, once for each."""
+    shape = torch.broadcast_shapes(values.shape, site["fn"].batch_shape)
+    scaled: Tensor = scale_and_mask(values.expand(shape), site["scale"], site["mask"])
+    return scaled
 
 
 class _EagerKL(Messenger):

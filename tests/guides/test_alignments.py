@@ -15,7 +15,7 @@ from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.tiny import KINDS, jiggle, padded, rows
 
 LEARNED = ("mean-field", "autoregressive", "cascaded")
@@ -50,6 +50,19 @@ def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     assert bool((gap.abs() < 1e-10).all()) == best
     assert all((kl == 0).all() == tied for kl in found.kl.values())
     assert set(found.how.values()) == {"tied" if tied else "enumerated"}
+
+
+@pytest.mark.parametrize("objective", ["bound", "marginal"])
+@pytest.mark.parametrize("shape", ["one head", "two blocks", "chain", "soft"])
+def test_vectorised_particles_share_what_is_summed(
+    shape: str, objective: str, batch: Batch
+) -> None:
+    model = aligned({**SHAPES, **SOFT}[shape])
+    guide = attach("tied" if shape == "soft" else "cascaded", model)
+    options = {"num_particles": 3, "vectorize_particles": True, "max_plate_nesting": 1}
+    together = Head_ELBO(objective=objective, **options).differentiable_loss(model, guide, batch)
+    alone = Head_ELBO(objective=objective).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize(
