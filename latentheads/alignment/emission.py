@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from latentheads.layers.numeric import full_precision, softmax
-from latentheads.layers.output import Gradients, Slices, for_products, linear_log_prob
+from latentheads.layers.output import CHUNK, Gradients, Slices, for_products, linear_log_prob
 
 __all__ = [
     "LARGEST",
@@ -248,7 +248,8 @@ class _Scores:
     ) -> None:
         self.words, self._counts = words, [each.shape[1] for each in sides]
         rows = torch.cat([each.to(weight.dtype) for each in sides], 1)
-        self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts))
+        # what is done to a few sentences is many small operations: larger strips are fewer of them
+        self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts), CHUNK)
 
     def exponentials(
         self, rows: slice, narrow: Float[Tensor, "row vocab"], put_back: bool = False

@@ -254,14 +254,17 @@ class Slices:
         x: States.
         w: Weights, of the same type.
         unit: States that belong together: neither a slice nor a strip cuts them apart.
+        strip: Logits that are widened at a time, on each kind of device.
     """
 
-    def __init__(self, x: Tensor, w: Tensor, unit: int = 1) -> None:
+    def __init__(
+        self, x: Tensor, w: Tensor, unit: int = 1, strip: Mapping[str, int] = STRIP
+    ) -> None:
         self.x, self.w, self._unit = x, w, unit
         self.wide = torch.promote_types(x.dtype, torch.float32)
         self.same = self.wide == x.dtype
         self._height = self._rows(CHUNK) * (1 if self.same else 2)
-        self._strip = min(self._rows(STRIP), self._height)
+        self._strip = min(self._rows(strip), self._height)
         self._narrow = x.new_empty(min(self._height, max(1, len(x))), len(w))
         self._wide = x.new_empty(0 if self.same else self._strip, len(w), dtype=self.wide)
 
