@@ -29,7 +29,7 @@ PLANS: dict[str, tuple[str, ...]] = {
         *("--guide=cascaded", "--dropout=0.2", "--kl_warmup_steps=9"),
         *("--average=2", "--keep=2", "--checkpoint_every=1"),
     ),
-    "sampled": ("--guide=mean-field", "--kl=sampled", "--accumulate=2", "--checkpoint_every=3"),
+    "sampled": ("--recipe=mean-field", "--kl=sampled", "--accumulate=2", "--checkpoint_every=3"),
     "patient": ("--recipe=coda", "--optimiser=nag", "--learning_rate=0.01", "--patience=2"),
     "selecting": ("--recipe=transformer+selection", "--tasks=velu,tamir", "--least_temperature=.5"),
     "gated": ("--recipe=transformer", "--gates=all", "--gate_heads=3", "--gate_rate=.01"),
