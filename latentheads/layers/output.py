@@ -228,7 +228,7 @@ class Gradients:
         """Of a slice, the part that its softmax has: the mass, scaled."""
         x, w = self.slices.x[rows], self.slices.w
         if scale is None:
-            torch.neg(self.states[rows].copy_(mass @ w), out=self.states[rows])
+            self.states[rows] = -(mass @ w)
         else:
             torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
             x = (x * scale[:, None]).to(x.dtype)

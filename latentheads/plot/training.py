@@ -60,14 +60,19 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         axis.plot(steps, values, line, color=colour, label=label)
     objective = _negate(record["objective"] for record in records)
     axis.plot(steps, objective, color=GREY, label="training objective (no bound)", zorder=0)
+    _finish(figure, axis, records, f"The bound while training: lower is better\n{title}")
+    return figure
+
+
+def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draws the truth, labels the axes, and says what is what."""
     _draw_truth(axis, records[-1]["valid"] if records else {})
     scale_by_log(axis)
     axis.grid(axis="y")
     axis.set_xlabel("updates")
     axis.set_ylabel("minus nats per target token (validation)")
     add_legend(figure)
-    write_title(figure, f"The bound while training: lower is better\n{title}")
-    return figure
+    write_title(figure, title)
 
 
 def _draw_truth(axis: Any, figures: Mapping[str, Any]) -> None:
@@ -111,13 +116,7 @@ def draw_curves(
                 axis.plot(steps, values.mean(0), mark + line, color=colour, label=label)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
-    _draw_truth(axis, records[-1]["valid"] if records else {})
-    scale_by_log(axis)
-    axis.grid(axis="y")
-    axis.set_xlabel("updates")
-    axis.set_ylabel("minus nats per target token (validation)")
-    add_legend(figure)
-    write_title(figure, f"The bound (ELBO) while training: lower is better\n{title}")
+    _finish(figure, axis, records, f"The bound (ELBO) while training: lower is better\n{title}")
     return figure
 
 
