@@ -6,7 +6,7 @@ python experiments/compare.py --recipes coda-cs,mean-field,autoregressive,cascad
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
+from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ DESCRIPTION = (
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and the paired difference to the first recipe; curves.png, the "
-    "bound over training; of translations also significance.csv, the paired bootstrap of BLEU and "
-    "chrF, or of WER and CER, with the first recipe's of the same seed. All other options are "
+    "bound over training; of translations also significance.csv, the paired bootstrap of their "
+    "scores (BLEU and chrF, with accuracy where it is asked for, or WER and CER) with the first "
+    "recipe's of the same seed. All other options are "
     "those of run.py. A finished run in the folder is used again if its configuration is the same."
 )
 
@@ -60,7 +62,7 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
         labels = list(mine.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
         for label, found in zip(labels, compare(systems), strict=True):
-            for name in ("bleu", "chrf", "wer", "cer"):
+            for name in SCORES:
                 if (estimate := getattr(found, name, None)) is None:
                     continue
                 figures = {**asdict(estimate), "low": estimate.low_score, "high": estimate.high}
@@ -72,16 +74,25 @@ def table(
     rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str, int], str]
 ) -> list[list[str]]:
     """The summary in nats a target token, its titles first; each cell as it is told."""
-    own = [name for name in rows[0] if name.startswith("task ") and name.endswith(": bleu")]
-    titles = COLUMNS | {name: f"BLEU of {name[5:-6]}" for name in own}
-    if "wer" in rows[0]:
-        titles["p"] = "p of WER, a seed each"
+    titles = dict(_name_columns(rows[0]))
     shown = {n: title for n, title in titles.items() if any(n in row for row in rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
         cells = [tell(row, name, place) for name in shown]
         lines.append([row["recipe"], str(row["seeds"]), *cells, f"{row['parameters']:,}"])
     return lines
+
+
+def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The figures and their titles: p behind the score that stands for all, which ends the row."""
+    score = chief_score(row)
+    for name, title in COLUMNS.items():
+        yield name, title
+        if name == score:
+            yield "p", f"p of {title.removesuffix(', %')}, a seed each"
+    for name in row:
+        if score and name.startswith("task ") and name.endswith(f": {score}"):
+            yield name, f"{SCORES[score]} of {name[5:].removesuffix(f': {score}')}"
 
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
@@ -116,11 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = read_all(plans)
     rows = summarise(runs, recipes)
     with ending("compare.py", kept, kept, mistakes=()):
-        if "bleu" in runs or "wer" in runs:
+        if score := chief_score(rows[0]):
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:
-                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric.isin(["bleu", "wer"]))]
+                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
         printed = packed(table(rows, cell_of_terminal), names=2)

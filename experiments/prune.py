@@ -27,6 +27,7 @@ from latentheads.experiments.cli.options import Parser, add_run_options, open_ru
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.cli.tables import aligned, figure
 from latentheads.files import write_text
+from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
@@ -204,36 +205,29 @@ def _line(found: Pruned) -> str:
         f"{found.heads} heads, {found.parameters:,} parameters",
         f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
     ]
-    if "bleu" in found.test:
-        parts.append(f"BLEU {found.test['bleu']:.2f}")
-    if "wer" in found.test:
-        parts.append(f"WER {found.test['wer']:.2f} %")
+    if score := chief_score(found.test):
+        parts.append(f"{SCORES[score]} {found.test[score]:.2f}")
     return "; ".join(parts)
 
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    score = "BLEU" if points[0]["test"].get("wer") is None else "WER, %"
-    titles = ("heads", "parameters", "plug-in", "bound", score, "tokens/s", "speed")
-    return aligned([titles, *map(_row, points)])
+    score = chief_score(points[0]["test"])
+    title = SCORES.get(score or "", "BLEU")
+    titles = ("heads", "parameters", "plug-in", "bound", title, "tokens/s", "speed")
+    return aligned([titles, *(_row(point, score) for point in points)])
 
 
-def _row(point: dict[str, Any]) -> tuple[str, ...]:
+def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
     return (
         str(point["heads"]),
         f"{point['parameters']:,}",
         figure(point["valid"]["plug_in"]),
         figure(point["valid"]["elbo"]),
-        figure(_read_score(point["test"]), "{:.2f}".format),
+        figure(point["test"].get(score or ""), "{:.2f}".format),
         f"{point['tokens_per_second']:,.0f}",
         f"{point['speed']:.2f}",
     )
-
-
-def _read_score(test: dict[str, Any]) -> float | None:
-    """BLEU, or WER where speech is recognised."""
-    wer: float | None = test.get("wer")
-    return test["bleu"] if wer is None else wer
 
 
 def write(

@@ -20,26 +20,25 @@ from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.recognition import Errors, compare_errors
 from latentheads.metrics.resampling import RESAMPLES, SEED
+from latentheads.metrics.scores import SCORES
 from latentheads.metrics.translation import Comparison, Estimate, Protocol, paired_bootstrap
 
 DESCRIPTION = (
     "Scores what finished runs write, and tests each against the first.\n\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
     "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
-    "Translations are scored with BLEU and chrF2, recognised speech with WER and CER. "
+    "Translations are scored with BLEU and chrF2, whole ones with accuracy and edit distance "
+    "where they are asked for, recognised speech with WER and CER. "
     "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
     "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
     "text files, one sentence a line, may stand for runs: give --references."
 )
 GROUPS = {
     "what to score": ("direction", "references", "tokenised", "lowercase", "recognised"),
-    "how": ("paper", "resamples", "seed"),
+    "how": ("accuracy", "paper", "resamples", "seed"),
     "output": ("json", "help"),
 }
-TITLES = {
-    **{"bleu": "BLEU", "chrf": "chrF2", "paper_bleu": "paper BLEU"},
-    **{"wer": "WER, %", "cer": "CER, %", "paper_wer": "paper WER, %"},
-}
+TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,6 +65,7 @@ class System:
         tokenised: Whether words stand with spaces between.
         lowercase: Whether case counts for nothing.
         recognised: Whether the lines are transcripts of speech.
+        accuracy: Whether it is right or wrong as a whole.
     """
 
     name: str
@@ -74,6 +74,7 @@ class System:
     tokenised: bool
     lowercase: bool
     recognised: bool = False
+    accuracy: bool = False
 
     @property
     def kind(self) -> str:
@@ -101,6 +102,12 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--lowercase", action="store_true", help="plain text files are scored without case"
+    )
+    parser.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="add the share of translations that are right to the letter, and how many edits they "
+        "are away; a run folder says it itself",
     )
     parser.add_argument(
         "--paper",
@@ -165,6 +172,7 @@ def read_run(folder: Path) -> System:
         "tok:none" in signature,
         "case:lc" in signature,
         "wer" in test,
+        test.get("accuracy") is not None,
     )
 
 
@@ -245,12 +253,14 @@ def compare(
     paper: Protocol | None = None,
     resamples: int = RESAMPLES,
     seed: int = SEED,
+    accuracy: bool = False,
 ) -> Sequence[Comparison | Errors]:
     """Scores every system and tests it against the first."""
     first, *others = systems
     if first.recognised:
-        if paper is not None:
-            raise ValueError(f"--paper is of translations: {first.name} holds transcripts")
+        for name, asked in (("--paper", paper is not None), ("--accuracy", accuracy)):
+            if asked:
+                raise ValueError(f"{name} is of translations: {first.name} holds transcripts")
         written = [other.translations for other in others]
         right, case = first.references, first.lowercase
         return compare_errors(
@@ -265,6 +275,7 @@ def compare(
         resamples,
         seed,
         first.lowercase,
+        accuracy or first.accuracy,
     )
 
 
@@ -324,7 +335,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.direction,
             options.recognised,
         )
-        rows = compare(systems, options.paper, options.resamples, options.seed)
+        how = (options.paper, options.resamples, options.seed, options.accuracy)
+        rows = compare(systems, *how)
     except ValueError as mistake:
         parser.error(str(mistake))
     print(table([system.name for system in systems], rows))

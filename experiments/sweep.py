@@ -32,6 +32,7 @@ from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import markdown, packed, quoted
+from latentheads.metrics.scores import CHIEF
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def read_sweep(
 
 
 FIGURES = (
-    *("elbo", "plug_in", "bleu", "wer", "perplexity_plug_in", "perplexity_elbo"),
+    *("elbo", "plug_in", *CHIEF, "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
 

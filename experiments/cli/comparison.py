@@ -25,6 +25,7 @@ from latentheads.experiments.cli.options import (
     trainer_of,
 )
 from latentheads.files import write_text
+from latentheads.metrics.scores import SCORES
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import ALIGNED, split_law
 from latentheads.runs.report import lacking
@@ -59,11 +60,7 @@ SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 TRUTH = ("truth", "truth_sentences", "sentences")
 """What the corpus says of the test part, and not a recipe."""
 
-FIGURES = (
-    *("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in"),
-    *("bleu", "chrf", "paper_bleu", "rouge1", "rouge2", "rouge_l", "wer", "cer", "paper_wer"),
-)
-
+FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
 
 DRAWN = ("iwae", "plug_in")
 """What says nothing where the exact log p is known."""
@@ -370,16 +367,7 @@ COLUMNS = {
     "gap": "gap of the guide",
     "iwae": "IWAE",
     "plug_in": "plug-in (no bound)",
-    "bleu": "BLEU",
-    "p": "p of BLEU, a seed each",
-    "chrf": "chrF",
-    "paper_bleu": "BLEU by the papers' protocol",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rouge_l": "ROUGE-L",
-    "wer": "WER, %",
-    "cer": "CER, %",
-    "paper_wer": "WER by the papers' protocol, %",
+    **SCORES,
     "perplexity_exact": "perplexity, exact",
     "perplexity_plug_in": "perplexity, plug-in",
     "perplexity_elbo": "perplexity from the bound",
@@ -387,10 +375,7 @@ COLUMNS = {
     "head_divergence": "JSD",
     "average_elbo": "ELBO, average of tasks",
     "average_plug_in": "plug-in, average of tasks",
-    "average_bleu": "BLEU, average of tasks",
-    "average_chrf": "chrF, average of tasks",
-    "average_wer": "WER, %, average of tasks",
-    "average_cer": "CER, %, average of tasks",
+    **{f"average_{name}": f"{title}, average of tasks" for name, title in SCORES.items()},
     "difference": "ELBO less first row",
 }
 
@@ -401,9 +386,7 @@ def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    few = name.startswith(("head_divergence", "perplexity", "rouge")) or name.endswith(
-        ("bleu", "chrf", "wer", "cer")
-    )
+    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(tuple(SCORES))
     digits = 2 if few else 4
     mean = f"{row[name]:.{digits}f}"
     low, high = row[f"{name}_low"], row[f"{name}_high"]

@@ -73,7 +73,7 @@ RUN_GROUPS: Groups = {
         *("gate_penalty", "gate_heads", "gate_rate"),
     ),
     "decoding": (*("beam", "length_penalty", "draws", "min_tokens", "max_tokens", "no_repeat"),),
-    "report": ("samples", "context", "paper_bleu", "paper_wer", "rouge", "verbose"),
+    "report": (*("samples", "context", "accuracy", "paper_bleu", "paper_wer", "rouge", "verbose"),),
     "output": ("overwrite", "tensorboard", "report", "print_config", "print_shtab", "help"),
 }
 """The options of run.py and of the programs that train several runs."""

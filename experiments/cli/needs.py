@@ -267,7 +267,11 @@ NEEDS = (
         "translation",
         lambda it: it.translates and not it.data.recognises,
     ),
-    Need(("rouge",), "translation of text", lambda it: it.translates and not it.data.hears),
+    Need(
+        ("rouge", "accuracy"),
+        "translation of text",
+        lambda it: it.translates and not it.data.hears,
+    ),
     Need(("paper_wer",), "--task recognition", lambda it: it.data.recognises),
     Need(
         ("length_penalty",),

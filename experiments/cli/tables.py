@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from latentheads.metrics.scores import SCORES
 from latentheads.names import ALIGNMENT, CHAINS, CHOICE, chain_of, latent_of, layer_of
 
 __all__ = [
@@ -210,9 +211,14 @@ def _perplexities_of(found: Mapping[str, Any]) -> list[str]:
 
 
 def _translation_rows(results: dict[str, Any]) -> list[Row]:
-    """BLEU, chrF and how they were made."""
+    """Accuracy where it is asked for, BLEU, chrF and how they were made."""
     test, search = results["test"], _name_search(results)
-    rows: list[Row] = [
+    rows: list[Row] = []
+    if test.get("accuracy") is not None:
+        rows.append((f"accuracy ({search}), %", "", f"{test['accuracy']:.2f}"))
+        rows.append(("  edit distance, mean", "", f"{test['edit_distance']:.2f}"))
+        rows.append(("  " + test["edit_signature"], "", ""))
+    rows += [
         (f"BLEU ({search})", "", figure(test["bleu"], "{:.2f}".format)),
         ("  " + test["bleu_signature"], "", ""),
         (f"chrF ({search})", "", figure(test["chrf"], "{:.2f}".format)),
@@ -337,11 +343,7 @@ TASK_COLUMNS = {
     "elbo": "bound (ELBO)",
     "truth": "true log p(y | x)",
     "plug_in": "plug-in (no bound)",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "paper_bleu": "papers' BLEU",
-    "wer": "WER, %",
-    "cer": "CER, %",
+    **SCORES,
 }
 
 

@@ -39,6 +39,8 @@ class Decoding:
         paper_wer: Score recognition by the papers' protocol too: 13a tokens without case, those of
             punctuation alone left out.
         rouge: Score by ROUGE too, beside the first sentence of every source.
+        accuracy: Score by accuracy too, the share of translations that are right to the letter, and
+            by the number of edits to the right one.
         min_tokens: Fewest tokens of a translation, its end counted.
         max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's, of
             speech ten and as many as it has positions.
@@ -51,6 +53,7 @@ class Decoding:
     paper_bleu: bool = False
     paper_wer: bool = False
     rouge: bool = False
+    accuracy: bool = False
     min_tokens: int = 1
     max_tokens: int = 0
     no_repeat: int = 0

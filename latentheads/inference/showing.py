@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from latentheads.metrics.scores import SCORES
+
 __all__ = ["figures_to_html", "figures_to_text"]
 
 ROWS = {
@@ -18,13 +20,11 @@ ROWS = {
     "truth": ("true log p", "of the corpus itself, not of the model"),
     "truth_elbo": ("bound (ELBO) of these sentences", "to be compared with the row above"),
     "plug_in": ("plug-in network", "another model, without noise: no bound"),
-    "bleu": ("BLEU", "of the translations"),
-    "chrf": ("chrF", "of the translations"),
+    "accuracy": (SCORES["accuracy"], "of the translations: right to the letter"),
+    "bleu": (SCORES["bleu"], "of the translations"),
+    "chrf": (SCORES["chrf"], "of the translations"),
 }
 """What a figure is called, and what it is."""
-
-SCORES = ("bleu", "chrf")
-"""Those that are no nats."""
 
 
 def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> str:

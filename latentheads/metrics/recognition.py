@@ -21,7 +21,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -29,20 +29,26 @@ from latentheads.corpora.speech.sound import need_package
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
+    Counts,
     Estimate,
     Metric,
-    Resampled,
-    Resamples,
     compare_lines,
 )
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
 
-__all__ = ["Errors", "Recognition", "compare_errors", "count_errors", "recognise"]
+__all__ = [
+    "Errors",
+    "Recognition",
+    "compare_errors",
+    "count_errors",
+    "make_plain",
+    "recognise",
+]
 
 Unit = Literal["words", "characters"]
-Counts = Int[NDArray[np.int64], "utterance 4"]
+ErrorCounts = Int[NDArray[np.int64], "utterance 4"]
 """Substitutions, deletions, insertions and reference units of every utterance."""
 
 
@@ -113,7 +119,7 @@ def recognise(
         paper: Whether to add ``paper_wer``.
     """
     (found,) = compare_errors(written, [], references, lowercase, paper)
-    words = count_errors(*_prepare_all(written, references, _plain(lowercase)), "words").sum(0)
+    words = count_errors(*_prepare_all(written, references, make_plain(lowercase)), "words").sum(0)
     substitutions, deletions, insertions, number = words.tolist()
     return Recognition(
         found.wer.score,
@@ -156,22 +162,19 @@ def compare_errors(
     Returns:
         The baseline, then the others in their order.
     """
-    plain, case = _plain(lowercase), "lc" if lowercase else "mixed"
-    kinds: list[tuple[Unit, Callable[[str], str], str]] = [
-        ("words", plain, f"case:{case}|tok:space|norm:nfc"),
-        ("characters", plain, f"case:{case}|tok:character|norm:nfc"),
-    ]
+    plain, case = make_plain(lowercase), "lc" if lowercase else "mixed"
+    of_words = partial(_make_metric, references, "words")
+    metrics = {
+        "wer": of_words(plain, f"case:{case}|tok:space|norm:nfc"),
+        "cer": _make_metric(references, "characters", plain, f"case:{case}|tok:character|norm:nfc"),
+    }
     if paper:
-        kinds.append(("words", _as_papers, "case:lc|tok:13a|punct:no|norm:none"))
-    metrics = [
-        Metric(partial(_resample, references, unit, prepare), partial(_sign, said))
-        for unit, prepare, said in kinds
-    ]
+        metrics["paper_wer"] = of_words(_as_papers, "case:lc|tok:13a|punct:no|norm:none")
     rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
-    return [Errors(*row) for row in rows]
+    return [Errors(**row) for row in rows]
 
 
-def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) -> Counts:
+def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
     """The errors of every utterance, by the alignment of fewest.
 
     Args:
@@ -201,19 +204,18 @@ def _count_chunks(chunks: Sequence[AlignmentChunk]) -> list[int]:
     return [found[name] for name in ("substitute", "delete", "insert")]
 
 
-def _resample(
-    references: Sequence[str],
-    unit: Unit,
-    prepare: Callable[[str], str],
-    lines: Sequence[str],
-    places: Resamples,
-) -> Resampled:
-    """The rate of all utterances, and that of every resample."""
-    counts = count_errors(*_prepare_all(lines, references, prepare), unit)
-    return _rate(counts.sum(0)), np.array([_rate(counts[some].sum(0)) for some in places])
+def _make_metric(
+    references: Sequence[str], unit: Unit, prepare: Callable[[str], str], said: str
+) -> Metric:
+    """The rate of errors of lines that are prepared first."""
+
+    def count(lines: Sequence[str]) -> Counts:
+        return count_errors(*_prepare_all(lines, references, prepare), unit).astype(np.float64)
+
+    return Metric(count, _rate, partial(_sign, said))
 
 
-def _rate(total: Int[NDArray[np.int64], " 4"]) -> float:
+def _rate(total: Float[NDArray[np.float64], " 4"]) -> float:
     """Errors for a hundred units; a resample of empty references alone counts as one unit."""
     return float(100 * total[:3].sum() / max(int(total[3]), 1))
 
@@ -224,8 +226,12 @@ def _prepare_all(
     return [prepare(line) for line in written], [prepare(line) for line in references]
 
 
-def _plain(lowercase: bool) -> Callable[[str], str]:
-    """Composed characters, one space between words."""
+def make_plain(lowercase: bool) -> Callable[[str], str]:
+    """Makes what writes a line in composed characters, one space between words.
+
+    Args:
+        lowercase: Whether it lower-cases the line too.
+    """
 
     def prepare(line: str) -> str:
         composed = unicodedata.normalize("NFC", line)

@@ -6,7 +6,7 @@ systems, so that what is hard in a sentence falls out of a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "FEWEST_RESAMPLES",
     "RESAMPLES",
     "SEED",
+    "Counts",
     "Estimate",
     "Metric",
     "Resampled",
@@ -40,17 +41,33 @@ Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 """A figure of all sentences, and that of every resample."""
 
 
+Counts = Float[NDArray[np.float64], "sentence count"]
+"""What is counted of each sentence."""
+
+
 @dataclass(frozen=True)
 class Metric:
-    """A figure of what systems write.
+    """A figure of what systems write: one of counts, summed over sentences.
 
     Attributes:
-        resample: Measures the lines of a system, and their resamples.
-        sign: Says how, once it has measured.
+        count: Counts, in each line of a system.
+        combine: Makes the figure of the counts of all sentences together.
+        sign: Says how, once it has counted.
     """
 
-    resample: Callable[[Sequence[str], Resamples], Resampled]
+    count: Callable[[Sequence[str]], Counts]
+    combine: Callable[[Float[NDArray[np.float64], " count"]], float]
     sign: Callable[[], str]
+
+    def measure(self, lines: Sequence[str]) -> float:
+        """The figure of all lines."""
+        return self.combine(self.count(lines).sum(0))
+
+    def resample(self, lines: Sequence[str], places: Resamples) -> Resampled:
+        """The same, and that of every resample."""
+        counts = self.count(lines)
+        each = (self.combine(counts[some].sum(0)) for some in places)
+        return self.combine(counts.sum(0)), np.array(list(each))
 
 
 @dataclass(frozen=True)
@@ -90,21 +107,21 @@ class Estimate:
 def compare_lines(
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
-    metrics: Sequence[Metric],
+    metrics: Mapping[str, Metric],
     resamples: int = RESAMPLES,
     seed: int = SEED,
-) -> list[tuple[Estimate, ...]]:
+) -> list[dict[str, Estimate]]:
     """Compares systems with the first of them on resampled sentences, the same ones for all.
 
     Args:
         systems: What each writes, a line a sentence.
         references: What counts as right.
-        metrics: The figures.
+        metrics: The figures, by their names.
         resamples: How often the sentences are resampled; the least p is 1 / (resamples + 1).
         seed: Of the resamples.
 
     Returns:
-        For every system its figures, in the order of the metrics.
+        For every system its figures, by their names.
 
     Raises:
         ValueError: There is nothing to score, or not one line each.
@@ -112,12 +129,13 @@ def compare_lines(
     for lines in systems:
         check_lines(lines, references)
     places = draw_places(len(references), resamples, seed)
-    columns = []
-    for metric in metrics:
+    found: list[dict[str, Estimate]] = [{} for _ in systems]
+    for name, metric in metrics.items():
         every = [metric.resample(lines, places) for lines in systems]
         said = f"{metric.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
-        columns.append(estimate_systems(every, said))
-    return list(zip(*columns, strict=True))
+        for row, estimate in zip(found, estimate_systems(every, said), strict=True):
+            row[name] = estimate
+    return found
 
 
 def check_lines(written: Sequence[str], references: Sequence[str]) -> None:

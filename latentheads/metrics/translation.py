@@ -7,6 +7,9 @@ Two figures both called BLEU are kept apart by name:
 * ``paper_bleu`` is what the papers on IWSLT14 and WMT14 print, on request only: of tokens whose
   compounds are split on both sides as in fairseq's ``compound_split_bleu.sh``. Case counts on WMT14
   and not on IWSLT14, whose text the papers lower-case. It is never comparable with the first.
+
+Where a translation is right or wrong as a whole, as an inflected word is, ``accuracy`` and
+``edit_distance`` are added on request: :mod:`latentheads.metrics.accuracy`.
 """
 
 from __future__ import annotations
@@ -14,20 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, get_args
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from latentheads.metrics.accuracy import make_accuracy
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
+    Counts,
     Estimate,
     Metric,
-    Resampled,
-    Resamples,
     check_lines,
     compare_lines,
 )
@@ -41,6 +43,15 @@ __all__ = [
     "score",
     "split_compounds",
 ]
+
+SIGNATURES = {
+    "bleu": "bleu_signature",
+    "chrf": "chrf_signature",
+    "paper_bleu": "paper_signature",
+    "accuracy": "accuracy_signature",
+    "edit_distance": "edit_signature",
+}
+"""What the signature of a score is called in :class:`Scores`."""
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
@@ -77,7 +88,7 @@ class PaperBLEU(BLEU):
 
 @dataclass(frozen=True)
 class Scores:
-    """How good the translations of one system are, 0 to 100.
+    """How good the translations of one system are, 0 to 100 but for the edit distance.
 
     Attributes:
         bleu: sacreBLEU.
@@ -86,6 +97,11 @@ class Scores:
         chrf_signature: How it was computed.
         paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
         paper_signature: How it was computed.
+        accuracy: Share of translations that are right to the letter, in percent; None where it was
+            not asked for.
+        accuracy_signature: How it was computed.
+        edit_distance: Mean number of edits to the right one; None with accuracy.
+        edit_signature: How it was computed.
     """
 
     bleu: float
@@ -94,6 +110,10 @@ class Scores:
     chrf_signature: str
     paper_bleu: float | None = None
     paper_signature: str | None = None
+    accuracy: float | None = None
+    accuracy_signature: str | None = None
+    edit_distance: float | None = None
+    edit_signature: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,11 +124,15 @@ class Comparison:
         bleu: sacreBLEU.
         chrf: chrF2.
         paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
+        accuracy: Share that is right to the letter, in percent; None where it was not asked for.
+        edit_distance: Mean number of edits to the right one; None with accuracy.
     """
 
     bleu: Estimate
     chrf: Estimate
     paper_bleu: Estimate | None = None
+    accuracy: Estimate | None = None
+    edit_distance: Estimate | None = None
 
 
 def score(
@@ -117,6 +141,7 @@ def score(
     tokenised: bool = False,
     protocol: Protocol | None = None,
     lowercase: bool = False,
+    accuracy: bool = False,
 ) -> Scores:
     """Scores the translations of one system.
 
@@ -126,13 +151,15 @@ def score(
         tokenised: Whether the lines are tokenised already, words with spaces between.
         protocol: Adds ``paper_bleu``, as the papers on this data set count it.
         lowercase: Whether case counts for nothing; the signatures say so.
+        accuracy: Adds ``accuracy`` and ``edit_distance``.
     """
     check_lines(translations, references)
-    found: dict[str, tuple[float, str]] = {}
-    for name, metric in _metrics(tokenised, protocol, lowercase).items():
-        value = metric.corpus_score(list(translations), [list(references)]).score
-        found[name] = float(value), str(metric.get_signature())
-    return Scores(*found["bleu"], *found["chrf"], *found.get("paper_bleu", ()))
+    metrics = _make_metrics(references, tokenised, protocol, lowercase, accuracy)
+    found: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        found[name] = metric.measure(translations)
+        found[SIGNATURES[name]] = metric.sign()
+    return Scores(**found)
 
 
 def paired_bootstrap(
@@ -144,6 +171,7 @@ def paired_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = SEED,
     lowercase: bool = False,
+    accuracy: bool = False,
 ) -> list[Comparison]:
     """Compares systems with a baseline on resampled sentences, the same ones for all systems.
 
@@ -156,43 +184,47 @@ def paired_bootstrap(
         resamples: How often the corpus is resampled; the least p is 1 / (resamples + 1).
         seed: Of the resamples.
         lowercase: Whether case counts for nothing.
+        accuracy: Adds ``accuracy`` and ``edit_distance``.
 
     Returns:
         The baseline, then the others in their order.
     """
-    metrics = [
-        Metric(partial(_resample, metric, references), partial(_sign, metric))
-        for metric in _metrics(tokenised, protocol, lowercase).values()
-    ]
+    metrics = _make_metrics(references, tokenised, protocol, lowercase, accuracy)
     rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
-    return [Comparison(*row) for row in rows]
+    return [Comparison(**row) for row in rows]
 
 
 def _tokenizer(tokenised: bool) -> str:
     return "none" if tokenised else "13a"
 
 
-def _metrics(tokenised: bool, protocol: Protocol | None, lowercase: bool) -> dict[str, Any]:
+def _make_metrics(
+    references: Sequence[str],
+    tokenised: bool,
+    protocol: Protocol | None,
+    lowercase: bool,
+    accuracy: bool,
+) -> dict[str, Metric]:
     if protocol not in (None, *get_args(Protocol)):
         known = ", ".join(get_args(Protocol))
         raise ValueError(f"unknown protocol {protocol!r}: choose from {known}, or None")
     bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
-    metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
-    if protocol is None:
-        return metrics
-    return {**metrics, "paper_bleu": PaperBLEU(tokenised, lowercase or protocol == "iwslt14")}
+    counted = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+    if protocol is not None:
+        counted["paper_bleu"] = PaperBLEU(tokenised, lowercase or protocol == "iwslt14")
+    metrics = {name: _make_metric(metric, references) for name, metric in counted.items()}
+    return metrics | (make_accuracy(references, tokenised, lowercase) if accuracy else {})
 
 
-def _resample(
-    metric: Any, references: Sequence[str], lines: Sequence[str], places: Resamples
-) -> Resampled:
-    """The score of all sentences, and that of every resample."""
-    each = metric._extract_corpus_statistics(list(lines), [list(references)])
-    counts = np.array(each, dtype=np.float64)
-    scores = (metric._compute_score_from_stats(counts[some].sum(0)).score for some in places)
-    return float(metric._aggregate_and_compute(each).score), np.array(list(scores))
+def _make_metric(metric: Any, references: Sequence[str]) -> Metric:
+    """A metric of sacreBLEU, of counts that are kept a sentence."""
 
+    def count(lines: Sequence[str]) -> Counts:
+        found = metric._extract_corpus_statistics(list(lines), [list(references)])
+        return np.array(found, dtype=np.float64)
 
-def _sign(metric: Any) -> str:
-    signature: str = metric.get_signature().format()
-    return signature
+    return Metric(
+        count,
+        lambda total: float(metric._compute_score_from_stats(total).score),
+        lambda: str(metric.get_signature()),
+    )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from latentheads.metrics.scores import CHIEF, SCORES, chief_score
 from latentheads.plot.canvas import WIDTH, Picture, add_legend, read_spread, write_title
 from latentheads.plot.style import (
     BLUE,
@@ -75,14 +76,13 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
         title: What was pruned.
     """
     heads = [point["heads"] for point in points]
-    score = next((n for n in ("bleu", "wer") if points[0]["test"].get(n) is not None), "")
-    translated = bool(score)
+    score = chief_score(points[0]["test"])
     figure = Picture(WIDTH, 3.3)
-    axes = figure.subplots(1, 2 + translated, squeeze=False)
+    axes = figure.subplots(1, 2 if score is None else 3, squeeze=False)
     *quality, cost = axes.flat
-    if translated:
+    if score is not None:
         quality[0].plot(heads, [p["test"][score] for p in points], "o-", color=BLUE)
-        quality[0].set_ylabel("BLEU (test)" if score == "bleu" else "WER in % (test)")
+        quality[0].set_ylabel(f"{SCORES[score]} (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, line, colour in (
         ("elbo", "bound (ELBO)", "o-", BLUE),
@@ -115,8 +115,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     shown = [
         (name, label)
         for name, label in (
-            ("bleu", "BLEU (test)"),
-            ("wer", "WER in % (test)"),
+            *((name, f"{SCORES[name]} (test)") for name in CHIEF),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),

@@ -22,6 +22,7 @@ from latentheads.files import read_json, read_text, read_yaml
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import TOKENS as EVALUATED
 from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
+from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, Folder
@@ -30,9 +31,6 @@ from latentheads.runs.run import Run
 from latentheads.runs.scoring import score_written
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
-
-SCORES = ("bleu", "chrf", "paper_bleu", "wer", "cer", "paper_wer")
-"""What a point of the curve says of the text that is written."""
 
 __all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 

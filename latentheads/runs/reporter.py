@@ -18,6 +18,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import TOKENS, Report, evaluate, fixed_noise
 from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import CHAINS
 from latentheads.reading.divergence import divergence
@@ -36,19 +37,7 @@ DIVERGENCE_TOKENS = 512
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
-AVERAGED = (
-    "elbo",
-    "log_likelihood",
-    "kl",
-    "iwae",
-    "plug_in",
-    "truth",
-    "bleu",
-    "chrf",
-    "paper_bleu",
-    "wer",
-    "cer",
-)
+AVERAGED = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "truth", *SCORES)
 
 
 class Reporter:

@@ -47,6 +47,10 @@ class Figures:
         chrf_signature: How it was counted.
         paper_bleu: BLEU by the papers' protocol.
         paper_signature: How it was counted.
+        accuracy: Share of translations that are right to the letter, in percent.
+        accuracy_signature: How it was counted.
+        edit_distance: Mean number of edits to the right one.
+        edit_signature: How it was counted.
         rouge1: ROUGE-1 of the summaries; ``lead_rouge1`` that of every source's first sentence.
         rouge2: ROUGE-2.
         rouge_l: ROUGE-L.
@@ -99,6 +103,10 @@ class Figures:
     chrf_signature: str | None = None
     paper_bleu: Figure = None
     paper_signature: str | None = None
+    accuracy: Figure = None
+    accuracy_signature: str | None = None
+    edit_distance: Figure = None
+    edit_signature: str | None = None
     rouge1: Figure = None
     rouge2: Figure = None
     rouge_l: Figure = None

@@ -58,8 +58,8 @@ def score_written(
         written: A line each.
         references: What counts as right.
     """
-    data = settings.data
+    data, decoding = settings.data, settings.decoding
     if data.recognises:
-        paper = settings.decoding.paper_wer
-        return asdict(recognise(written, references, data.lowercase, paper))
-    return asdict(score(written, references, data.words, settings.protocol, data.lowercase))
+        return asdict(recognise(written, references, data.lowercase, decoding.paper_wer))
+    how = (data.words, settings.protocol, data.lowercase, decoding.accuracy)
+    return asdict(score(written, references, *how))

@@ -70,6 +70,22 @@ def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Pat
     assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
 
 
+def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "right", RIGHT)]
+    words = ("--resamples", "50")
+    plain = inside("score.py", *runs, *words).stdout
+    asked = inside("score.py", *runs, "--accuracy", *words).stdout
+    results = {"test": {"bleu": 1, "bleu_signature": SIGNATURE, "accuracy": 75.0}}
+    (tmp_path / "good" / "results.json").write_text(json.dumps(results))
+    head, good, right, *_ = inside("score.py", *runs, *words).stdout.splitlines()
+    assert "accuracy" not in plain
+    assert asked.splitlines()[0] == head
+    assert head.split()[:3] == ["run", "accuracy,", "%"]
+    assert good.split()[1] == "75.00"
+    assert right.split()[1:5] == ["100.00", "[100.00,", "100.00]", f"{1 / 51:.4f}"]
+    assert "edit distance  case:mixed|tok:none|norm:nfc|bs:50|" in asked
+
+
 MISTAKES = [
     ("run gone", "gone does not exist: give run folders or text files"),
     ("run bare", "bare is no finished run: it has no results.json"),

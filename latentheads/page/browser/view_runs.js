@@ -25,6 +25,7 @@ const FIGURES = {
     "The network with every head at its prior's location: another model, whose figure bounds nothing.",
   ],
   pareto_k: ["k-hat > 0.7", "none", "share", "Sentences whose weights have a tail too heavy to trust IWAE."],
+  accuracy: ["accuracy, %", "score", "score", "Of the translations: right to the letter."],
   bleu: ["BLEU", "score", "score", "Of the translations."],
   chrf: ["chrF", "score", "score", "Of the translations."],
   rouge1: ["ROUGE-1", "score", "score", "Of the summaries."],

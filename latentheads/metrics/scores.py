@@ -1,0 +1,30 @@
+"""What scores of written lines are called, and which of them comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CHIEF", "SCORES", "chief_score"]
+
+SCORES = {
+    "accuracy": "accuracy, %",
+    "edit_distance": "edit distance",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "paper_bleu": "papers' BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "wer": "WER, %",
+    "cer": "CER, %",
+    "paper_wer": "papers' WER, %",
+}
+"""The title of each score, by its name in a report."""
+
+CHIEF = ("accuracy", "wer", "bleu")
+"""What one score stands for all: the first of them that is known."""
+
+
+def chief_score(figures: Mapping[str, object]) -> str | None:
+    """The name of the score that stands for all; None where nothing was written."""
+    return next((name for name in CHIEF if figures.get(name) is not None), None)
