@@ -1,4 +1,4 @@
-"""Prepares a corpus of speech from the files that it is distributed in.
+"""Prepares a corpus from the files that it is distributed in.
 
 python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits
 """
@@ -11,20 +11,29 @@ from pathlib import Path
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
+from latentheads.corpora.inflection import prepare_inflection
 from latentheads.corpora.speech.digits import prepare_digits
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 
 DESCRIPTION = (
-    "Prepares a corpus of speech from the files that it is distributed in.\n\n"
+    "Prepares a corpus from the files that it is distributed in.\n\n"
     "    git clone https://github.com/Jakobovski/free-spoken-digit-dataset\n"
     "    python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits\n"
     "    python experiments/run.py --preset digits\n\n"
     "digits: connected digits of the Free Spoken Digit Dataset (CC BY-SA 4.0), of its folder or a "
-    "tar file. What is prepared already is left as it is; what is read is known by its checksum."
+    "tar file.\n\n"
+    "sigmorphon: inflection in some fifty languages, letter by letter, the high setting of the "
+    "CoNLL-SIGMORPHON 2017 shared task (no licence is named: for research), of a clone of "
+    "https://github.com/sigmorphon/conll2017 or a tar file.\n\n"
+    "What is prepared already is left as it is; what is read is known by its checksum, of "
+    "sigmorphon in six languages."
 )
 
-CORPORA: dict[str, Callable[..., Path]] = {"digits": prepare_digits}
+CORPORA: dict[str, Callable[..., Path]] = {
+    "digits": prepare_digits,
+    "sigmorphon": prepare_inflection,
+}
 
 
 def make_parser() -> Parser:

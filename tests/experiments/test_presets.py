@@ -115,6 +115,7 @@ DATA = {
     "libreoffice-help": "data/libreoffice-help",
     "multi30k-languages": "data/multi30k/tok",
     "multi30k-paper": "multi30k",
+    "sigmorphon": "data/sigmorphon/german",
     "wikitext2-small": "wikitext-2",
     "wikitext103": "wikitext-103",
 }

@@ -8,13 +8,8 @@ here and the others for training. Some of one speaker behind each other make an 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,9 +17,9 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.corpora.prepared import Preparation
 from latentheads.corpora.speech.sound import need_package, read_sound
 from latentheads.corpora.speech.table import COLUMNS
-from latentheads.files import read_json
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 
@@ -85,53 +80,13 @@ def prepare_digits(
     Raises:
         ValueError: These are not the recordings, or the place holds something else.
     """
-    if _is_prepared(out, digest):
-        if tell is not None:
-            tell(f"{out} is prepared already")
-        return out
-    if out.exists():
-        raise ValueError(f"{out} is there already and holds something else: choose another out")
-    with _opened(source) as folder:
-        recordings = _find_recordings(folder, source, digest)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
-            whole = Path(place) / "whole"
-            minutes = _write_corpus(whole, recordings, digest)
-            try:
-                os.replace(whole, out)
-            except OSError:
-                if not _is_prepared(out, digest):  # by another process, meanwhile
-                    raise
-    if tell is not None:
+
+    def write(folder: Path, whole: Path) -> str:
+        minutes = _write_corpus(whole, _find_recordings(folder, source, digest))
         counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
-        tell(f"{out}: {counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)")
-    return out
+        return f"{counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)"
 
-
-def _is_prepared(out: Path, digest: str) -> bool:
-    """Whether a folder holds the digits already, whole."""
-    try:
-        found = read_json(out / MARK)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("digest") == digest
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[Path]:
-    """The folder of the data set; that of a tar file while it is open."""
-    if source.is_dir():
-        yield source
-        return
-    if not source.is_file():
-        raise ValueError(f"there is no {source}: give the folder of the data set, or a tar file")
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            with tarfile.open(source) as file:
-                file.extractall(place, filter="data")
-        except (tarfile.TarError, OSError, EOFError) as reason:
-            raise ValueError(f"{source} cannot be read as a tar file: {reason}") from reason
-        yield Path(place)
+    return Preparation(MARK, digest, write).run(source, out, tell)
 
 
 def _find_recordings(folder: Path, source: Path, digest: str) -> dict[tuple[int, str, int], Path]:
@@ -150,13 +105,13 @@ def _find_recordings(folder: Path, source: Path, digest: str) -> dict[tuple[int,
     return found
 
 
-def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path], digest: str) -> float:
+def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
     package = need_package("soundfile")
     samples = {name: read_sound(path) for name, path in recordings.items()}
     speakers = sorted({speaker for _, speaker, _ in recordings})
     rate = next(iter(samples.values())).rate
-    (folder / "sound").mkdir(parents=True)
+    (folder / "sound").mkdir()
     heard = 0
     for part, plans in _plan_parts(speakers).items():
         rows = [COLUMNS[:6]]
@@ -173,7 +128,6 @@ def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path], di
         lines = "".join("\t".join(row) + "\n" for row in rows)
         (folder / f"{part}.tsv").write_text(lines, encoding="utf-8")
     (folder / "README.txt").write_text(LICENCE, encoding="utf-8")
-    (folder / MARK).write_text(json.dumps({"digest": digest}) + "\n", encoding="utf-8")
     return heard / rate / 60
 
 
