@@ -55,6 +55,24 @@ def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
     assert re.search(rf"^{re.escape(pair)} +1 ", grown.stdout, re.MULTILINE)
 
 
+def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
+    from latentheads.experiments.cli.comparison import cell
+    from latentheads.experiments.compare import table
+
+    figures = {"accuracy": 75.25, "edit_distance": 0.5, "bleu": 91.0, "task a: accuracy": 80.0}
+    spread = {f"{name}_{end}": math.nan for name in figures for end in ("low", "high")}
+    row = {"recipe": "a", "seeds": 1, "parameters": 7, "p": [0.0123], **figures, **spread}
+    titles, _, second = table([row, row], cell)
+    score = ["accuracy, %", "p of accuracy, a seed each", "edit distance", "BLEU"]
+    assert titles == ["recipe", "seeds", *score, "accuracy, % of a", "parameters"]
+    assert second == ["a", "1", "75.25", "0.012", "0.50", "91.00", "80.00", "7"]
+    heard = {"wer": 9.0, "wer_low": math.nan, "wer_high": math.nan, "bleu": 91.0}
+    titles, _ = table(
+        [{**heard, **spread, "recipe": "a", "seeds": 1, "parameters": 7, "p": []}], cell
+    )
+    assert titles[2:5] == ["BLEU", "WER, %", "p of WER, a seed each"]
+
+
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--layers=1"]
     assert inside("compare.py", *words, "--out", str(tmp_path)).returncode == 0

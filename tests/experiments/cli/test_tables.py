@@ -57,6 +57,19 @@ def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
     assert rows["truth less bound, of these sentences"] == ["0.2500", "0.2500"]
 
 
+def test_accuracy_stands_before_bleu_where_it_was_asked_for() -> None:
+    written = {"bleu": 91.0, "bleu_signature": "of BLEU", "chrf": 90.0, "paper_bleu": None}
+    scores = FIGURES | written | {"sentences_per_second": 100.0}
+    whole = {"accuracy": 74.7, "edit_distance": 0.731, "edit_signature": "of edits"}
+    decoding = {"beam": 1, "draws": 0}
+    rows = told(test=scores | whole, decoding=decoding)
+    names = ["accuracy (plug-in, greedy), %", "edit distance, mean", "BLEU (plug-in, greedy)"]
+    assert [rows[name] for name in names] == [["74.70"], ["0.73"], ["91.00"]]
+    places = [list(rows).index(name) for name in names]
+    assert places == sorted(places)
+    assert not any("accuracy" in name for name in told(test=scores, decoding=decoding))
+
+
 @pytest.mark.parametrize("unknown", ["valid", "test"])
 def test_a_part_may_have_no_truth_where_the_other_has_one(unknown: str) -> None:
     none = {"truth": None, "truth_elbo": None, "truth_sentences": 0}
