@@ -11,30 +11,44 @@ from pathlib import Path
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.corpora.speech.digits import prepare_digits
+from latentheads.corpora.preparing.digits import prepare_digits
+from latentheads.corpora.preparing.stamps import prepare_stamps
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 
 DESCRIPTION = (
-    "Prepares a corpus of speech from the files that it is distributed in.\n\n"
+    "Prepares a corpus from the files that it is distributed in.\n\n"
     "    git clone https://github.com/Jakobovski/free-spoken-digit-dataset\n"
     "    python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits\n"
     "    python experiments/run.py --preset digits\n\n"
     "digits: connected digits of the Free Spoken Digit Dataset (CC BY-SA 4.0), of its folder or a "
-    "tar file. What is prepared already is left as it is; what is read is known by its checksum."
+    "tar file.\n\n"
+    "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package that "
+    "apt-get download tuxpaint-stamps-default fetches, or of the folder that it is unpacked in.\n\n"
+    "What is prepared already is left as it is; what is read is known by its checksum."
 )
 
-CORPORA: dict[str, Callable[..., Path]] = {"digits": prepare_digits}
+CORPORA: dict[str, Callable[..., Path]] = {
+    "digits": prepare_digits,
+    "stamps": prepare_stamps,
+}
+
+SEVERAL: tuple[str, ...] = ()
+"""Corpora that are made of several packages."""
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser(
-        prog="prepare.py", usage="prepare.py [options] CORPUS SOURCE", description=DESCRIPTION
+        prog="prepare.py",
+        usage="prepare.py [options] CORPUS SOURCE [SOURCE ...]",
+        description=DESCRIPTION,
     )
     parser.sections = {"output": ("out", "help")}
     parser.add_argument("corpus", type=str, help=f"which: {', '.join(CORPORA)}")
-    parser.add_argument("source", type=str, help="folder of its files, or a tar file of it")
+    parser.add_argument(
+        "sources", type=str, nargs="+", metavar="SOURCE", help="its folder, tar file or package"
+    )
     parser.add_argument("--out", type=str, help="where it goes (default: data/CORPUS)")
     return parser
 
@@ -45,9 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.corpus not in CORPORA:
         parser.error(f"unknown corpus {options.corpus!r}: choose from {', '.join(CORPORA)}")
+    sources = [Path(source) for source in options.sources]
+    if options.corpus not in SEVERAL and len(sources) > 1:
+        parser.error(f"{options.corpus} is made of one source, got {len(sources)}")
     out = Path(options.out or f"data/{options.corpus}")
+    given = sources if options.corpus in SEVERAL else sources[0]
     with ending("prepare.py", trouble=f"nothing is in {out}"):
-        CORPORA[options.corpus](Path(options.source), out, print)
+        CORPORA[options.corpus](given, out, print)
     return 0
 
 

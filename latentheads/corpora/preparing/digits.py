@@ -7,24 +7,19 @@ here and the others for training. Some of one speaker behind each other make an 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.speech.sound import need_package, read_sound
-from latentheads.corpora.speech.table import COLUMNS
-from latentheads.files import read_json
+from latentheads.corpora.speech.table import write_table
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 
@@ -41,12 +36,15 @@ UTTERANCES = {"test": 400, "valid": 300, "train": 3600}
 FEWEST, MOST = 3, 6
 """Digits of an utterance."""
 
-MARK = "digits.json"
-LICENCE = (
+ORIGIN = Origin(
+    "digits",
+    "the 3,000 of the Free Spoken Digit Dataset",
+    DIGEST,
     "Connected digits, made of the Free Spoken Digit Dataset, "
     "https://github.com/Jakobovski/free-spoken-digit-dataset, by its authors and speakers.\n"
     "Licence of the recordings and of what is made of them here: CC BY-SA 4.0, "
-    "https://creativecommons.org/licenses/by-sa/4.0/\n"
+    "https://creativecommons.org/licenses/by-sa/4.0/\n",
+    "recordings",
 )
 
 
@@ -65,9 +63,7 @@ class _Plan:
     takes: tuple[int, ...]
 
 
-def prepare_digits(
-    source: Path, out: Path, tell: Callable[[str], object] | None = None, digest: str = DIGEST
-) -> Path:
+def prepare_digits(source: Path, out: Path, tell: Tell | None = None, digest: str = DIGEST) -> Path:
     """Writes tables and sound of connected digits; does nothing where that is done.
 
     No string of digits of valid or test is one of training. The same recordings give the same
@@ -85,81 +81,36 @@ def prepare_digits(
     Raises:
         ValueError: These are not the recordings, or the place holds something else.
     """
-    if _is_prepared(out, digest):
-        if tell is not None:
-            tell(f"{out} is prepared already")
-        return out
-    if out.exists():
-        raise ValueError(f"{out} is there already and holds something else: choose another out")
-    with _opened(source) as folder:
-        recordings = _find_recordings(folder, source, digest)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
-            whole = Path(place) / "whole"
-            minutes = _write_corpus(whole, recordings, digest)
-            try:
-                os.replace(whole, out)
-            except OSError:
-                if not _is_prepared(out, digest):  # by another process, meanwhile
-                    raise
-    if tell is not None:
+    origin = replace(ORIGIN, digest=digest)
+
+    def write(folder: Path) -> str:
+        with opened([source], [".wav"]) as (recordings,):
+            files = {path.name: path for path in recordings.rglob("*.wav")}
+            files = {name: path for name, path in files.items() if NAME.fullmatch(name)}
+            origin.check(files, str(source))
+            minutes = _write_corpus(folder, _sort_recordings(files))
         counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
-        tell(f"{out}: {counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)")
-    return out
+        return f"{counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)"
+
+    return prepare_once(origin, out, write, tell)
 
 
-def _is_prepared(out: Path, digest: str) -> bool:
-    """Whether a folder holds the digits already, whole."""
-    try:
-        found = read_json(out / MARK)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("digest") == digest
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[Path]:
-    """The folder of the data set; that of a tar file while it is open."""
-    if source.is_dir():
-        yield source
-        return
-    if not source.is_file():
-        raise ValueError(f"there is no {source}: give the folder of the data set, or a tar file")
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            with tarfile.open(source) as file:
-                file.extractall(place, filter="data")
-        except (tarfile.TarError, OSError, EOFError) as reason:
-            raise ValueError(f"{source} cannot be read as a tar file: {reason}") from reason
-        yield Path(place)
-
-
-def _find_recordings(folder: Path, source: Path, digest: str) -> dict[tuple[int, str, int], Path]:
+def _sort_recordings(files: Mapping[str, Path]) -> dict[tuple[int, str, int], Path]:
     """The recordings by digit, speaker and number."""
-    found: dict[tuple[int, str, int], Path] = {}
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.wav"), key=lambda path: path.name):
-        if name := NAME.fullmatch(path.name):
-            found[int(name[1]), name[2], int(name[3])] = path
-            total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    if total.hexdigest() != digest:
-        raise ValueError(
-            f"{source} holds {len(found):,} recordings that are not the 3,000 of the Free Spoken "
-            f"Digit Dataset: their SHA-256 is {total.hexdigest()[:16]}, not {digest[:16]}"
-        )
-    return found
+    names = {name: name.removesuffix(".wav").split("_") for name in sorted(files)}
+    return {(int(digit), who, int(take)): files[name] for name, (digit, who, take) in names.items()}
 
 
-def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path], digest: str) -> float:
+def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
     package = need_package("soundfile")
     samples = {name: read_sound(path) for name, path in recordings.items()}
     speakers = sorted({speaker for _, speaker, _ in recordings})
     rate = next(iter(samples.values())).rate
-    (folder / "sound").mkdir(parents=True)
+    (folder / "sound").mkdir()
     heard = 0
     for part, plans in _plan_parts(speakers).items():
-        rows = [COLUMNS[:6]]
+        rows = []
         for place, plan in enumerate(plans):
             name = f"{part}-{place:04}"
             takes = zip(plan.digits, plan.takes, strict=True)
@@ -170,10 +121,7 @@ def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path], di
             package.write(folder / "sound" / f"{name}.flac", sound, rate, "PCM_16")
             said = " ".join(WORDS[digit] for digit in plan.digits)
             rows.append((name, f"sound/{name}.flac", said, "en", "en", plan.speaker))
-        lines = "".join("\t".join(row) + "\n" for row in rows)
-        (folder / f"{part}.tsv").write_text(lines, encoding="utf-8")
-    (folder / "README.txt").write_text(LICENCE, encoding="utf-8")
-    (folder / MARK).write_text(json.dumps({"digest": digest}) + "\n", encoding="utf-8")
+        write_table(folder / f"{part}.tsv", rows)
     return heard / rate / 60
 
 
