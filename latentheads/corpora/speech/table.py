@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from latentheads.corpora.speech.sound import ENDINGS
 from latentheads.corpora.text import find, lines_of
 
-__all__ = ["COLUMNS", "NEEDED", "Utterance", "read_utterances", "source_of"]
+__all__ = ["COLUMNS", "NEEDED", "Utterance", "read_utterances", "source_of", "write_table"]
 
 NEEDED = ("id", "audio", "tgt_text")
 """Columns that every table has."""
@@ -64,6 +64,18 @@ def read_utterances(path: Path) -> Iterator[Utterance]:
         ValueError: A line or a file is not as it should be; it is named.
     """
     return _read_folder(path) if path.is_dir() else _read_table(path)
+
+
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Writes a table that `read_utterances` reads.
+
+    Args:
+        path: The table.
+        rows: The cells of each line, as many of the columns from the first on as there are.
+    """
+    names = COLUMNS[: max(map(len, rows), default=len(COLUMNS))]
+    lines = ("\t".join(row) + "\n" for row in (names, *rows))
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _read_folder(folder: Path) -> Iterator[Utterance]:

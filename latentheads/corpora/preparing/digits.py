@@ -7,19 +7,19 @@ here and the others for training. Some of one speaker behind each other make an 
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.prepared import Preparation
+from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.speech.sound import need_package, read_sound
-from latentheads.corpora.speech.table import COLUMNS
+from latentheads.corpora.speech.table import write_table
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 
@@ -36,12 +36,15 @@ UTTERANCES = {"test": 400, "valid": 300, "train": 3600}
 FEWEST, MOST = 3, 6
 """Digits of an utterance."""
 
-MARK = "digits.json"
-LICENCE = (
+ORIGIN = Origin(
+    "digits",
+    "the 3,000 of the Free Spoken Digit Dataset",
+    DIGEST,
     "Connected digits, made of the Free Spoken Digit Dataset, "
     "https://github.com/Jakobovski/free-spoken-digit-dataset, by its authors and speakers.\n"
     "Licence of the recordings and of what is made of them here: CC BY-SA 4.0, "
-    "https://creativecommons.org/licenses/by-sa/4.0/\n"
+    "https://creativecommons.org/licenses/by-sa/4.0/\n",
+    "recordings",
 )
 
 
@@ -60,9 +63,7 @@ class _Plan:
     takes: tuple[int, ...]
 
 
-def prepare_digits(
-    source: Path, out: Path, tell: Callable[[str], object] | None = None, digest: str = DIGEST
-) -> Path:
+def prepare_digits(source: Path, out: Path, tell: Tell | None = None, digest: str = DIGEST) -> Path:
     """Writes tables and sound of connected digits; does nothing where that is done.
 
     No string of digits of valid or test is one of training. The same recordings give the same
@@ -80,32 +81,27 @@ def prepare_digits(
     Raises:
         ValueError: These are not the recordings, or the place holds something else.
     """
+    origin = replace(ORIGIN, digest=digest)
 
-    def write(folder: Path, whole: Path) -> str:
-        minutes = _write_corpus(whole, _find_recordings(folder, source, digest))
+    def write(folder: Path) -> str:
+        with opened([source], [".wav"]) as (recordings,):
+            files = {path.name: path for path in recordings.rglob("*.wav")}
+            files = {name: path for name, path in files.items() if NAME.fullmatch(name)}
+            origin.check(files, str(source))
+            minutes = _write_corpus(folder, _sort_recordings(files))
         counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
         return f"{counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)"
 
-    return Preparation(MARK, digest, write).run(source, out, tell)
+    return prepare_once(origin, out, write, tell)
 
 
-def _find_recordings(folder: Path, source: Path, digest: str) -> dict[tuple[int, str, int], Path]:
+def _sort_recordings(files: Mapping[str, Path]) -> dict[tuple[int, str, int], Path]:
     """The recordings by digit, speaker and number."""
-    found: dict[tuple[int, str, int], Path] = {}
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.wav"), key=lambda path: path.name):
-        if name := NAME.fullmatch(path.name):
-            found[int(name[1]), name[2], int(name[3])] = path
-            total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    if total.hexdigest() != digest:
-        raise ValueError(
-            f"{source} holds {len(found):,} recordings that are not the 3,000 of the Free Spoken "
-            f"Digit Dataset: their SHA-256 is {total.hexdigest()[:16]}, not {digest[:16]}"
-        )
-    return found
+    names = {name: name.removesuffix(".wav").split("_") for name in sorted(files)}
+    return {(int(digit), who, int(take)): files[name] for name, (digit, who, take) in names.items()}
 
 
-def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path]) -> float:
+def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
     package = need_package("soundfile")
     samples = {name: read_sound(path) for name, path in recordings.items()}
@@ -114,7 +110,7 @@ def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path]) ->
     (folder / "sound").mkdir()
     heard = 0
     for part, plans in _plan_parts(speakers).items():
-        rows = [COLUMNS[:6]]
+        rows = []
         for place, plan in enumerate(plans):
             name = f"{part}-{place:04}"
             takes = zip(plan.digits, plan.takes, strict=True)
@@ -125,9 +121,7 @@ def _write_corpus(folder: Path, recordings: dict[tuple[int, str, int], Path]) ->
             package.write(folder / "sound" / f"{name}.flac", sound, rate, "PCM_16")
             said = " ".join(WORDS[digit] for digit in plan.digits)
             rows.append((name, f"sound/{name}.flac", said, "en", "en", plan.speaker))
-        lines = "".join("\t".join(row) + "\n" for row in rows)
-        (folder / f"{part}.tsv").write_text(lines, encoding="utf-8")
-    (folder / "README.txt").write_text(LICENCE, encoding="utf-8")
+        write_table(folder / f"{part}.tsv", rows)
     return heard / rate / 60
 
 

@@ -9,12 +9,12 @@ line of the target the letters of the form; a blank is a letter too, ``▁``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
-from latentheads.corpora.prepared import Preparation
+from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.preparing.package import opened
 
-__all__ = ["BLANK", "DIGESTS", "prepare_inflection", "write_pair"]
+__all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]
 
 BLANK = "▁"
 """What a blank inside a word is written as."""
@@ -32,17 +32,19 @@ DIGESTS = {
 }
 """SHA-256 of what is written of a language, of those that were looked at."""
 
-MARK, FORMAT = "sigmorphon.json", "features, letters"
-LICENCE = (
+ORIGIN = Origin(
+    "sigmorphon",
+    "those of the task",
+    "features, letters",
     "Inflection, made of the high setting of the CoNLL-SIGMORPHON 2017 shared task 1, "
     "https://github.com/sigmorphon/conll2017, by its authors; the forms are of Wiktionary.\n"
-    "Licence: the data set names none. Use it for research, and do not pass it on.\n"
+    "Licence: the data set names none. Use it for research, and do not pass it on.\n",
 )
+"""Its digest says how lines are written: any language may be prepared, those in ``DIGESTS`` are
+checked one by one."""
 
 
-def prepare_inflection(
-    source: Path, out: Path, tell: Callable[[str], object] | None = None
-) -> Path:
+def prepare_inflection(source: Path, out: Path, tell: Tell | None = None) -> Path:
     """Writes a folder of parallel text for each language; does nothing where that is done.
 
     Args:
@@ -57,18 +59,18 @@ def prepare_inflection(
         ValueError: These are not the files of the task, or the place holds something else.
     """
 
-    def write(folder: Path, whole: Path) -> str:
-        languages = _find_languages(folder, source)
-        for language, files in languages.items():
-            _write_language(whole / language, files)
-        (whole / "README.txt").write_text(LICENCE, encoding="utf-8")
+    def write(whole: Path) -> str:
+        with opened([source], list(PARTS.values())) as (folder,):
+            languages = _find_languages(folder, source)
+            for language, files in languages.items():
+                _write_language(whole / language, files)
         known = ", ".join(sorted(languages.keys() & DIGESTS))
         return (
             f"inflection, languages: {len(languages)} (no licence is named: for research); "
             f"known by their checksum: {known or 'none of them'}"
         )
 
-    return Preparation(MARK, FORMAT, write).run(source, out, tell)
+    return prepare_once(ORIGIN, out, write, tell)
 
 
 def _find_languages(folder: Path, source: Path) -> dict[str, dict[str, Path]]:

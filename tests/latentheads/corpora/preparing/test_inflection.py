@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.inflection import MARK, prepare_inflection, write_pair
+from latentheads.corpora.preparing.inflection import ORIGIN, prepare_inflection, write_pair
 from tests.experiments.programs import assert_one_line, inside
 
 LINES = {
@@ -46,7 +46,7 @@ def test_a_language_becomes_parallel_text(files: Path, tmp_path: Path, packed: b
         "test.lemma": "<N> <PL> c\n<N> d\n",
         "test.form": "c s\nd\n",
     }
-    assert {path.name for path in out.iterdir()} == {"moon", "README.txt", MARK}
+    assert {path.name for path in out.iterdir()} == {"moon", "README.txt", ORIGIN.mark}
     assert "names none" in (out / "README.txt").read_text(encoding="utf-8")
     assert "languages: 1 (no licence is named: for research)" in told[0]
     prepare_inflection(tmp_path / "gone", out, told.append)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from latentheads.corpora.speech import digits
-from latentheads.corpora.speech.digits import WORDS, prepare_digits
+from latentheads.corpora.preparing import digits
+from latentheads.corpora.preparing.digits import WORDS, prepare_digits
 from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import read_utterances
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
@@ -73,7 +73,7 @@ def test_two_processes_may_prepare_at_once(
     assert prepare_digits(recordings, out, digest=digest) == out
     assert len(list(read_utterances(out / "train.tsv"))) == 4
     assert {path.name for path in tmp_path.iterdir()} == {"out", "set"}
-    (out / digits.MARK).write_text("{")
+    (out / digits.ORIGIN.mark).write_text("{")
     with pytest.raises(ValueError, match="is there already and holds something else"):
         prepare_digits(recordings, out, digest=digest)
 

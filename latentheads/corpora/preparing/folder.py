@@ -1,0 +1,112 @@
+"""The folder of a corpus that is prepared: once, and whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from latentheads.files import read_json
+
+__all__ = ["Origin", "Tell", "prepare_once"]
+
+Tell = Callable[[str], object]
+"""Is called with a line about what was done."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a corpus is made of.
+
+    Attributes:
+        name: What the corpus is called.
+        holds: What its files are, such as "the 3,000 recordings of ...".
+        digest: SHA-256 of their names and contents.
+        licence: Who made them, and what may be done with them.
+        unit: What they are called where they are other ones.
+    """
+
+    name: str
+    holds: str
+    digest: str
+    licence: str
+    unit: str = "files"
+
+    @property
+    def mark(self) -> str:
+        """The file of a folder that says that the corpus in it is whole."""
+        return f"{self.name}.json"
+
+    def check(self, files: Mapping[str, Path], source: str) -> None:
+        """Refuses other files than those that the corpus is made of.
+
+        Args:
+            files: The files by their names.
+            source: Where they come from, for the error.
+
+        Raises:
+            ValueError: They are others.
+        """
+        total = hashlib.sha256()
+        for name in sorted(files):
+            total.update(name.encode() + hashlib.sha256(files[name].read_bytes()).digest())
+        if total.hexdigest() != self.digest:
+            raise ValueError(
+                f"{source} holds {len(files):,} {self.unit} that are not {self.holds}: "
+                f"their SHA-256 is {total.hexdigest()[:16]}, not {self.digest[:16]}"
+            )
+
+    def is_prepared(self, out: Path) -> bool:
+        """Whether a folder holds the corpus already, whole."""
+        try:
+            found = read_json(out / self.mark)
+        except (OSError, ValueError):
+            return False
+        return isinstance(found, dict) and found.get("digest") == self.digest
+
+
+def prepare_once(
+    origin: Origin, out: Path, write: Callable[[Path], str], tell: Tell | None = None
+) -> Path:
+    """Writes a corpus where it is not yet.
+
+    It is written beside its place and moved there when it is whole: a process that is killed leaves
+    nothing, and two that do the same do not disturb each other.
+
+    Args:
+        origin: What it is made of.
+        out: Where the corpus goes.
+        write: Writes it into a new folder and says what is in it.
+        tell: Called with a line about what was done.
+
+    Returns:
+        Where the corpus is.
+
+    Raises:
+        ValueError: The place holds something else.
+    """
+    tell = tell or str
+    if origin.is_prepared(out):
+        tell(f"{out} is prepared already")
+        return out
+    if out.exists():
+        raise ValueError(f"{out} is there already and holds something else: choose another out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
+        whole = Path(place) / "whole"
+        whole.mkdir()
+        said = write(whole)
+        (whole / "README.txt").write_text(origin.licence, encoding="utf-8")
+        mark = json.dumps({"digest": origin.digest}) + "\n"
+        (whole / origin.mark).write_text(mark, encoding="utf-8")
+        try:
+            os.replace(whole, out)
+        except OSError:
+            if not origin.is_prepared(out):  # by another process, meanwhile
+                raise
+    tell(f"{out}: {said}")
+    return out

@@ -1,0 +1,70 @@
+"""What a corpus is distributed in: a folder, a tar file, or a package of Debian."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["opened"]
+
+ARCHIVE = b"!<arch>\n"
+"""How a package of Debian begins: it is an archive of ar, one of whose members is a tar file."""
+
+HEAD = 60
+"""Bytes before each member of an archive: its name in the first 16, its size from 48 to 58."""
+
+
+@contextmanager
+def opened(sources: Sequence[Path], endings: Sequence[str]) -> Iterator[list[Path]]:
+    """The folders of what a corpus is distributed in; those of packed files while it is open.
+
+    Args:
+        sources: Folders, tar files and packages of Debian.
+        endings: What the names of the files that are needed end in; others stay packed.
+
+    Raises:
+        ValueError: One is not there or cannot be read.
+    """
+    with ExitStack() as stack:
+        yield [stack.enter_context(_opened(source, endings)) for source in sources]
+
+
+@contextmanager
+def _opened(source: Path, endings: Sequence[str]) -> Iterator[Path]:
+    if source.is_dir():
+        yield source
+        return
+    if not source.is_file():
+        raise ValueError(
+            f"there is no {source}: give the folder of the data set, a tar file or a Debian package"
+        )
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            with source.open("rb") as file, _open_tar(file) as tar:
+                needed = (member for member in tar if member.name.endswith(tuple(endings)))
+                tar.extractall(place, needed, filter="data")
+        except (tarfile.TarError, OSError, EOFError, ValueError) as reason:
+            raise ValueError(
+                f"{source} cannot be read as a tar file or a Debian package: {reason}"
+            ) from reason
+        yield Path(place)
+
+
+def _open_tar(file: BinaryIO) -> tarfile.TarFile:
+    """The tar file that a file is, or that a package of Debian holds."""
+    if file.read(len(ARCHIVE)) != ARCHIVE:
+        file.seek(0)
+        return tarfile.open(fileobj=file)
+    while len(head := file.read(HEAD)) == HEAD:
+        if head.startswith(b"data.tar.zst"):
+            raise ValueError("it is packed by zstd: unpack it by dpkg -x, and give the folder")
+        if head.startswith(b"data.tar"):
+            return tarfile.open(fileobj=file, mode="r|*")  # from here on
+        size = int(head[48:58])
+        file.seek(size + size % 2, os.SEEK_CUR)
+    raise ValueError("it has no data.tar")

@@ -1,0 +1,32 @@
+"""The program that prepares corpora: one line where it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from latentheads.experiments.prepare import CORPORA, SEVERAL
+from tests.experiments.programs import assert_one_line, inside
+
+
+def test_every_corpus_is_prepared_by_its_name(tmp_path: Path) -> None:
+    for name in CORPORA:
+        done = inside("prepare.py", name, str(tmp_path / "gone"), "--out", str(tmp_path / name))
+        assert_one_line(done, "prepare.py")
+        assert f"there is no {tmp_path / 'gone'}: give" in done.stderr
+    assert not list(tmp_path.iterdir())
+    assert set(SEVERAL) <= set(CORPORA)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("words", "."), "unknown corpus 'words': choose from digits, sigmorphon, "),
+        (("digits", ".", "."), "digits is made of one source, got 2"),
+    ],
+)
+def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = inside("prepare.py", *words)
+    assert_one_line(done, "prepare.py")
+    assert said in done.stderr

@@ -1,0 +1,90 @@
+"""Stamps: nine languages, a text beside each sound, split so that no text straddles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from latentheads.corpora.preparing.stamps import INSTALLED, find_stamps, prepare_stamps
+from latentheads.corpora.speech.table import Utterance, read_utterances
+from tests.latentheads.corpora.preparing.packages import digest_of, write_package
+from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
+
+SAID = {
+    "animals/cat": "A cat.\nfr.utf8=Un  chat !\nro.utf8=O pisică.\n",
+    "animals/birds/owl": "An owl.\r\nfr.utf8=Une chouette.\nde.utf8=Eine Eule.\n",
+    "symbols/two": "The number 2.\nfr.utf8=Le nombre 2.\n",
+}
+
+
+@pytest.fixture
+def stamps(tmp_path: Path) -> Path:
+    """A package's folder, with sound that nobody needs and sound that has no text."""
+    root = tmp_path / "unpacked" / INSTALLED
+    for place, (name, text) in enumerate(SAID.items()):
+        write_sound(root / f"{name}_desc_fr.ogg", make_noise(0.7, place))
+        (root / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
+    write_sound(root / "animals/cat_desc_ro.ogg", make_noise(0.6, 5))
+    write_sound(root / "animals/cat_desc_xx.ogg", make_noise(0.1, 6))
+    write_sound(root / "animals/yak_desc_fr.ogg", make_noise(0.5, 7))
+    return tmp_path / "unpacked"
+
+
+def read_all(out: Path) -> dict[str, Utterance]:
+    parts = ("train", "valid", "test")
+    tables = [out / f"{part}.tsv" for part in parts]
+    rows = [
+        each
+        for table in tables
+        if table.read_text().count("\n") > 1
+        for each in read_utterances(table)
+    ]
+    return {
+        f"{each.audio.relative_to(out / 'sound').with_suffix('')}.{each.target}": each
+        for each in rows
+    }
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_each_sound_has_its_text_and_its_english(
+    stamps: Path, tmp_path: Path, packed: bool
+) -> None:
+    digest, told = digest_of(find_stamps([stamps]).files), list[str]()
+    source = write_package(tmp_path / "stamps.deb", stamps) if packed else stamps
+    out = prepare_stamps(source, tmp_path / "data" / "stamps", told.append, digest)
+    found = read_all(out)
+    assert {name: each.text for name, each in found.items()} == {
+        "fr/animals/cat.fr": "Un chat",
+        "fr/animals/cat.en": "A cat.",
+        "fr/animals/birds/owl.fr": "Une chouette",
+        "fr/animals/birds/owl.en": "An owl.",
+        "ro/animals/cat.ro": "O pisică",
+        "ro/animals/cat.en": "A cat.",
+    }
+    owl = found["fr/animals/birds/owl.en"]
+    assert (owl.source, owl.target, owl.domain) == ("fr", "en", "animals")
+    sound = stamps / INSTALLED / "animals/birds/owl_desc_fr.ogg"
+    assert owl.audio.read_bytes() == sound.read_bytes()
+    assert told[0].endswith("2 left out: 2 without text in words")
+    assert told[1:] == ["fr: 2 recordings, 0.0 min, 4 words", "ro: 1 recordings, 0.0 min, 2 words"]
+    assert "GPL-2" in (out / "README.txt").read_text()
+    prepare_stamps(tmp_path / "gone", out, told.append, digest)
+    assert told[3:] == [f"{out} is prepared already"]
+
+
+def test_other_stamps_are_refused(stamps: Path, tmp_path: Path) -> None:
+    def prepare(source: Path, digest: str) -> None:
+        prepare_stamps(source, tmp_path / "out", digest=digest)
+
+    with pytest.raises(ValueError, match="unpacked holds 8 files that are not those of tuxpaint"):
+        prepare_stamps(stamps, tmp_path / "out")
+    root, digest = stamps / INSTALLED, digest_of(find_stamps([stamps]).files)
+    (root / "animals/cat.txt").write_text("A cat.\n")
+    with pytest.raises(ValueError, match="stamps holds 8 files that are not those of tuxpaint"):
+        prepare(root, digest)
+    (root / "animals/cat.txt").write_text(SAID["animals/cat"], encoding="utf-8")
+    (root / "animals/cat_desc_fr.ogg").write_bytes(b"OggS")
+    with pytest.raises(ValueError, match=r"cat_desc_fr\.ogg: it cannot be read as sound"):
+        prepare(stamps, digest_of(find_stamps([stamps]).files))
+    assert [path.name for path in tmp_path.iterdir()] == ["unpacked"]
