@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -14,7 +15,7 @@ from latentheads.plot.canvas import WIDTH, Picture, draw_map, frame_links, write
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, DrawnWeights
 
-__all__ = ["draw_row", "draw_weights", "name_band"]
+__all__ = ["draw_row", "draw_weights", "find_row", "name_band", "tell_noise"]
 
 Numbers = NDArray[np.float64]
 
@@ -23,6 +24,9 @@ MOST = 8
 
 CELL = 0.17
 """Inches of a cell, at least."""
+
+NO_NOISE = 1e-6
+"""A standard deviation below it is rounding."""
 
 
 @in_style
@@ -51,7 +55,7 @@ def draw_weights(
         each[0, :, : size[0], : size[1]].double().cpu().numpy()
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
     )
-    row = _find_row(deviation) if row is None else row
+    row = find_row(mean, deviation) if row is None else row
     shown = list(heads) or list(range(min(MOST, len(mean))))
     _check_places(row, shown, size[0], len(mean))
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
@@ -82,7 +86,7 @@ def draw_weights(
     _name_sides((means, deviations, bars), queries, keys, shown)
     bars[0].set_title(f"row “{queries[row]}”:\n{name_band()}", loc="left")
     framed = "\nFramed, and grey in the row: the true alignment." if links else ""
-    write_title(figure, f"{title}\n{_tell_noise(deviation)}{framed}")
+    write_title(figure, f"{title}\n{tell_noise(deviation)}{framed}")
     return figure
 
 
@@ -93,21 +97,33 @@ def draw_row(axis: Any, places: Numbers, mean: Numbers, low: Numbers, high: Numb
     axis.vlines(places, low, high, color=RED, linewidth=2.2)
 
 
+def find_row(
+    mean: Float[Numbers, "head query key"], deviation: Float[Numbers, "head query key"]
+) -> int:
+    """The query least sure: it varies most over the draws or, without noise, spreads most."""
+    if _find_top(deviation) < NO_NOISE:
+        return int(np.nan_to_num(mean, nan=1.0).max(-1).mean(0).argmin())
+    return int(np.nan_to_num(deviation).mean((0, 2)).argmax())
+
+
 def name_band() -> str:
     """What the bars and the bands are."""
     ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
     return f"mean, {ends} % of draws"
 
 
+def tell_noise(deviation: Numbers) -> str:
+    """How far the draws lie apart, in a sentence."""
+    top = _find_top(deviation)
+    if top < NO_NOISE:
+        return "These heads carry no noise: every draw is the same."
+    return f"A weight varies by up to {top:.2f} (standard deviation over draws)."
+
+
 def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:
     """The axes of means, of deviations and of rows, each from the first head to the last."""
     grid = figure.add_gridspec(heads, 3)
     return [[figure.add_subplot(grid[head, side]) for head in range(heads)] for side in range(3)]
-
-
-def _find_row(deviation: Numbers) -> int:
-    """The query whose weights vary most over the draws."""
-    return int(np.nan_to_num(deviation).mean((0, 2)).argmax())
 
 
 def _find_top(values: Numbers) -> float:
@@ -142,10 +158,3 @@ def _name_sides(
     for axis in (means[-1], deviations[-1], bars[-1]):
         axis.set_xlabel("is looked at (key)")
     bars[0].set_ylabel("weight")
-
-
-def _tell_noise(deviation: Numbers) -> str:
-    top = _find_top(deviation)
-    if top < 1e-6:
-        return "These heads carry no noise: every draw is the same."
-    return f"A weight varies by up to {top:.2f} (standard deviation over draws)."

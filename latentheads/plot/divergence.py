@@ -42,7 +42,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
     lines = [part for sites in chains.values() for part in _cut(sites)]
     columns = max([1, *map(len, lines)])
     figure = Picture(
-        min(WIDTH, max(6.0, 1.4 + 1.7 * columns)),
+        min(WIDTH, max(5.2, 1.4 + 1.7 * columns)),
         max(3.0, 0.7 + len(lines) * (WIDTH - 1.2) / max(columns, 4)),
     )
     axes = figure.subplots(max(1, len(lines)), columns, squeeze=False)
@@ -61,7 +61,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
         say_nothing(axes[0, 0], "no latent block that attends")
         return figure
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
-    bar.set_label("JSD of two heads, nats a sentence (0: they look alike)")
+    bar.set_label("JSD, nats (0: alike)")
     return figure
 
 

@@ -254,7 +254,7 @@ def sound(
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block([each for each in found if each.endswith(".cross")], block)
     written = name_tokens(run.target, batch.target[0].tolist())
-    title = f"{run.settings.title}: {Path(file).name}, {name}, {draws} draws from the guide"
+    title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} draws from the guide"
     frames = batch.frames[0].double().cpu().numpy()
     return draw_sound(frames, found[name], _escape_ticks(written), head, row, title)
 

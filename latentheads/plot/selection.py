@@ -120,7 +120,7 @@ def draw_selection_history(
     blocks = list(records[-1]["selection"])
     columns = min(3, len(blocks))
     rows = -(-len(blocks) // columns)
-    figure = Picture(2.5 * columns, 1.9 * rows + 1.0)
+    figure = Picture(max(5.0, 2.5 * columns), 1.9 * rows + 1.0)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     steps = [record["step"] for record in records]
     for axis in axes.flat[len(blocks) :]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
-from latentheads.plot.attention import draw_row, name_band
+from latentheads.plot.attention import draw_row, find_row, name_band, tell_noise
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, write_title
 from latentheads.plot.style import in_style
 from latentheads.reading.draws import DrawnWeights
@@ -48,7 +48,7 @@ def draw_sound(
     )
     head = int(mean.max(-1).mean(-1).argmax()) if head is None else head
     _check_place("head", head, len(mean))
-    row = int(deviation[head].mean(-1).argmax()) if row is None else row
+    row = find_row(mean[[head]], deviation[[head]]) if row is None else row
     _check_place("row", row, len(tokens))
     seconds = mean.shape[-1] * POSITION
     figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
@@ -63,14 +63,15 @@ def draw_sound(
     maps.set_yticks(range(len(tokens)), tokens)
     for edge in (row - 0.5, row + 0.5):
         maps.axhline(edge, color="black", linewidth=0.8)
-    maps.set_title(f"head {head}: mean weight", loc="left")
+    scale = f"white 0, darkest {mean[head].max():.2f}"
+    maps.set_title(f"head {head}: mean weight ({scale})", loc="left")
     maps.set_ylabel("written")
     places = POSITION * (np.arange(mean.shape[-1]) + 0.5)
     draw_row(bars, places, mean[head, row], low[head, row], high[head, row])
     bars.set_title(f"row “{tokens[row]}”: {name_band()}", loc="left")
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
-    write_title(figure, title)
+    write_title(figure, f"{title}\n{tell_noise(deviation[head])}")
     return figure
 
 

@@ -42,7 +42,7 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
     """
     across = min(ACROSS, len(systems))
     down = math.ceil(len(systems) / across)
-    figure = Picture(max(5.0, 2.5 * across), 1.2 + 2.4 * down)
+    figure = Picture(max(5.4, 2.5 * across), 1.2 + 2.4 * down)
     axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axis in axes.flat[len(systems) :]:
         axis.set_visible(False)

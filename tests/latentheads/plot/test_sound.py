@@ -30,7 +30,16 @@ def test_frames_and_weights_share_their_time() -> None:
     assert maps.get_title(loc="left").startswith("head 1")
     assert [bar.get_height() for bar in bars.patches] == [0, 0, 1, 0, 0]
     assert "<eos>" in bars.get_title(loc="left")
-    assert figure.get_suptitle() == "here"
+    assert figure.get_suptitle().startswith("here\nA weight varies by up to 0.30")
+
+
+def test_of_heads_without_noise_the_most_spread_row_is_shown() -> None:
+    drawn = weights()
+    drawn.deviation.zero_()
+    drawn.mean[0, 1, 1] = 0.2
+    figure = draw_sound(np.zeros((18, 7)), drawn, ["a", "b", "c"])
+    assert figure.axes[2].get_title(loc="left").startswith("row “b”")
+    assert "no noise" in figure.get_suptitle()
 
 
 def test_a_place_that_is_not_there_is_refused() -> None:
