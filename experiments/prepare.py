@@ -12,7 +12,10 @@ from pathlib import Path
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.corpora.preparing.digits import prepare_digits
+from latentheads.corpora.preparing.fillets import prepare_fillets
 from latentheads.corpora.preparing.inflection import prepare_inflection
+from latentheads.corpora.preparing.russian import prepare_russian
+from latentheads.corpora.preparing.spoken_multi30k import SENTENCES, prepare_spoken_multi30k
 from latentheads.corpora.preparing.stamps import prepare_stamps
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
@@ -24,22 +27,35 @@ DESCRIPTION = (
     "    python experiments/run.py --preset digits\n\n"
     "digits: connected digits of the Free Spoken Digit Dataset (CC BY-SA 4.0), of its folder or a "
     "tar file.\n\n"
+    "fillets: the dialogues of a game, spoken in Czech and Dutch, written in eleven languages "
+    "(GPL-2), of the Debian packages fillets-ng-data, fillets-ng-data-cs and "
+    "fillets-ng-data-nl.\n\n"
+    "russian: sentences that are read (BSD-like) and descriptions of pictures (GPL-2), of the "
+    "Debian packages festvox-ru and tuxpaint-stamps-default.\n\n"
     "sigmorphon: inflection in some fifty languages, letter by letter, the high setting of the "
     "CoNLL-SIGMORPHON 2017 shared task (no licence is named: for research), of a clone of "
     "https://github.com/sigmorphon/conll2017 or a tar file.\n\n"
-    "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package that "
-    "apt-get download tuxpaint-stamps-default fetches, or of the folder that it is unpacked in.\n\n"
+    "spoken-multi30k: image captions read by espeak-ng, with their German, of the folder of "
+    "Multi30k with train.en, train.de, val.en and so on (no licence is named: for research); goes "
+    "on where it was stopped.\n\n"
+    "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package "
+    "tuxpaint-stamps-default.\n\n"
+    "apt-get download NAME fetches a package, without installing it; the folder that dpkg -x "
+    "unpacks it in will do too. "
     "What is prepared already is left as it is; what is read is known by its checksum, of "
     "sigmorphon in six languages."
 )
 
 CORPORA: dict[str, Callable[..., Path]] = {
     "digits": prepare_digits,
+    "fillets": prepare_fillets,
+    "russian": prepare_russian,
     "sigmorphon": prepare_inflection,
+    "spoken-multi30k": prepare_spoken_multi30k,
     "stamps": prepare_stamps,
 }
 
-SEVERAL: tuple[str, ...] = ()
+SEVERAL = ("fillets", "russian")
 """Corpora that are made of several packages."""
 
 
@@ -50,10 +66,15 @@ def make_parser() -> Parser:
         usage="prepare.py [options] CORPUS SOURCE [SOURCE ...]",
         description=DESCRIPTION,
     )
-    parser.sections = {"output": ("out", "help")}
+    parser.sections = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
     parser.add_argument("corpus", type=str, help=f"which: {', '.join(CORPORA)}")
     parser.add_argument(
         "sources", type=str, nargs="+", metavar="SOURCE", help="its folder, tar file or package"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int | None,
+        help=f"captions of training that are spoken (default: {SENTENCES})",
     )
     parser.add_argument("--out", type=str, help="where it goes (default: data/CORPUS)")
     return parser
@@ -69,9 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.corpus not in SEVERAL and len(sources) > 1:
         parser.error(f"{options.corpus} is made of one source, got {len(sources)}")
     out = Path(options.out or f"data/{options.corpus}")
+    own = {}
+    if options.sentences is not None:
+        if options.corpus != "spoken-multi30k":
+            parser.error(f"--sentences is of spoken-multi30k, got {options.corpus}")
+        own["sentences"] = options.sentences
     given = sources if options.corpus in SEVERAL else sources[0]
     with ending("prepare.py", trouble=f"nothing is in {out}"):
-        CORPORA[options.corpus](given, out, print)
+        CORPORA[options.corpus](given, out, print, **own)
     return 0
 
 

@@ -108,6 +108,7 @@ def test_published_settings_of_speech(settings: Any) -> None:
 DATA = {
     "bible": "data/bible",
     "digits": "data/digits",
+    "fillets": "data/fillets",
     "grammar-languages": "grammar",
     "librispeech": "data/librispeech",
     "librispeech-100": "data/librispeech-100",
@@ -115,6 +116,10 @@ DATA = {
     "libreoffice-help": "data/libreoffice-help",
     "multi30k-languages": "data/multi30k/tok",
     "multi30k-paper": "multi30k",
+    "russian": "data/russian",
+    "spoken-multi30k": "data/spoken-multi30k",
+    "stamps": "data/stamps",
+    "stamps-translation": "data/stamps",
     "sigmorphon": "data/sigmorphon/german",
     "wikitext2-small": "wikitext-2",
     "wikitext103": "wikitext-103",
@@ -135,6 +140,10 @@ def test_every_preset_is_read_without_its_data(settings: Any) -> None:
         ("multi30k-languages", "en", "de fr cs"),
         ("bible", "de fr es it ru", "en"),
         ("libreoffice-help", "en", "de fr es cs it"),
+        ("stamps", "be bg ca da el es fr ro ru", "be bg ca da el es fr ro ru"),
+        ("stamps-translation", "be bg ca da el es fr ro ru", "en"),
+        ("fillets", "cs nl", "en de"),
+        ("russian", "read captions", "read captions"),
     ],
 )
 def test_presets_of_several_languages_say_which(

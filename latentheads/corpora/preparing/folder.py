@@ -41,11 +41,11 @@ class Origin:
         """The file of a folder that says that the corpus in it is whole."""
         return f"{self.name}.json"
 
-    def check(self, files: Mapping[str, Path], source: str) -> None:
+    def check(self, files: Mapping[str, Path | bytes], source: str) -> None:
         """Refuses other files than those that the corpus is made of.
 
         Args:
-            files: The files by their names.
+            files: The files, or what is in them, by their names.
             source: Where they come from, for the error.
 
         Raises:
@@ -53,7 +53,9 @@ class Origin:
         """
         total = hashlib.sha256()
         for name in sorted(files):
-            total.update(name.encode() + hashlib.sha256(files[name].read_bytes()).digest())
+            file = files[name]
+            content = file if isinstance(file, bytes) else file.read_bytes()
+            total.update(name.encode() + hashlib.sha256(content).digest())
         if total.hexdigest() != self.digest:
             raise ValueError(
                 f"{source} holds {len(files):,} {self.unit} that are not {self.holds}: "

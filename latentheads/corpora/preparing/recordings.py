@@ -13,7 +13,8 @@ from pathlib import Path
 from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
 from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.preparing.parts import split_by_text
-from latentheads.corpora.speech.sound import read_seconds
+from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.sound import read_rate, read_seconds
 from latentheads.corpora.speech.table import write_table
 
 __all__ = [
@@ -29,6 +30,9 @@ __all__ = [
 
 SHORTEST, LONGEST = 0.065, 30.0
 """Seconds that are trained on: those of a window of the subsampler, and `max_seconds`."""
+
+LOWEST_RATE = 2 * Hearing.top
+"""Samples a second in which all is that is heard."""
 
 FASTEST = 25
 """Letters that are said in a second, at most: where there are more, another text is said."""
@@ -105,7 +109,7 @@ class Kept:
             name = label(each)
             number[name] += 1
             seconds[name] += self.seconds[each.name]
-            words[name] += len(each.texts[each.language].split())
+            words[name] += len(each.texts.get(each.language, "").split())
         return [
             f"{name}: {number[name]:,} recordings, {seconds[name] / 60:.1f} min, "
             f"{words[name]:,} words"
@@ -192,10 +196,10 @@ def keep_usable(recordings: Iterable[Recording]) -> Kept:
             left_out["without text in words"] += 1
             continue
         try:
-            lasts = read_seconds(each.audio)
+            lasts, rate = read_seconds(each.audio), read_rate(each.audio)
         except ValueError as reason:
             raise ValueError(f"{each.audio}: {reason}") from reason
-        if fault := _find_fault(each, lasts):
+        if fault := _find_fault(each, lasts, rate):
             left_out[fault] += 1
             continue
         kept.append(each)
@@ -203,12 +207,14 @@ def keep_usable(recordings: Iterable[Recording]) -> Kept:
     return Kept(kept, seconds, left_out)
 
 
-def _find_fault(each: Recording, seconds: float) -> str:
+def _find_fault(each: Recording, seconds: float, rate: int) -> str:
     """What is wrong with a recording; nothing where it can be used."""
     if seconds < SHORTEST:
         return "too short"
     if seconds > LONGEST:
         return "too long"
+    if rate < LOWEST_RATE:
+        return f"of less than {LOWEST_RATE:,} samples a second"
     longer = len(each.texts[each.language]) > FASTEST * seconds
     return "whose text is longer than what is said" if longer else ""
 

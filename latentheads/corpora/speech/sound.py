@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-__all__ = ["ENDINGS", "Sound", "need_package", "read_seconds", "read_sound"]
+__all__ = ["ENDINGS", "Sound", "need_package", "read_rate", "read_seconds", "read_sound"]
 
 ENDINGS = ("wav", "flac", "ogg", "opus", "mp3")
 """What the names of files of sound end in; others are read too where a table names them."""
@@ -83,6 +83,17 @@ def read_seconds(path: str | Path) -> float:
     with _opened(path) as file:
         seconds: float = file.frames / file.samplerate
     return seconds
+
+
+def read_rate(path: str | Path) -> int:
+    """Samples a second of a file of sound; nothing else of it is read.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    with _opened(path) as file:
+        rate: int = file.samplerate
+    return rate
 
 
 @contextmanager

@@ -27,13 +27,15 @@ def test_what_is_said_has_no_punctuation(written: str, said: str) -> None:
 
 def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
     files = {
-        seconds: write_sound(tmp_path / f"{seconds}.wav", make_noise(seconds, rate=100), 100)
+        seconds: write_sound(tmp_path / f"{seconds}.wav", make_noise(seconds, rate=16000), 16000)
         for seconds in (0.05, 0.5, 31)
     }
+    low = write_sound(tmp_path / "low.wav", make_noise(0.5))
     texts = {"en": "a cat and a dog", "fr": "un chat"}
     given = [
         Recording("short", files[0.05], "en", texts),
         Recording("fast", files[0.5], "en", texts),
+        Recording("low", low, "fr", texts),
         Recording("right", files[0.5], "fr", texts),
         Recording("long", files[31], "en", texts),
         Recording("silent", files[0.5], "de", texts),
@@ -42,6 +44,7 @@ def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
     assert [each.name for each in kept.recordings] == ["right"]
     assert kept.seconds == {"right": 0.5}
     assert kept.count({"train": kept.recordings}) == (
-        "1 of train, 0 min of speech; 4 left out: 1 too short, "
-        "1 whose text is longer than what is said, 1 too long, 1 without text in words"
+        "1 of train, 0 min of speech; 5 left out: 1 too short, "
+        "1 whose text is longer than what is said, 1 of less than 15,200 samples a second, "
+        "1 too long, 1 without text in words"
     )

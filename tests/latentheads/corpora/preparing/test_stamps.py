@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from latentheads.corpora.preparing.stamps import INSTALLED, find_stamps, prepare_stamps
-from latentheads.corpora.speech.table import Utterance, read_utterances
+from latentheads.corpora.speech.table import Utterance
 from tests.latentheads.corpora.preparing.packages import digest_of, write_package
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
+from tests.latentheads.corpora.preparing.tables import read_tables
+from tests.latentheads.corpora.speech.sounds import write_noise
 
 SAID = {
     "animals/cat": "A cat.\nfr.utf8=Un  chat !\nro.utf8=O pisică.\n",
@@ -23,27 +24,18 @@ def stamps(tmp_path: Path) -> Path:
     """A package's folder, with sound that nobody needs and sound that has no text."""
     root = tmp_path / "unpacked" / INSTALLED
     for place, (name, text) in enumerate(SAID.items()):
-        write_sound(root / f"{name}_desc_fr.ogg", make_noise(0.7, place))
+        write_noise(root / f"{name}_desc_fr.ogg", 0.7, place)
         (root / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
-    write_sound(root / "animals/cat_desc_ro.ogg", make_noise(0.6, 5))
-    write_sound(root / "animals/cat_desc_xx.ogg", make_noise(0.1, 6))
-    write_sound(root / "animals/yak_desc_fr.ogg", make_noise(0.5, 7))
+    write_noise(root / "animals/cat_desc_ro.ogg", 0.6, 5)
+    write_noise(root / "animals/cat_desc_xx.ogg", 0.1, 6)
+    write_noise(root / "animals/yak_desc_fr.ogg", 0.5, 7)
     return tmp_path / "unpacked"
 
 
 def read_all(out: Path) -> dict[str, Utterance]:
-    parts = ("train", "valid", "test")
-    tables = [out / f"{part}.tsv" for part in parts]
-    rows = [
-        each
-        for table in tables
-        if table.read_text().count("\n") > 1
-        for each in read_utterances(table)
-    ]
-    return {
-        f"{each.audio.relative_to(out / 'sound').with_suffix('')}.{each.target}": each
-        for each in rows
-    }
+    rows = [each for part in read_tables(out).values() for each in part]
+    sounds = (each.audio.relative_to(out / "sound").with_suffix("") for each in rows)
+    return {f"{sound}.{each.target}": each for sound, each in zip(sounds, rows, strict=True)}
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -30,6 +30,11 @@ def write_sound(path: Path, samples: NDArray[np.float32], rate: int = RATE) -> P
     return path
 
 
+def write_noise(path: Path, seconds: float, seed: int = 0, rate: int = 16000) -> Path:
+    """A file of noise, at a rate that all is heard of."""
+    return write_sound(path, make_noise(seconds, seed, rate), rate)
+
+
 def write_table(path: Path, rows: list[list[str]], names: str = "id audio tgt_text") -> Path:
     lines = ["\t".join(row) + "\n" for row in [names.split(), *rows]]
     path.write_text("".join(lines), encoding="utf-8")
