@@ -112,12 +112,19 @@ function drawMatrix(values, names, ramp, top) {
 function drawPairs(run, box) {
   const ramp = rampOf("apart");
   const top = Math.max(1e-9, ...Object.values(run.pairs).flat(2).filter(isKnown));
-  const charts = Object.entries(run.pairs).map(([block, values]) => {
-    const names = values.map((_, head) => String(head));
-    return make("div", {}, make("h3", {}, titleOf(block)), drawMatrix(values, names, ramp, top));
-  });
-  box.append(makeScale(ramp, write(top, 2), "nats a query, of at most 0.69"), make("div", { class: "charts" }, charts));
-  box.dataset.blocks = charts.length;
+  const blocks = Object.keys(run.pairs);
+  const draw = (block) => {
+    const names = run.pairs[block].map((_, head) => String(head));
+    const square = drawMatrix(run.pairs[block], names, ramp, top);
+    return make("div", {}, make("h4", {}, `layer ${layerOf(block)}`), square);
+  };
+  box.append(makeScale(ramp, write(top, 2), "nats a query, of at most 0.69"));
+  const chains = new Set(blocks.map(chainOf));
+  for (const chain of chains) {
+    const charts = blocks.filter((block) => chainOf(block) === chain).map(draw);
+    box.append(make("h3", {}, CHAINS[chain].name), make("div", { class: "charts" }, charts));
+  }
+  Object.assign(box.dataset, { blocks: blocks.length, chains: chains.size });
 }
 
 function drawSelection(run, box) {

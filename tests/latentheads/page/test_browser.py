@@ -95,6 +95,11 @@ def test_maps_are_of_heads_that_vary_and_of_those_that_do_not(seen: dict[str, An
     assert seen["views"][1, "alignments"]["gold"] == "2"
 
 
+def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
+    view = seen["views"][0, "pairs"]
+    assert (view["blocks"], view["chains"]) == ("6", "3")
+
+
 def test_it_says_what_is_measured_here_and_what_was_reported(seen: dict[str, Any]) -> None:
     words = "on 3 sentences of the test part, but for KL and gap, which the run reported"
     assert words in seen["dom"]
