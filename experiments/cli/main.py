@@ -12,7 +12,7 @@ __all__ = ["PROGRAMS", "main"]
 
 PROGRAMS = {
     "run": "trains one recipe and reports its true bound",
-    "prepare": "prepares a corpus of speech from its files",
+    "prepare": "prepares a corpus from the files that it is distributed in",
     "compare": "trains several recipes with several seeds and compares their bounds",
     "sweep": "trains recipes with several numbers of heads",
     "translate": "translates text with a finished run",

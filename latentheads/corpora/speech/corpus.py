@@ -16,7 +16,7 @@ from latentheads.corpora.limited import Side, limited
 from latentheads.corpora.mixed import name_tag
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack
-from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.listening import Ear, Listening
 from latentheads.corpora.speech.table import COLUMNS, NEEDED, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
@@ -186,9 +186,9 @@ class _Training:
     """
 
     def __init__(self, listening: Listening) -> None:
-        self.listening = listening
         self.kept: list[Utterance] = []
         self.looked_at = 0
+        self._ear = Ear(listening)
         self._frames = 0
         self._faults: defaultdict[str, list[str]] = defaultdict(list)
 
@@ -199,7 +199,7 @@ class _Training:
             try:
                 if not each.text:
                     raise ValueError("it has no text")
-                found = hear(each.audio, self.listening, FEWEST_FRAMES, silence=False)
+                found = self._ear.hear(each.audio, FEWEST_FRAMES, silence=False)
             except ValueError as reason:
                 self._faults[_name_fault(str(reason))].append(f"{each.where}: {reason}")
                 continue
@@ -233,13 +233,14 @@ def _name_fault(reason: str) -> str:
 
 def _hear_all(utterances: Sequence[Utterance], listening: Listening) -> Frames:
     """The frames of valid or test, of which nothing is left out."""
-    heard = (_hear_one(each, listening) for each in utterances)
+    ear = Ear(listening)
+    heard = (_hear_one(each, ear) for each in utterances)
     return pack(heard, listening.hearing.bins, listening.folder)
 
 
-def _hear_one(each: Utterance, listening: Listening) -> NDArray[np.float16]:
+def _hear_one(each: Utterance, ear: Ear) -> NDArray[np.float16]:
     try:
-        return hear(each.audio, listening)
+        return ear.hear(each.audio)
     except ValueError as reason:
         raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Hearing
 from latentheads.corpora.speech.sound import read_seconds, read_sound
 
-__all__ = ["Listening", "hear"]
+__all__ = ["Ear", "Listening", "hear"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,21 @@ def hear(
     if sound.silent and not silence:
         raise ValueError("it is silent")
     return frames
+
+
+class Ear:
+    """Hears files; one that comes several times in a row, with its text in several languages, once.
+
+    Args:
+        listening: How files are read.
+    """
+
+    def __init__(self, listening: Listening) -> None:
+        self.listening = listening
+        self._heard: tuple[Path, NDArray[np.float16]] | None = None
+
+    def hear(self, path: Path, fewest: int = 1, silence: bool = True) -> NDArray[np.float16]:
+        """The frames of a file; see `hear`."""
+        if self._heard is None or self._heard[0] != path:
+            self._heard = path, hear(path, self.listening, fewest, silence)
+        return self._heard[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from latentheads.corpora.speech.listening import hear
+from latentheads.corpora.speech.listening import Ear, hear
 from latentheads.corpora.speech.sound import need_package, read_sound
 from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
 
@@ -92,3 +92,15 @@ def test_a_package_that_is_not_there_is_named_with_the_extra(
     monkeypatch.setitem(sys.modules, "kaldi_native_fbank", None)
     with pytest.raises(ValueError, match=r"needs kaldi-native-fbank: pip .*latentheads\[speech\]"):
         need_package("kaldi_native_fbank")
+
+
+def test_a_file_that_comes_again_is_not_read_again(tmp_path: Path) -> None:
+    one = write_sound(tmp_path / "one.wav", make_noise(0.2, 1))
+    two = write_sound(tmp_path / "two.wav", make_noise(0.3, 2))
+    ear = Ear(SMALL)
+    frames = ear.hear(one)
+    assert ear.hear(one) is frames
+    assert len(ear.hear(two)) > len(frames)
+    one.unlink()
+    with pytest.raises(ValueError, match="no such file"):
+        ear.hear(one)
