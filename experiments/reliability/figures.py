@@ -16,7 +16,7 @@ __all__ = ["draw_all"]
 DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
 """The scores that stand in figures."""
 
-CURVES = ("log_prob", "mean_log", "knowledge")
+CURVES = ("log_prob", "total", "knowledge")
 """The scores that sentences are rejected by in a figure."""
 
 LAWS = {
@@ -52,15 +52,15 @@ def _draw_trials(findings: Findings, out: Path) -> None:
     save(draw_reliability(bins, title), out / "reliability.png")
     error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
     curves = {
-        SHOWN[score]: {
-            name: rejection_curve(trial.scores[TEST][score], error[name])
-            for name, trial in firsts.items()
+        name: {
+            SHOWN[score]: rejection_curve(trial.scores[TEST][score], error[name])
+            for score in CURVES
             if np.ptp(trial.scores[TEST][score])
         }
-        for score in CURVES
+        for name, trial in firsts.items()
     }
-    baseline = error[findings.names[0]]
-    save(draw_rejection(curves, rejection_curve(baseline, baseline), title), out / "rejection.png")
+    oracles = {name: rejection_curve(each, each) for name, each in error.items()}
+    save(draw_rejection(curves, oracles, title), out / "rejection.png")
 
 
 def _draw_figures(findings: Findings, out: Path) -> None:

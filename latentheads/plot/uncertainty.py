@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
 from latentheads.plot.canvas import WIDTH, Picture, add_legend, write_title
-from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, colours_of, in_style
+from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
 
@@ -40,20 +40,13 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
         systems: The bins of each system, such as before and after scaling.
         title: What was read.
     """
-    across = min(ACROSS, len(systems))
-    down = math.ceil(len(systems) / across)
-    figure = Picture(max(5.4, 2.5 * across), 1.2 + 2.4 * down)
-    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axis in axes.flat[len(systems) :]:
-        axis.set_visible(False)
-    for axis, (name, every) in zip(axes.flat, systems.items(), strict=False):
+    figure, panels = _make_panels(systems, "probability of the likeliest token")
+    for axis, every in zip(panels, systems.values(), strict=True):
         axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
         for colour, mark, (label, bins) in zip(PALETTE, MARKERS, every.items(), strict=False):
             said = f"{label}: ECE {bins.error:.3f}"
             axis.plot(bins.confidence, bins.accuracy, f"{mark}-", color=colour, label=said)
-        axis.set_title(name)
         axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
-    figure.supxlabel("mean probability of the likeliest token, by bins", fontsize=9)
     figure.supylabel("share that is right", fontsize=9)
     write_title(figure, f"Is what is said with probability .7 right seven times of ten?\n{title}")
     return figure
@@ -61,36 +54,52 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
 
 @in_style
 def draw_rejection(
-    curves: Mapping[str, Mapping[str, Float[ndarray, " replaced"]]],
-    oracle: Float[ndarray, " replaced"],
+    systems: Mapping[str, Mapping[str, Float[ndarray, " replaced"]]],
+    oracles: Mapping[str, Float[ndarray, " replaced"]],
     title: str = "",
 ) -> Drawing:
-    """Draws the error that is left when the most uncertain translations are perfect.
+    """Draws how much error is left when the most uncertain translations are perfect.
 
     Args:
-        curves: For each score the curve of every system that has it; the first score all have.
-        oracle: The curve of the first system's errors themselves.
+        systems: For each system the curve of every score that it has.
+        oracles: The curve of each system's errors themselves.
         title: What was read.
     """
-    figure = Picture(max(WIDTH, 2.4 * len(curves)), 4.2)
-    axes = figure.subplots(1, len(curves), squeeze=False, sharey=True)
-    names = dict.fromkeys(name for systems in curves.values() for name in systems)
-    colours, lines = colours_of(len(names)), LINES * len(names)
-    marks = dict(zip(names, zip(colours, lines, strict=False), strict=True))
-    for axis, (score, systems) in zip(axes.flat, curves.items(), strict=True):
-        for name, curve in systems.items():
-            colour, line = marks[name]
-            share = np.linspace(0, 1, len(curve))
-            axis.plot(share, curve, line, color=colour, linewidth=1.2, label=name)
-        axis.plot(np.linspace(0, 1, len(oracle)), oracle, "k:", linewidth=1.2, label="oracle")
-        axis.plot([0, 1], [oracle[0], 0], color=GREY, linewidth=1, label="random order")
-        axis.set_title(f"by {score}")
-        axis.set_xlabel("share that is replaced")
-        axis.grid()
-    axes[0, 0].set_ylabel("mean error left: 1 - chrF / 100")
-    add_legend(figure, columns=4)
+    figure, panels = _make_panels(systems, "share that is replaced")
+    scores = dict.fromkeys(score for curves in systems.values() for score in curves)
+    marks = dict(zip(scores, zip(PALETTE, LINES * len(scores), strict=False), strict=False))
+    for axis, (name, curves) in zip(panels, systems.items(), strict=True):
+        axis.plot([0, 1], [1, 0], color=GREY, linewidth=0.8, label="random order")
+        for score, curve in curves.items():
+            colour, line = marks[score]
+            _draw_curve(axis, curve, line, color=colour, label=f"by {score}")
+        _draw_curve(axis, oracles[name], ":", color=GREY, label="by the errors themselves")
+    figure.supylabel("error left (1 - chrF), of all error", fontsize=9)
+    add_legend(figure, columns=3)
     write_title(figure, f"Are the translations that are doubted the bad ones?\n{title}")
     return figure
+
+
+def _draw_curve(axis: Any, curve: Float[ndarray, " replaced"], line: str, **shown: str) -> None:
+    """A rejection curve, from all error down."""
+    axis.plot(np.linspace(0, 1, len(curve)), curve / (curve[0] or 1), line, linewidth=1.2, **shown)
+
+
+def _make_panels(names: Collection[str], across_what: str) -> tuple[Picture, list[Any]]:
+    """A figure with a panel of the same axes for each system, its name above it."""
+    across = min(ACROSS, len(names))
+    down = math.ceil(len(names) / across)
+    figure = Picture(max(5.4, 2.5 * across), 1.2 + 2.4 * down)
+    every = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flat
+    for axis in every[len(names) :]:
+        axis.set_visible(False)
+    panels = list(every[: len(names)])
+    for axis, name in zip(panels, names, strict=True):
+        axis.set_title(name)
+    for axis in panels[-across:]:
+        axis.set_xlabel(across_what)
+        axis.tick_params(labelbottom=True)
+    return figure, panels
 
 
 @in_style

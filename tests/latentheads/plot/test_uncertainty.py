@@ -22,14 +22,17 @@ def test_a_panel_a_system_with_a_line_for_each_of_its_laws() -> None:
     assert line.get_label() == "as it is: ECE 0.250"
 
 
-def test_a_curve_a_system_beside_the_oracle_and_a_random_order() -> None:
-    curve = np.array([0.4, 0.1, 0.0])
-    drawn = draw_rejection({"log p": {"a": curve, "b": curve}, "knowledge": {"b": curve}}, curve)
-    first, second = drawn.axes
+def test_a_panel_a_system_with_a_curve_for_each_score_of_all_its_error() -> None:
+    curve, oracle, none = np.array([0.4, 0.1, 0.0]), np.array([0.4, 0.0, 0.0]), np.zeros(2)
+    systems = {"a": {"log p": curve}, "b": {"log p": curve, "knowledge": curve}, "c": {}}
+    drawn = draw_rejection(systems, {"a": oracle, "b": oracle, "c": none}, "title")
+    first, second, third = drawn.axes
+    assert [axis.get_title() for axis in drawn.axes] == ["a", "b", "c"]
     labels = [line.get_label() for line in first.get_lines()]
-    assert labels == ["a", "b", "oracle", "random order"]
-    assert second.get_lines()[0].get_color() == first.get_lines()[1].get_color()
-    assert first.get_lines()[3].get_ydata().tolist() == [0.4, 0]
+    assert labels == ["random order", "by log p", "by the errors themselves"]
+    assert first.get_lines()[1].get_ydata().tolist() == [1, 0.25, 0]
+    assert first.get_lines()[1].get_color() == second.get_lines()[1].get_color()
+    assert [line.get_ydata()[0] for line in third.get_lines()] == [1, 0]
 
 
 def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
