@@ -1,6 +1,5 @@
 # make run    sets up and trains the default recipe on the embedded corpus
 # make test   sets up and passes lint, types and tests
-# make long   passes the tests that make test leaves out because they take long
 # make lint   formats nothing, reports everything
 # make docs   builds the site of docs/ in docs/_build/html
 # make bench  times this library against the same network written by hand
@@ -24,7 +23,7 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-.PHONY: run test suite long lint types docs bench notebooks attack lowest
+.PHONY: run test suite lint types docs bench notebooks attack lowest
 
 run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
@@ -34,9 +33,6 @@ test: $(READY)
 
 suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
-
-long: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --long -m long $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

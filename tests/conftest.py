@@ -38,14 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="cpu",
         help="where tests marked device compute: a second device of the CPU's, or a GPU",
     )
-    parser.addoption("--long", action="store_true", help="run what is marked long, too")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("long"):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="takes long: make long runs it"))
 
 
 @pytest.fixture(scope="session", autouse=True)

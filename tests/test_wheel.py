@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.attack.process import start
+from tests.attack.test_attack import FORKS
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("latentheads", "models", "guides", "experiments")
@@ -27,14 +29,14 @@ from latentheads.models import Translation
 from pathlib import Path
 
 assert Path(lh.__file__).is_relative_to(sys.argv[1]), lh.__file__
-assert len(presets()) == 18
+assert sorted(presets()) == sys.argv[2:]
 
 assert main(["--help"]) == 0
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-corpus = lh.grammar(language="velu", sentences=200, held_out=5)
+corpus = lh.grammar(language="velu", sentences=60, held_out=5)
 model = Translation.of(corpus, prior="independent", **SIZES)
-options = {"report_every": 1, "samples": 2}
+options = {"report_every": 2, "samples": 1, "decoding": lh.Decoding(max_tokens=8)}
 trainer = lh.Trainer(model, Cascaded(model), corpus, steps=2, out="runs/mine", **options)
 trainer.fit()
 report = lh.evaluate(model, trainer.guide, corpus.test)
@@ -47,10 +49,31 @@ lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
 lh.report(run, "report.html", sentences=1, draws=2, measured=2)
 
 words = [f"--{name}={size}" for name, size in SIZES.items()]
-words += ["--sentences=200", "--held_out=5", "--steps=2", "--report_every=1", "--samples=2"]
+words += ["--sentences=60", "--held_out=5", "--steps=1", "--samples=1", "--max_tokens=8"]
 assert main(["run", *words, "--out=runs/theirs"]) == 0
 assert lh.load_run("runs/theirs").target.to_json() == corpus.target.to_json()
 """
+
+ALONE = """
+import runpy
+import sys
+
+import pyro
+import torch
+
+
+def main(words):
+    own = "tests.typechecking"
+    sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != own]
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("latentheads", "tests"):
+            del sys.modules[name]
+    sys.path.insert(0, words[0])
+    torch.set_default_dtype(torch.float32)
+    pyro.enable_validation(False)
+    runpy.run_path("script.py")
+"""
+"""Runs the script where nothing is left of the checkout but the other libraries, loaded."""
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +111,16 @@ def test_it_holds_one_package_and_a_command(site: Path) -> None:
     assert (site / "latentheads" / "plot" / "latentheads.mplstyle").is_file()
 
 
-@pytest.mark.long
+@FORKS
 def test_it_does_in_an_empty_folder_what_a_notebook_does(site: Path, tmp_path: Path) -> None:
+    presets = [path.stem for path in (ROOT / "experiments" / "presets").glob("*.yaml")]
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "models.py").write_text("raise ImportError('the reader has one of his own')\n")
-    done = subprocess.run(
-        [sys.executable, "script.py", str(site)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: latentheads PROGRAM [options]")
-    assert "written to runs/theirs" in done.stdout
+    (tmp_path / "alone.py").write_text(ALONE)
+    done = start("alone", str(site), *sorted(presets), folder=tmp_path, modules=tmp_path)
+    assert done.status == 0, done.error
+    assert done.out.startswith("usage: latentheads PROGRAM [options]")
+    assert "written to runs/theirs" in done.out
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     for name in ("bound.png", "heads.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -32,6 +32,8 @@ LAYERS = 6
 """Layers that an axis names all, at most."""
 CELLS = 12
 """Heads side by side in a role map of several chains, at most."""
+LETTERS = 48
+"""Of a row's name, at most: the layout makes room for it beside the panels."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
@@ -119,12 +121,17 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
     """Names every row, and its layers once."""
     for row, name in zip(axes, names):
         row[0].set_ylabel("layer")
-        row[0].set_title(name, loc="left", pad=3)
+        row[0].set_title(_cut(name), loc="left", pad=3)
         for axis in row[1:]:
             axis.tick_params(labelleft=False)
     for row, below in pairwise(axes):
         for axis, next_axis in zip(row, below):
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
+
+
+def _cut(name: str) -> str:
+    """A name that is not too long for a row."""
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
 
 def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
@@ -172,13 +179,13 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
         for axis in row:
             axis.set_axis_off()
         if not _plays(head_report, shown):
-            row[0].set_title(f"{head_report.name}: {NOBODY}", loc="left")
+            row[0].set_title(f"{_cut(head_report.name)}: {NOBODY}", loc="left")
             continue
         for axis, chain in _each(row, shown, head_report):
             _roles(axis, head_report, chain, width)
         row[0].set_ylabel("layer")
         own = row[0].get_title(loc="left")
-        row[0].set_title(f"{head_report.name}\n{own}", loc="left")
+        row[0].set_title(f"{_cut(head_report.name)}\n{own}", loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("head")
     figure.legend(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ from tests.attack.__main__ import (
 )
 from tests.attack.grounds import make_ground
 from tests.attack.process import Ended, Limits, Moment, start
-from tests.attack.trial import Arena, Fault, Trial, TrialError, check
+from tests.attack.trial import Arena, Fault, Ground, Trial, TrialError, check
+from tests.experiments.programs import SHORT, TINY
 
 LINE = "update 1,024 of 3,000, 15.7 updates/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
@@ -166,15 +168,25 @@ def test_a_verdict_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     assert _read_verdicts(path) == {("kills", "x"): Verdict("kills", "x")}
 
 
-@pytest.mark.long
 @FORKS
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_the_quick_part_finds_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "1")  # put back what the attack sets
-    status = main(["--quick", "--out", str(tmp_path)])
+    """On the run that other tests share; this process has loaded what the programs need."""
+    half = Path(shutil.copytree(tiny_run, tmp_path / "half"))
+    (half / "results.json").unlink()
+    places = {"finished": tiny_run, "half": half}
+
+    def make(top: Path, name: str) -> Ground:
+        return Ground(places[name], (*TINY, *SHORT), seconds=0.5, acts=40)
+
+    monkeypatch.setattr("tests.attack.__main__.open_arena", lambda top: Arena(top, make))
+    monkeypatch.setattr("tests.attack.__main__.import_programs", lambda: None)
+    status = main(["--quick", "--out", str(tmp_path / "out")])
     out, error = capsys.readouterr()
     assert (status, error) == (0, ""), out + error
     assert out.count("\n") == 2 + len(KINDS)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from threading import Timer
+from typing import BinaryIO
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -28,6 +33,56 @@ def start(name: str, *words: str, said: Path, ranks: int = 1) -> ForkServerProce
     process = CONTEXT.Process(target=_begin, args=(name, words, said, ranks))
     process.start()
     return process
+
+
+@dataclass
+class Talk:
+    """A program that reads and writes pipes.
+
+    Attributes:
+        process: Its process.
+        given: Its standard input.
+        out: Its standard output.
+        said: The file of what it says on standard error.
+    """
+
+    process: ForkServerProcess
+    given: BinaryIO
+    out: BinaryIO
+    said: Path
+
+
+@contextmanager
+def talking(name: str, *words: str, said: Path) -> Iterator[Talk]:
+    """Starts a program that is given text, and says text, while it runs."""
+    (theirs, given), (out, written) = CONTEXT.Pipe(duplex=False), CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_talk, args=(name, words, said, theirs, written))
+    process.start()
+    stopper = Timer(120, process.kill)  # who reads it then reads no more, and the test fails
+    stopper.start()
+    for end in (theirs, written):
+        end.close()
+    with _file_of(given, "wb") as text, _file_of(out, "rb") as answers:
+        yield Talk(process, text, answers, said)
+    stopper.cancel()
+
+
+def _file_of(end: Connection, mode: str) -> BinaryIO:
+    """The end of a pipe as a file that holds nothing back."""
+    with end:
+        return os.fdopen(os.dup(end.fileno()), mode, buffering=0)
+
+
+def _talk(
+    name: str, words: tuple[str, ...], said: Path, given: Connection, out: Connection
+) -> None:
+    for place, end in enumerate((given, out)):
+        os.dup2(end.fileno(), place)
+        end.close()
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
+    sys.exit(main(words))
 
 
 def ended(process: ForkServerProcess, seconds: int = 120) -> int | None:

@@ -1,9 +1,8 @@
-"""The programs as a user starts them: real processes, or quicker in this one."""
+"""The programs as a user starts them, in this process."""
 
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from matplotlib.figure import Figure
 from latentheads.runs.reporter import Reporter
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::FutureWarning"}
 SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
 TINY = [*SMALL, "--max_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
@@ -76,20 +74,6 @@ def painted() -> Iterator[None]:
 
 def command(name: str, *words: str) -> list[str]:
     return [sys.executable, str(ROOT / "experiments" / name), *words]
-
-
-def program(
-    name: str, *words: str, cwd: Path = ROOT, text: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(name, *words),
-        capture_output=True,
-        text=True,
-        input=text,
-        cwd=cwd,
-        env={**os.environ, **ENVIRONMENT},
-        check=False,
-    )
 
 
 def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:

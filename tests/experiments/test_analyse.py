@@ -28,7 +28,7 @@ from latentheads.reading import (
     relevance,
 )
 from latentheads.reading.divergence import divergence
-from tests.experiments.programs import SHORT, TINY, inside, painted
+from tests.experiments.programs import SHORT, TINY, inside
 from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
 from tests.latentheads.runs.test_loading import train
 
@@ -79,8 +79,7 @@ def close(found: Any, expected: torch.Tensor) -> bool:
 def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("analysis") / "new"
     words = ["--sentences", str(SENTENCES), "--top", str(TOP), "--out", str(out)]
-    with painted():
-        done = inside("analyse.py", *runs, *words)
+    done = inside("analyse.py", *runs, *words)
     assert done.returncode == 0, done.stderr
     assert (out / "table.md").read_text() in done.stdout
     assert done.stdout.endswith(f"written to {out}\n")

@@ -18,7 +18,7 @@ from tests.tiny import TARGET_TYPES, build
 
 LIMIT = 5
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 3 --length 5 --vocabulary 9"
-QUICK = ["--quick", "--rounds", "2", "--limit", "4", *SMALL.split()]
+QUICK = ["--quick", "--rounds", "1", "--limit", "3", *SMALL.split()]
 
 
 @pytest.fixture
@@ -110,7 +110,6 @@ def test_rows_that_differ_are_refused_in_one_line(
     assert not file.exists()
 
 
-@pytest.mark.long
 def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
     file = tmp_path / "decoding.json"
     words = [*QUICK, "--beam", "1", "--beam", "2", "--json", str(file)]
@@ -119,7 +118,7 @@ def test_every_row_is_measured_and_written(tmp_path: Path) -> None:
     assert not done.stderr
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "setting"} <= set(written["metadata"])
-    assert written["metadata"]["plan"]["limit"] == 4
+    assert written["metadata"]["plan"]["limit"] == 3
     rows = {(row["recipe"], row["beam"], row["row"]): row for row in written["rows"]}
     assert len(rows) == len(written["rows"]) == 3 * 2 * 2
     for recipe in ("transformer", "coda", "cascaded"):

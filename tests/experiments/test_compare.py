@@ -4,33 +4,53 @@ import csv
 import json
 import math
 import re
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from latentheads.experiments.cli.jobs import Job, open_command
 from tests.experiments.programs import SHORT, TINY, inside
 
+BRIEF = [*TINY, *SHORT, "--layers=1"]
+WORDS = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *BRIEF]
 
-def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
-    words = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *TINY, *SHORT, "--layers=1"]
-    done = inside("compare.py", *words, "--out", str(tmp_path))
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished comparison of two recipes and two seeds."""
+    out = tmp_path_factory.mktemp("compared") / "runs"
+    done = inside("compare.py", *WORDS, "--out", str(out))
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^cascaded +2 ", done.stdout, re.MULTILINE)
-    assert max(map(len, done.stdout[done.stdout.index("Test part") :].splitlines())) <= 100
+    (out / "said").write_text(done.stdout)
+    return out
+
+
+@pytest.fixture
+def copied(compared: Path, tmp_path: Path) -> Path:
+    """The same to be changed."""
+    return Path(shutil.copytree(compared, tmp_path / "runs"))
+
+
+def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path) -> None:
+    said = (compared / "said").read_text()
+    assert re.search(r"^cascaded +2 ", said, re.MULTILINE)
+    assert max(map(len, said[said.index("Test part") :].splitlines())) <= 100
     names = {"table.csv", "table.md", "runs.csv", "elbos.png", "curves.png"}
-    assert names <= {p.name for p in tmp_path.iterdir()}
-    assert "| `cascaded` | 2 |" in (tmp_path / "table.md").read_text()
-    with (tmp_path / "runs.csv").open() as file:
+    assert names <= {p.name for p in compared.iterdir()}
+    assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
+    with (compared / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
-    with (tmp_path / "table.csv").open() as file:
+    with (compared / "table.csv").open() as file:
         base, cascaded = csv.DictReader(file)
     check_difference(runs, cascaded)
     assert float(base["difference"]) == 0
-    again = inside("compare.py", *words, "--out", str(tmp_path))
+    again = inside("compare.py", *WORDS, "--out", str(compared))
     assert again.returncode == 0, again.stderr
     assert "parameters; corpus" not in again.stdout
-    other = inside("compare.py", *words, "--out", str(tmp_path), "--steps", "2")
+    other = inside("compare.py", *WORDS, "--out", str(compared), "--steps", "2")
     assert other.returncode == 2
     assert "holds a run with other options" in other.stderr
 
@@ -44,12 +64,10 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
-def test_a_comparison_grows_and_takes_pairs(tmp_path: Path) -> None:
-    words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
-    first = inside("compare.py", "--recipes", "coda-cs", "--seeds", "0", *words)
-    assert first.returncode == 0, first.stderr
+def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
     pair = "independent+guides.cascaded:Cascaded"
-    grown = inside("compare.py", "--recipes", f"coda-cs,{pair}", "--seeds", "0", *words)
+    words = ["--recipes", f"coda-cs,{pair}", "--seeds", "0", *BRIEF]
+    grown = inside("compare.py", *words, "--out", str(copied))
     assert grown.returncode == 0, grown.stderr
     assert grown.stdout.count("parameters; corpus") == 1
     assert re.search(rf"^{re.escape(pair)} +1 ", grown.stdout, re.MULTILINE)
@@ -73,13 +91,13 @@ def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     assert titles[2:5] == ["BLEU", "WER, %", "p of WER, a seed each"]
 
 
-def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    words = ["--recipes", "coda-cs", "--seeds", "3", *TINY, *SHORT, "--layers=1"]
-    assert inside("compare.py", *words, "--out", str(tmp_path)).returncode == 0
-    with (tmp_path / "table.csv").open() as file:
+def test_one_seed_has_no_interval(copied: Path) -> None:
+    words = ["--recipes", "coda-cs", "--seeds", "1", *BRIEF]
+    assert inside("compare.py", *words, "--out", str(copied)).returncode == 0
+    with (copied / "table.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
-    assert "[" not in (tmp_path / "table.md").read_text()
+    assert "[" not in (copied / "table.md").read_text()
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
@@ -167,26 +185,40 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.long
-def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--layers=1"]
-    first = inside("compare.py", *words, "--shard=1/2", "--out", str(one))
+def run_here(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> None:
+    """Runs the commands of runs beside each other in this process, one after the other."""
+    assert len(places) == 2
+    for job in jobs:
+        with open_command(job, (), job.folder.parent) as (words, log):
+            done = inside("run.py", *words)
+            log.write(done.stdout.encode())
+        assert done.returncode == 0, done.stderr
+
+
+def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latentheads.experiments.cli.comparison.run_jobs", run_here)
+    words = ["--recipes", "coda-cs,cascaded", "--seeds=0", *BRIEF, "--out"]
+    out = tmp_path / "out"
+    first = inside("compare.py", *words, str(out), "--shard=1/2")
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("shard 1/2: 1 of 2 runs\n")
-    assert [path.name for path in one.iterdir()] == ["transformer-seed3"]
-    assert inside("compare.py", *words, "--shard=2/2", "--out", str(one)).returncode == 0
-    table = inside("compare.py", *words, "--out", str(one))
-    assert "parameters; corpus" not in table.stdout
-    done = inside("compare.py", *words, "--out", str(two), "--jobs=2")
-    assert done.returncode == 0, done.stderr
-    assert (two / "table.md").read_text() == (one / "table.md").read_text()
-    for name in ("transformer-seed3", "coda-cs-seed3"):
-        ours, theirs = (json.loads((out / name / "results.json").read_text()) for out in (one, two))
+    assert [path.name for path in out.iterdir()] == ["coda-cs-seed0"]
+    second = inside("compare.py", *words, str(out), "--shard=2/2", "--jobs=2")
+    assert second.returncode == 0, second.stderr
+    for each in (out, copied):
+        table = inside("compare.py", *words, str(each))
+        assert "parameters; corpus" not in table.stdout
+    assert (out / "table.md").read_text() == (copied / "table.md").read_text()
+    for name in ("coda-cs-seed0", "cascaded-seed0"):
+        ours, theirs = (
+            json.loads((each / name / "results.json").read_text()) for each in (out, copied)
+        )
         for each in (ours, theirs):
             del each["tokens_per_second"], each["test"]["sentences_per_second"]
         assert ours == theirs
-        assert "bound (ELBO)" in (two / name / "log.txt").read_text()
+    assert "bound (ELBO)" in (out / "cascaded-seed0" / "log.txt").read_text()
 
 
 def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +15,8 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
-from tests.experiments.programs import ENVIRONMENT, SHORT, SMALL, command, inside, status_of
+from tests.experiments.processes import ended, talking
+from tests.experiments.programs import SHORT, SMALL, inside, status_of
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -86,33 +84,20 @@ def test_the_same_seed_gives_the_same_text(say: Say) -> None:
     assert say("the men\n\n", *words, "--seed=6")[1] != lines
 
 
-@pytest.mark.long
-def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(run: Path, say: Say) -> None:
+def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
+    run: Path, say: Say, tmp_path: Path
+) -> None:
     """A process of its own says the same."""
     expected = say("the\nold men\n", "--length=5")[1]
-    process = subprocess.Popen(
-        command("generate.py", str(run), "--length=5"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    stopper = threading.Timer(120, process.kill)
-    stopper.start()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for prompt, line in zip((b"the", b"old men"), expected, strict=True):
-        process.stdin.write(prompt + b"\n")
-        process.stdin.flush()
-        assert process.stdout.readline().decode() == f"{line}\n"
-    process.stdout.close()
-    process.stdin.write(b"the\n")
-    process.stdin.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait() == 141
-    stopper.cancel()
+    with talking("generate.py", str(run), "--length=5", said=tmp_path / "said") as talk:
+        for prompt, line in zip((b"the", b"old men"), expected, strict=True):
+            talk.given.write(prompt + b"\n")
+            assert talk.out.readline().decode() == f"{line}\n"
+        talk.out.close()
+        talk.given.write(b"the\n")
+        talk.given.close()
+        assert ended(talk.process) == 141
+    assert talk.said.read_text() == ""
 
 
 def test_help_says_what_every_option_does(say: Say) -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from latentheads.experiments.gpu import main
+from latentheads.experiments.machine import agreement, speed
 from latentheads.experiments.machine.jobs import Job, Journal
 from latentheads.experiments.machine.packing import pack
 from latentheads.experiments.machine.report import write_report
@@ -53,11 +54,13 @@ def refuse(job: Job, log: Path) -> Any:
     raise AssertionError(f"{job.name} is done")
 
 
-@pytest.mark.long
 def test_every_step_runs_in_miniature_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but the suite, which this is in, and the benchmarks, which have tests of their own."""
+    for measuring in (agreement, speed):
+        few = {name: measuring.RECIPES[name] for name in ("transformer", "cascaded")}
+        monkeypatch.setattr(measuring, "RECIPES", few)
     steps = ["agreement", "speed", "train"]
     words = ["--device=cpu", "--smoke", f"--out={tmp_path}", f"--steps={','.join(steps)}"]
     assert main(words, run_here) == 0, capsys.readouterr().out

@@ -16,7 +16,7 @@ import pytest
 
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, status_of
-from tests.experiments.test_resume import assert_same_ends, killed
+from tests.experiments.test_resume import assert_same_ends, stopped_in
 from tests.latentheads.runs.test_loading import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -136,20 +136,20 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
 
 
-@pytest.mark.long
-def test_a_pruned_network_in_training_is_killed_and_goes_on_exactly(
+def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=10", "--checkpoint_every=1"]
-    words += ["--dropout=0.2", "--report_every=4"]
+    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=4", "--checkpoint_every=1"]
+    words += ["--dropout=0.2", "--report_every=4", "--max_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *words, "--out", str(whole)).returncode == 0
-    killed(words, other, 2)
+    with stopped_in(3):
+        assert inside("run.py", *words, "--out", str(other)).returncode == 130
     shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
     done = inside("run.py", *words, "--out", str(other))
     assert done.returncode == 0, done.stderr
-    assert "resumed at step" in done.stdout
+    assert "resumed at step 2" in done.stdout
     assert_same_ends(whole, other)
     assert sum(map(len, load(other).heads.values())) == 5
 

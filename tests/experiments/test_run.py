@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, real folders."""
+"""The command line as a user meets it: real folders, and a process of its own."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from tests.experiments.processes import ended, start
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, program
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: Path) -> None:
@@ -100,18 +100,20 @@ class Sharper(Guide):
 """
 
 
-@pytest.mark.long
 def test_a_guide_of_ones_own_is_found_by_import_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where the program is started, which is known before any file is read."""
     (tmp_path / "my_sharp.py").write_text(GUIDE)
-    words = ["--guide", "my_sharp:Sharper", "--guide.start", "0.7", *TINY, *SHORT]
-    done = program("run.py", *words, "--out", "run", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("latentheads.experiments.cli.names.HERE", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ["--guide", "my_sharp:Sharper", "--guide.start", "0.7", *TINY, *SHORT, "--layers=1"]
+    done = inside("run.py", *words, "--out", "run")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["guide"] == "my_sharp:Sharper"
     assert results["test"]["kl"] > 0
-    monkeypatch.syspath_prepend(tmp_path)
     trusted = ["--trust", "my_sharp:Sharper"]
     translated = inside("translate.py", str(tmp_path / "run"), *trusted, text="the dog\n")
     assert translated.returncode == 0, translated.stderr

@@ -13,16 +13,16 @@ from tests.experiments.programs import SHORT, painted, status_of
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT, "--samples=1"]
+BRIEF = ["--steps=1", "--max_tokens=4"]
 
 
-@pytest.mark.long
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from latentheads.experiments import sweep
 
     recipes = ["--recipes", "transformer,coda-released", "--seeds=0"]
-    words = [*recipes, *FEW, "--layers=2", "--out", str(tmp_path)]
+    words = [*recipes, *FEW, *BRIEF, "--layers=2", "--out", str(tmp_path)]
     assert sweep.main([*words, "--head_numbers", "2,4"]) == 0
     said = capsys.readouterr().out
     assert said.count("parameters; corpus") == 4

@@ -376,7 +376,6 @@ MIXED = ["--tasks", TASKS, "--task_temperature=5", "--one_task=true", "--source=
 MIXED += ["--types=300"]
 
 
-@pytest.mark.long
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +383,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     from latentheads.runs.trainer import Trainer
 
     words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
-    words += ["--steps=9", "--report_every=5", "--dropout=0.2"]
+    words += ["--steps=5", "--report_every=3", "--dropout=0.2", "--max_tokens=2"]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
     keep = Trainer._checkpoint

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import pytest
 import torch
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import ENVIRONMENT, command, inside, status_of
+from tests.experiments.processes import ended, talking
+from tests.experiments.programs import inside, status_of
 from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
 from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
@@ -314,29 +312,15 @@ def test_a_full_disk_costs_one_line(
 
 
 def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(
-    run: Path, expected: list[str]
+    run: Path, expected: list[str], tmp_path: Path
 ) -> None:
-    process = subprocess.Popen(
-        command("translate.py", str(run), "--buffer=2"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    stopper = threading.Timer(120, process.kill)
-    stopper.start()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for start in (0, 2):
-        process.stdin.write(text(LINES[start : start + 2]).encode())
-        process.stdin.flush()
-        answers = [process.stdout.readline().decode() for _ in range(2)]
-        assert answers == [f"{line}\n" for line in expected[start : start + 2]]
-    process.stdout.close()
-    process.stdin.write(text(LINES).encode())
-    process.stdin.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait() == 141
-    stopper.cancel()
+    with talking("translate.py", str(run), "--buffer=2", said=tmp_path / "said") as talk:
+        for start in (0, 2):
+            talk.given.write(text(LINES[start : start + 2]).encode())
+            answers = [talk.out.readline().decode() for _ in range(2)]
+            assert answers == [f"{line}\n" for line in expected[start : start + 2]]
+        talk.out.close()
+        talk.given.write(text(LINES).encode())
+        talk.given.close()
+        assert ended(talk.process) == 141
+    assert talk.said.read_text() == ""

@@ -32,7 +32,10 @@ def seeds(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
         run = Path(shutil.copytree(tiny_run, out / f"tiny-seed{seed}"))
         text = (run / "config.yaml").read_text(encoding="utf-8")
         assert "\nseed: 0\n" in text
-        (run / "config.yaml").write_text(text.replace("\nseed: 0\n", f"\nseed: {seed}\n"))
+        text = text.replace("\nseed: 0\n", f"\nseed: {seed}\n")
+        assert "\nmax_tokens: 8\n" in text
+        text = text.replace("\nmax_tokens: 8\n", "\nmax_tokens: 2\n")
+        (run / "config.yaml").write_text(text)
     return [str(out / f"tiny-seed{seed}") for seed in (0, 1)]
 
 

@@ -156,20 +156,37 @@ def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
     assert titles[3] == "b\nencoder-self"
 
 
-@pytest.mark.long
+LONG = "of a very long name, " * 9
+
+
 @pytest.mark.parametrize(
-    ("chains", "layers", "heads"), [(CHAINS, 6, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
+    ("chains", "layers", "heads"), [(CHAINS, 2, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
 )
 def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> None:
-    own = head_report("of a very long name, " * 9, chains, layers, heads)
+    own = head_report(LONG, chains, layers, heads)
     figures: list[Any] = [
         draw_divergence(own.divergence, own.name, 1.0),
         draw_averages([own], "title"),
         draw_maps([own], "title"),
         draw_roles([own], "title"),
     ]
-    for figure in figures:
-        figure.draw_without_rendering()
-        assert figure.get_figwidth() <= 7.5
+    assert max(figure.get_figwidth() for figure in figures) <= 7.5
     assert len(shown(figures[0])) == len(own.blocks)
     assert max(map(len, figures[0].get_suptitle().splitlines())) <= 14 * 7.5
+
+
+def test_what_is_drawn_of_a_long_name_has_room() -> None:
+    """Layout warns where something has none, and warnings are errors."""
+    own = head_report(LONG, CHAINS[:1], 1, 1)
+    figures: list[Any] = [
+        draw_divergence(own.divergence, own.name),
+        draw_averages([own], "title"),
+        draw_maps([own], "title"),
+        draw_roles([own], "title"),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
+    for figure in figures[2:]:
+        name = figure.axes[0].get_title(loc="left")
+        assert LONG[:20] in name
+        assert "…" in name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,18 +163,18 @@ def test_a_finished_run_is_given_more_updates(
     """On one trainer, on a new one, and stopped in between: always the same end."""
     one = trainer(corpus, tmp_path / "one", decay="inverse-sqrt")
     one.fit()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
     found = timeless(one.fit(steps=6))
     assert (found["steps"], found["reported_step"]) == (6, 6)
     assert "3 updates are done, and 3 follow; the learning rate falls by the" in (
         capsys.readouterr().out
     )
     assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
-    trainer(corpus, tmp_path / "two", decay="inverse-sqrt").fit()
     two = trainer(corpus, tmp_path / "two", decay="inverse-sqrt", steps=6)
     assert two.results is None
     assert timeless(two.fit()) == found
     whole = trainer(corpus, tmp_path / "whole", decay="inverse-sqrt", steps=6)
-    whole.fit()
+    whole.train(quiet=True)
     last = [checkpoints.load(each.folder.last)[0] for each in (one, whole)]
     assert all(torch.equal(last[0][n], last[1][n]) for n in last[0] if n.startswith("model."))
     with pytest.raises(ValueError, match=r"other options .steps 6 there, 5 here."):

@@ -47,7 +47,6 @@ def trainer(*words: str) -> Any:
     return trainer_of(*read_settings([*FEW, *words], "run.py", ""))
 
 
-@pytest.mark.long
 def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:
     from latentheads.experiments import prune
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,6 +201,44 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
     assert same(outcome(engine), outcome(resumed))
     told = [(p.step, p.epoch, p.objective, p.kl_weight) for p in (*before, *after)]
     assert told == [(p.step, p.epoch, p.objective, p.kl_weight) for p in whole]
+
+
+class Second:
+    """What accelerate is to the second of two processes; the first one's noise is another."""
+
+    num_processes, process_index = 2, 1
+
+    def prepare_model(self, module: nn.Module) -> nn.Module:
+        return module
+
+    def gather(self, noise: Tensor) -> Tensor:
+        return torch.cat([torch.Generator().manual_seed(99).get_state()[None], noise])
+
+    def reduce(self, value: Tensor, how: str) -> Tensor:
+        assert how == "sum"
+        return value
+
+
+def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
+    def second() -> Engine:
+        own = make(steps=5, checkpoint_every=3)
+        engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
+        assert engine.rank == 1
+        return engine
+
+    whole, kept = second(), []
+    whole.run(lambda progress: None, lambda: kept.append(deepcopy(whole.state())))
+    tensors, facts = kept[0]
+    assert (facts["step"], facts["processes"], len(tensors["noise.cpu"])) == (3, 2, 2)
+    resumed = second()
+    resumed.check(tensors, facts)
+    checkpoints.restore(Path(), tensors, model=resumed.model, guide=resumed.guide)
+    resumed.restore(tensors, facts)
+    resumed.run(lambda progress: None)
+    assert same(outcome(whole), outcome(resumed))
+    alone = make(steps=5)
+    alone.run(lambda progress: None)
+    assert not same(outcome(whole), outcome(alone))
 
 
 def test_a_stopped_run_stays_stopped(tmp_path: Any) -> None:
