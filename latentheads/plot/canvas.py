@@ -165,5 +165,6 @@ def number_of(value: float | None, digits: int = 2) -> str:
 def write_title(figure: Figure, text: str) -> None:
     """Writes lines above a figure, broken where they would be wider."""
     letters = int(LETTERS * figure.get_figwidth())
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
+    cut = textwrap.TextWrapper(letters, break_on_hyphens=False).wrap
+    lines = [part for line in text.splitlines() for part in cut(line)]
     figure.suptitle("\n".join(lines))
