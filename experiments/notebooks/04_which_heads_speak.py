@@ -18,7 +18,7 @@
 # python experiments/prune.py runs/gated --by gates
 # python experiments/prune.py runs/plain --heads 20,16,12,8
 # python experiments/run.py --tasks velu,tamir,korin --recipe transformer+subset \
-#     --select_chains decoder-self --steps 900 --learning_rate 5e-3 --out runs/three
+#     --select_chains decoder-self --steps 650 --learning_rate 5e-3 --out runs/three
 # ```
 
 # %%
@@ -34,7 +34,7 @@ import latentheads as lh
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
-STEPS, GATED, CHOOSING = (2, 2, 2) if SMOKE else (400, 500, 900)
+STEPS, GATED, CHOOSING = (2, 2, 2) if SMOKE else (400, 500, 650)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
 HEADS = 6 * SIZES["heads"]
 

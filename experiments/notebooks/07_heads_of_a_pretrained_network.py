@@ -19,6 +19,7 @@
 # %%
 import os
 
+import matplotlib.style
 import pandas as pd
 import torch
 import transformers
@@ -29,6 +30,7 @@ from latentheads.guides import Exact, Guide, Tied
 from latentheads.models.priors import Independent
 
 torch.manual_seed(0)
+matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
 transformers.utils.logging.disable_progress_bar()
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 LINES, HELD_OUT, STEPS, FEW, DRAWS = (8, 3, 1, 1, 1) if SMOKE else (0, 100, 390, 60, 3)
@@ -148,12 +150,12 @@ shown = {
     f"noise that a head bears (price {PRICES[-2]:g})": scales[PRICES[-2]],
     "importance by the gradient, nats": torch.stack([gradient[name] for name in names]),
 }
-figure = lh.plot.Picture(8, 3)
+figure = lh.plot.Picture(7.5, 3)
 for axis, (title, values) in zip(figure.subplots(1, 2), shown.items()):
-    picture = axis.imshow(values.numpy(), cmap="viridis", aspect="auto")
-    axis.set_title(title, fontsize=9)
-    axis.set_xlabel("head", fontsize=8)
-    axis.set_ylabel("layer", fontsize=8)
+    picture = axis.imshow(values.numpy(), aspect="auto")
+    axis.set_title(title)
+    axis.set_xlabel("head")
+    axis.set_ylabel("layer")
     axis.set_xticks(range(HEADS))
     axis.set_yticks(range(LAYERS))
     figure.colorbar(picture, ax=axis)
