@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float
-from numpy.typing import NDArray
 
 from latentheads.metrics.recognition import make_plain
 from latentheads.metrics.resampling import Counts, Metric
@@ -48,11 +46,13 @@ def make_accuracy(
     return {
         "accuracy": Metric(
             lambda lines: count(lines, str.__eq__),
-            lambda total: 100 * _divide(total),
+            lambda total: float(100 * total[0] / total[1]),
             lambda: f"{case}|norm:nfc",
         ),
         "edit_distance": Metric(
-            lambda lines: count(lines, edits), _divide, lambda: f"{case}|tok:{unit}|norm:nfc"
+            lambda lines: count(lines, edits),
+            lambda total: float(total[0] / total[1]),
+            lambda: f"{case}|tok:{unit}|norm:nfc",
         ),
     }
 
@@ -72,7 +72,3 @@ def count_edits(mine: Sequence[str], right: Sequence[str]) -> int:
         # what is put in costs one a place: a running minimum, once the places are taken off
         row = np.minimum.accumulate(np.concatenate([[number], without]) - places) + places
     return int(row[-1])
-
-
-def _divide(total: Float[NDArray[np.float64], " 2"]) -> float:
-    return float(total[0] / total[1])
