@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "choose_trained",
     "digest_corpus",
     "find_device",
+    "make_accelerator",
     "make_model",
     "read_heads",
     "vocabularies_text",
@@ -47,6 +50,28 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda was asked for, but torch sees none: use cpu")
     return torch.device(name)
+
+
+def make_accelerator(out: Path, start: str, device: torch.device, tensorboard: bool) -> Any:
+    """Makes an Accelerator where there is something to do for it, else None.
+
+    It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
+    with the engine: accelerate fixes one precision for a whole process.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
+        return None
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("tensorboard needs tensorboard: pip install tensorboard")
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    folders = [out, *([Path(start)] if start else [])]
+    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
+    return Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
+        cpu=device.type == "cpu",
+        log_with="tensorboard" if tensorboard else None,
+        project_dir=out,
+    )
 
 
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:

@@ -7,11 +7,7 @@ killed and taken up again in between.
 from __future__ import annotations
 
 import json
-import math
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +27,14 @@ from latentheads.runs.build import (
     choose_trained,
     digest_corpus,
     find_device,
+    make_accelerator,
     make_model,
     read_heads,
     vocabularies_text,
 )
 from latentheads.runs.describe import check_rebuilt, describe_run
 from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
 from latentheads.runs.report import complete, finite
 from latentheads.runs.results import Results
@@ -44,8 +42,6 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.values import make_group
 from latentheads.runs.warm_start import begin_with, load_start
-from latentheads.training import checkpoints
-from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at
 from latentheads.training.options import Training
@@ -106,7 +102,7 @@ class Trainer:
             model,
             guide,
             corpus,
-            training=make_training(training),
+            training=make_group(Training, training),
             decoding=decoding or Decoding(),
             seed=seed,
             samples=samples,
@@ -188,23 +184,27 @@ class Trainer:
         choose_trained(settings, model, guide)
         self.display: ProgressDisplay | None = None
         self._begun = False
-        self.reported, self.averaged = 0, 0
         self.digest = digest_corpus(corpus)
         self._make_engine()
         if begun:
             begin_with(begun, settings, corpus, model, guide)
         self._make_controller()
         if resumes:
-            self._resume()
+            self.keeper.resume()
         self.results = self.folder.results
         self._probe()
 
     def _make_engine(self) -> None:
+        """Makes what trains, and what keeps it in the folder."""
         settings, train = self.settings, self.corpus.train
         self.engine = Engine(
             self.model, self.guide, train, settings.training, settings.seed, self.accelerator
         )
-        self.best, self.stale = -float("inf"), 0
+        source, target = self.corpus.source, self.corpus.target
+        names = {"vocabulary.json": vocabularies_text(target, source)}
+        if self.heads is not None:
+            names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
+        self.keeper = Keeper(self.folder, self.engine, self.digest, names)
 
     def _make_controller(self) -> None:
         """Puts gates under pressure; what moves the pressure while training, if it moves."""
@@ -224,6 +224,16 @@ class Trainer:
     def main(self) -> bool:
         """Whether this process is the one that writes and speaks."""
         return self.engine.rank == 0
+
+    @property
+    def reported(self) -> int:
+        """The step whose weights are reported on; 0 before."""
+        return self.keeper.reported
+
+    @property
+    def averaged(self) -> int:
+        """How many checkpoints those are the average of; 0: they are of one."""
+        return self.keeper.averaged
 
     def headline(self) -> str:
         """Says in one line what is about to run."""
@@ -275,7 +285,7 @@ class Trainer:
         elif self.results is None and self._begun:  # it was broken off, perhaps within an update
             self._go_back(self.settings)
         if self.results is not None:
-            self._restore_reported()
+            self.keeper.restore_reported()
             return self.results
         self.train(self.quiet)
         self.release()
@@ -291,32 +301,23 @@ class Trainer:
         self._make_engine()
         self._make_controller()
         if folder.resumable:
-            self._resume()
+            self.keeper.resume()
         self.results = folder.results
-
-    def _restore_reported(self) -> None:
-        """Takes the weights that the figures of the folder are of."""
-        average = self.settings.training.average
-        path = self.folder.average if average else self.folder.best
-        tensors, facts = checkpoints.load(path)
-        checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
-        self.reported = checkpoints.read_step(path, facts)
 
     def train(self, quiet: bool = False) -> None:
         """Trains; what stays are the weights to report on."""
         if self.main:
-            self.folder.begin(self.engine.step)
-            self._write_names()
+            self.keeper.begin()
         self._begun = True
         if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
-            self._save_state()
+            self.keeper.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers("tensorboard")
         steps, silent = self.settings.training.steps, quiet or not self.main
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:
-            self._choose()
+            self.keeper.choose()
 
     def release(self) -> None:
         """Ends what the processes share; the first one goes on alone."""
@@ -331,10 +332,8 @@ class Trainer:
 
     def _watch(self, progress: Progress) -> bool:
         """Evaluates on validation and keeps what is worth keeping; True: stop here."""
-        settings, training = self.settings, self.settings.training
-        found = look_at(
-            self.model, self.guide, self.corpus.valid, progress, training.metric, settings.seed
-        )
+        metric, seed = self.settings.training.metric, self.settings.seed
+        found = look_at(self.model, self.guide, self.corpus.valid, progress, metric, seed)
         self.folder.append(finite(found.record))
         if self.display is not None:
             self.display.tell(found.line)
@@ -343,140 +342,10 @@ class Trainer:
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
-        self.stale += 1
-        if found.better_than(self.best, self.model):
-            self.best, self.stale = found.value, 0
-            self._save(self.folder.best, progress.step)
-        kept = max(training.keep, training.average)
-        if kept:
-            self._save(self.folder.at(progress.step), progress.step)
-            for old in self.folder.kept[:-kept]:
-                old.unlink()
-        return 0 < training.patience <= self.stale
-
-    def _write_names(self) -> None:
-        """Writes what it takes to read the weights, beside the configuration."""
-        self.folder.write(
-            "vocabulary.json", vocabularies_text(self.corpus.target, self.corpus.source)
-        )
-        if self.heads is not None:
-            self.folder.write(HEADS, json.dumps(self.heads, indent=2) + "\n")
-
-    def _mend_folder(self) -> None:
-        """Writes again what somebody has removed while this was training."""
-        names = ["config.yaml", "vocabulary.json", *([] if self.heads is None else [HEADS])]
-        gone = [name for name in names if not (self.folder.path / name).exists()]
-        if gone:
-            self.folder.write("config.yaml", self.folder.configuration)
-            self._write_names()
-            print(f"{self.folder.path} had lost {', '.join(gone)}: written again")
-
-    def _save(self, path: Path, step: int) -> None:
-        checkpoints.save(path, weights(model=self.model, guide=self.guide), {"step": step})
+        return self.keeper.keep(found)
 
     def _checkpoint(self) -> None:
-        self._save_state()
-
-    def _save_state(self) -> None:
-        """Saves everything to go on from; every process takes part, the first one writes."""
-        tensors, facts = self.engine.state()
-        if self.main:
-            facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
-            facts["corpus"] = self.digest
-            checkpoints.save(self.folder.last, tensors, facts)
-
-    def _resume(self) -> None:
-        tensors, facts = checkpoints.load(self.folder.last)
-        try:
-            self.engine.check(tensors, facts)
-            best, stale = _read_record(facts)
-        except ValueError as reason:
-            raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
-        if facts.get("corpus") != self.digest:
-            raise ValueError(
-                f"{self.folder.last} was trained on another text: the corpus has changed since; "
-                "choose another out or overwrite=True"
-            )
-        if self.folder.before is not None:
-            facts, stale = self._take_up(facts, self.folder.before), 0
-        self.best, self.stale = best, stale
-        checkpoints.restore(self.folder.last, tensors, model=self.model, guide=self.guide)
-        self.engine.restore(tensors, facts)
-        if self.engine.running and math.isfinite(self.best):
-            self._forget_lost_best()
-
-    def _take_up(self, facts: dict[str, Any], before: int) -> dict[str, Any]:
-        """What a finished run says that is to have more updates: training has not stopped.
-
-        Raises:
-            ValueError: It is not at the end of those that it was to have before.
-        """
-        step, steps = facts["step"], self.settings.training.steps
-        if step < before and not facts["stopped"]:
-            raise ValueError(
-                f"{self.folder.path} has done {step:,} of its {before:,} steps: more can be given "
-                "to a finished run, so let it end first"
-            )
-        self._print_line(f"{self.folder.path}: {self._say_schedule(step, steps)}")
-        return {**facts, "stopped": False}
-
-    def _say_schedule(self, step: int, steps: int) -> str:
-        """Which learning rates hold where a run is given more updates."""
-        training = self.settings.training
-        first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
-        kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
-        falls = kind.get(training.decay, "along the cosine")
-        return (
-            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate falls "
-            f"{falls} over all {steps:,}, from {first:.3g} now to {last:.3g}"
-        )
-
-    def _forget_lost_best(self) -> None:
-        """Where the best weights are lost, the next ones are the best."""
-        try:
-            checkpoints.load(self.folder.best)
-        except ValueError as reason:
-            self._print_line(f"{reason}; the best weights are looked for anew")
-            self.best, self.stale = -float("inf"), 0
-
-    def _print_line(self, line: str) -> None:
-        if self.main:
-            print(line, flush=True)
-
-    def _choose(self) -> None:
-        """Takes the weights to report on: the best, or the average of the last.
-
-        Where those are lost, it takes the last ones, which it has, and says so.
-        """
-        average = self.settings.training.average
-        path = self.folder.average if average else self.folder.best
-        try:
-            if average:
-                self._save_average(self._whole_ones(self.folder.kept[-average:]))
-            tensors, facts = checkpoints.load(path)
-            checkpoints.restore(path, tensors, model=self.model, guide=self.guide)
-            self.reported = checkpoints.read_step(path, facts)
-        except ValueError as reason:
-            self._print_line(f"{reason}; the figures are of the last weights")
-            self._save(path, self.engine.step)
-            self.reported, self.averaged = self.engine.step, 0
-
-    def _save_average(self, kept: Sequence[Path]) -> None:
-        facts = {"step": self.engine.step, "averaged": len(kept)}
-        checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
-        self.averaged = len(kept)
-
-    def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
-        """Those checkpoints that can be read; others are told."""
-        found = []
-        for path in paths:
-            try:
-                checkpoints.load(path)
-            except ValueError as reason:
-                self._print_line(f"{reason}; it is left out of the average")
-            else:
-                found.append(path)
-        return found
+        self.keeper.save_state()
 
     def finish(self) -> Results:
         """Reports on validation and test, writes and returns the results, and draws the plots.
@@ -485,7 +354,7 @@ class Trainer:
         """
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
-        self._mend_folder()
+        self.keeper.mend_folder()
         results = self._facts()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         complete(results, reporter.sections(results), self._keep)
@@ -530,50 +399,11 @@ class Trainer:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
 
 
-def make_training(options: Mapping[str, Any]) -> Training:
-    """How to train, from options by their names.
-
-    Raises:
-        ValueError: One is no option, or has another kind of value.
-    """
-    return make_group(Training, options)
-
-
 def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The classes that the reader has named, those of the run among them."""
     pair = settings.pair
     used = [":".join(path_of(each).rsplit(".", 1)) for each in (pair.prior_class, pair.guide_class)]
     return ",".join([*([trusted] if trusted else []), *used])
-
-
-def make_accelerator(out: Path, start: str, device: torch.device, tensorboard: bool) -> Any:
-    """Makes an Accelerator where there is something to do for it, else None.
-
-    It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
-    with the engine: accelerate fixes one precision for a whole process.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
-        return None
-    if tensorboard and find_spec("tensorboard") is None:
-        raise ValueError("tensorboard needs tensorboard: pip install tensorboard")
-    from accelerate import Accelerator, DistributedDataParallelKwargs
-
-    folders = [out, *([Path(start)] if start else [])]
-    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
-    return Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
-        cpu=device.type == "cpu",
-        log_with="tensorboard" if tensorboard else None,
-        project_dir=out,
-    )
-
-
-def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
-    """The best value of the metric so far, and the evaluations since."""
-    best, stale = facts.get("best"), facts.get("stale")
-    if not isinstance(best, float | None) or type(stale) is not int:
-        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
-    return (-math.inf if best is None else best), stale
 
 
 def _median(values: list[float]) -> float | None:

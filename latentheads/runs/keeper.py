@@ -1,0 +1,212 @@
+"""What a training keeps in its folder, and goes on from.
+
+That is its whole state, the best weights, those of the last evaluations and their average. What is
+lost or damaged there is looked for anew where it can be, and said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from latentheads.runs.folder import Folder
+from latentheads.training import checkpoints
+from latentheads.training.checkpoints import weights
+from latentheads.training.engine import Engine
+from latentheads.training.looking import Look
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Writes the checkpoints of a training, and takes them up again.
+
+    Args:
+        folder: The run folder.
+        engine: What trains.
+        digest: Tells the corpus from every other.
+        names: What it takes to read the weights: files beside the configuration, by name.
+
+    Attributes:
+        best: The best value of the metric so far.
+        stale: Evaluations since.
+        reported: The step whose weights are reported on; 0 before.
+        averaged: How many checkpoints those are the average of; 0: they are of one.
+    """
+
+    def __init__(
+        self, folder: Folder, engine: Engine, digest: str, names: Mapping[str, str]
+    ) -> None:
+        self.folder, self.engine = folder, engine
+        self.digest, self.names = digest, names
+        self.best, self.stale = -math.inf, 0
+        self.reported, self.averaged = 0, 0
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.engine.rank == 0
+
+    def begin(self) -> None:
+        """Makes the folder, or takes it up where training goes on."""
+        self.folder.begin(self.engine.step)
+        self._write_names()
+
+    def _write_names(self) -> None:
+        for name, text in self.names.items():
+            self.folder.write(name, text)
+
+    def mend_folder(self) -> None:
+        """Writes again what somebody has removed while this was training."""
+        names = ["config.yaml", *self.names]
+        gone = [name for name in names if not (self.folder.path / name).exists()]
+        if gone:
+            self.folder.write("config.yaml", self.folder.configuration)
+            self._write_names()
+            print(f"{self.folder.path} had lost {', '.join(gone)}: written again")
+
+    def keep(self, found: Look) -> bool:
+        """Keeps the weights of an evaluation where they are worth it; True: stop here."""
+        training, step = self.engine.training, found.progress.step
+        self.stale += 1
+        if found.better_than(self.best, self.engine.model):
+            self.best, self.stale = found.value, 0
+            self._save(self.folder.best, step)
+        kept = max(training.keep, training.average)
+        if kept:
+            self._save(self.folder.at(step), step)
+            for old in self.folder.kept[:-kept]:
+                old.unlink()
+        return 0 < training.patience <= self.stale
+
+    def _save(self, path: Path, step: int) -> None:
+        engine = self.engine
+        checkpoints.save(path, weights(model=engine.model, guide=engine.guide), {"step": step})
+
+    def save_state(self) -> None:
+        """Saves everything to go on from; every process takes part, the first one writes."""
+        tensors, facts = self.engine.state()
+        if self.main:
+            facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
+            facts["corpus"] = self.digest
+            checkpoints.save(self.folder.last, tensors, facts)
+
+    def resume(self) -> None:
+        """Goes on from the last state.
+
+        Raises:
+            ValueError: It cannot be gone on from.
+        """
+        tensors, facts = checkpoints.load(self.folder.last)
+        try:
+            self.engine.check(tensors, facts)
+            best, stale = _read_record(facts)
+        except ValueError as reason:
+            raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
+        if facts.get("corpus") != self.digest:
+            raise ValueError(
+                f"{self.folder.last} was trained on another text: the corpus has changed since; "
+                "choose another out or overwrite=True"
+            )
+        if self.folder.before is not None:
+            facts, stale = self._take_up(facts, self.folder.before), 0
+        self.best, self.stale = best, stale
+        self._restore(self.folder.last, tensors)
+        self.engine.restore(tensors, facts)
+        if self.engine.running and math.isfinite(self.best):
+            self._forget_lost_best()
+
+    def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
+        checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
+
+    def _take_up(self, facts: dict[str, Any], before: int) -> dict[str, Any]:
+        """What a finished run says that is to have more updates: training has not stopped.
+
+        Raises:
+            ValueError: It is not at the end of those that it was to have before.
+        """
+        step, steps = facts["step"], self.engine.training.steps
+        if step < before and not facts["stopped"]:
+            raise ValueError(
+                f"{self.folder.path} has done {step:,} of its {before:,} steps: more can be given "
+                "to a finished run, so let it end first"
+            )
+        self._print_line(f"{self.folder.path}: {self._say_schedule(step, steps)}")
+        return {**facts, "stopped": False}
+
+    def _say_schedule(self, step: int, steps: int) -> str:
+        """Which learning rates hold where a run is given more updates."""
+        training = self.engine.training
+        first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
+        kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
+        falls = kind.get(training.decay, "along the cosine")
+        return (
+            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate falls "
+            f"{falls} over all {steps:,}, from {first:.3g} now to {last:.3g}"
+        )
+
+    def _forget_lost_best(self) -> None:
+        """Where the best weights are lost, the next ones are the best."""
+        try:
+            checkpoints.load(self.folder.best)
+        except ValueError as reason:
+            self._print_line(f"{reason}; the best weights are looked for anew")
+            self.best, self.stale = -math.inf, 0
+
+    def _print_line(self, line: str) -> None:
+        if self.main:
+            print(line, flush=True)
+
+    @property
+    def _reported(self) -> Path:
+        """The weights that are reported on: the best, or the average of the last."""
+        return self.folder.average if self.engine.training.average else self.folder.best
+
+    def restore_reported(self) -> None:
+        """Takes the weights that the figures of the folder are of."""
+        path = self._reported
+        tensors, facts = checkpoints.load(path)
+        self._restore(path, tensors)
+        self.reported = checkpoints.read_step(path, facts)
+
+    def choose(self) -> None:
+        """Takes the weights to report on.
+
+        Where those are lost, it takes the last ones, which it has, and says so.
+        """
+        average = self.engine.training.average
+        try:
+            if average:
+                self._save_average(self._whole_ones(self.folder.kept[-average:]))
+            self.restore_reported()
+        except ValueError as reason:
+            self._print_line(f"{reason}; the figures are of the last weights")
+            self._save(self._reported, self.engine.step)
+            self.reported, self.averaged = self.engine.step, 0
+
+    def _save_average(self, kept: Sequence[Path]) -> None:
+        facts = {"step": self.engine.step, "averaged": len(kept)}
+        checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
+        self.averaged = len(kept)
+
+    def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
+        """Those checkpoints that can be read; others are told."""
+        found = []
+        for path in paths:
+            try:
+                checkpoints.load(path)
+            except ValueError as reason:
+                self._print_line(f"{reason}; it is left out of the average")
+            else:
+                found.append(path)
+        return found
+
+
+def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
+    """The best value of the metric so far, and the evaluations since."""
+    best, stale = facts.get("best"), facts.get("stale")
+    if not isinstance(best, float | None) or type(stale) is not int:
+        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
+    return (-math.inf if best is None else best), stale
