@@ -37,7 +37,7 @@ from latentheads.files import lock_folder, written_whole
 __all__ = ["ORIGIN", "SENTENCES", "VOICES", "Voice", "prepare_spoken_multi30k"]
 
 SENTENCES = 6000
-"""Captions of training that are spoken: five hours and a half."""
+"""Captions of training that are spoken: six hours."""
 
 TEST = "test_2016_flickr"
 
