@@ -219,6 +219,8 @@ def evaluate(
             if exact is not None:
                 for name, value in _known(draws, exact[batch.sentences.cpu()]):
                     sums[name] = sums[name] + value
+    if not sums["tokens"]:
+        raise ValueError("batches have no token to predict: there is nothing to evaluate")
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
     shared = draws[0].shared_kl if draws else ()

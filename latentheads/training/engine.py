@@ -358,8 +358,14 @@ def check_together(training: Training, model: HeadModel) -> None:
     Raises:
         ValueError: It names the option.
     """
-    if training.precision == "fp16" and next(model.parameters()).device.type == "cpu":
+    parameters = list(model.parameters())
+    if training.precision == "fp16" and parameters[0].device.type == "cpu":
         raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+    if training.precision != "fp32" and any(p.dtype == torch.float64 for p in parameters):
+        raise ValueError(
+            f"precision {training.precision} is of a network in float32, and this one is in "
+            "float64: use fp32, which leaves it as it is, or make the network float32"
+        )
     aligned = model.alignments is not None
     if aligned and training.select_gradient != "straight-through":
         raise ValueError(

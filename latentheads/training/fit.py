@@ -155,6 +155,8 @@ def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
     for batch in found:
         check_batch(batch, "valid")
+    if not any(batch.counted.any() for batch in found):
+        raise ValueError(f"{'batches' if valid is None else 'valid'} has nothing to predict")
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from latentheads.names import Objective
 
@@ -96,6 +97,9 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
+        for name, known in _read_choices().items():
+            if (said := getattr(self, name)) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {said!r}")
         for name in ("steps", "tokens", "accumulate", "report_every"):
             _require(name, getattr(self, name), at_least=1)
         _require("objective_draws", self.objective_draws, at_least=2)
@@ -159,6 +163,13 @@ class Training:
             return self.max_kl_weight
         grown = step / self.kl_warmup_steps
         return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
+
+
+@cache
+def _read_choices() -> dict[str, tuple[str, ...]]:
+    """What may be said of every option that is a choice between words."""
+    hints = get_type_hints(Training)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def _require(name: str, value: float, at_least: float) -> None:

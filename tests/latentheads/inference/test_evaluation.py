@@ -209,6 +209,14 @@ def test_no_samples_are_refused_in_one_line() -> None:
 ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
 
 
+def test_nothing_to_predict_is_refused_in_one_line() -> None:
+    model, guide = pair()
+    nothing = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
+    for given in ([nothing], []):
+        with pytest.raises(ValueError, match=r"^batches have no token to predict: there is no"):
+            evaluate(model, guide, given)
+
+
 def token_by_token(model: Any, text: list[int], block: int, context: int) -> list[float]:
     """Every token's log-probability, from a pass of its own over the window it stands in."""
     found = []

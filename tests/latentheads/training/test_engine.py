@@ -376,3 +376,10 @@ def test_the_objective_of_a_first_step_in_little_noise_is_no_other_than_later(fo
 def test_half_precision_without_a_gpu_is_refused() -> None:
     with pytest.raises(ValueError, match="precision fp16 needs a GPU: use bf16 or fp32"):
         make(precision="fp16")
+
+
+def test_a_network_in_float64_is_not_trained_in_less() -> None:
+    engine = make()
+    engine.model.double()
+    with pytest.raises(ValueError, match="precision bf16 is of a network in float32, and this one"):
+        Engine(engine.model, engine.guide, part(), Training(precision="bf16"))

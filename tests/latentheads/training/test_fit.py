@@ -146,5 +146,6 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("made of Batch, got dict", model, guide, lambda epoch: [{}], some())
     empty = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
     refuse("batch 1 of epoch 0 has nothing to predict", model, guide, [empty], some())
+    refuse("valid has nothing to predict", model, guide, some(), [empty])
     model.requires_grad_(False)
     refuse("there is nothing to fit", model, Tied(model), some())

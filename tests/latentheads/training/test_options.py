@@ -73,6 +73,22 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
         Training(**options)
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "message"),
+    [
+        ("objective", "foo", "objective must be one of bound, .*, rws, got 'foo'$"),
+        ("kl", "exact", "kl must be one of analytic, sampled, got 'exact'$"),
+        ("precision", None, "precision must be one of fp32, bf16, fp16, got None$"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
+    """Tests look at annotations before it is made; who uses the library does not."""
+    plan = Training()
+    vars(plan)[name] = word
+    with pytest.raises(ValueError, match=message):
+        plan.__post_init__()
+
+
 def test_the_temperature_falls_geometrically() -> None:
     plan = Training(steps=10, temperature=4.0, least_temperature=1.0)
     assert [plan.temperature_at(step) for step in (0, 5, 10)] == pytest.approx([4.0, 2.0, 1.0])
