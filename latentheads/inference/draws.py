@@ -6,8 +6,10 @@ pass of the network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
@@ -35,17 +37,17 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
     Args:
         model_trace: The model's, with alignments.
         guide_trace: The guide's, with a posterior for every block.
-        number: How many draws.
+        number: How many draws; every one of vectorised particles has as many of its own.
     """
     target = model_trace.nodes[TARGET]
     sites = _find_sites(guide_trace)
     laws = [guide_trace.nodes[name]["fn"] for name in sites]
     priors = [model_trace.nodes[name]["fn"] for name in sites]
-    valid = laws[0].valid
+    valid = laws[0].valid.expand(*laws[0].batch_shape, -1)
     if number == 1:
         drawn = torch.cat([guide_trace.nodes[name]["value"] for name in sites], -1).unsqueeze(0)
     else:
-        drawn = draw_blocks([law.pointing for law in laws], valid, number)
+        drawn = _draw_anew(laws, number)
     words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
     tied = [law for law, prior in zip(laws, priors, strict=True) if law is prior]
     return Drawn(
@@ -55,6 +57,15 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
         any(isinstance(law, ChainAlignments) for law in (*laws, *priors)),
         word_log_probs([law.pointing for law in tied], valid, drawn) if tied else 0.0,
     )
+
+
+def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *batch target head"]:
+    """Draws all blocks; particles that share what the laws are made of share no draw."""
+    shape, made = laws[0].batch_shape, laws[0].pointing.scores.shape[:-3]
+    apart = shape[: len(shape) - len(made)]
+    pointings = [law.pointing for law in laws]
+    drawn = draw_blocks(pointings, laws[0].valid, number * apart.numel())
+    return drawn.view(number, *apart, *drawn.shape[1:])
 
 
 def _find_sites(guide_trace: Trace) -> list[str]:

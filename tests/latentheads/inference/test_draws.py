@@ -194,3 +194,34 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
 def test_what_is_no_objective_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Head_ELBO(**options)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_vectorised_particle_has_draws_of_its_own(
+    shape: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the loss is the mean over particles of the bounds that their weights give."""
+    seen: list[Drawn] = []
+
+    def note(drawn: Drawn) -> Tensor:
+        seen.append(drawn)
+        return importance_bound(drawn)
+
+    monkeypatch.setattr("latentheads.inference.objective.importance_bound", note)
+    model = aligned(SHAPES[shape])
+    guide = attach("cascaded", model)
+    elbo = Head_ELBO(
+        objective="iwae",
+        objective_draws=5,
+        num_particles=3,
+        vectorize_particles=True,
+        max_plate_nesting=1,
+    )
+    loss = elbo.differentiable_loss(model, guide, batch)
+    (drawn,) = seen
+    words = batch.target.shape[1]
+    assert drawn.log_likelihood.shape == drawn.log_guide.shape == (5, 3, len(batch), words)
+    weights = drawn.log_weights.detach()
+    bounds = (weights.exp().mean(0).log()).sum((-1, -2))
+    assert len(bounds.unique()) == 3
+    assert loss.item() == pytest.approx(-bounds.mean().item(), rel=1e-10)
