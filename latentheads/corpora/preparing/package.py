@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +19,9 @@ ARCHIVE = b"!<arch>\n"
 
 HEAD = 60
 """Bytes before each member of an archive: its name in the first 16, its size from 48 to 58."""
+
+DAMAGES = (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, EOFError, KeyError, ValueError)
+"""What reading a damaged file raises: a KeyError where a link has no target."""
 
 
 @contextmanager
@@ -48,7 +53,7 @@ def _opened(source: Path, endings: Sequence[str]) -> Iterator[Path]:
             with source.open("rb") as file, _open_tar(file) as tar:
                 needed = (member for member in tar if member.name.endswith(tuple(endings)))
                 tar.extractall(place, needed, filter="data")
-        except (tarfile.TarError, OSError, EOFError, ValueError) as reason:
+        except DAMAGES as reason:
             raise ValueError(
                 f"{source} cannot be read as a tar file or a Debian package: {reason}"
             ) from reason
@@ -65,6 +70,10 @@ def _open_tar(file: BinaryIO) -> tarfile.TarFile:
             raise ValueError("it is packed by zstd: unpack it by dpkg -x, and give the folder")
         if head.startswith(b"data.tar"):
             return tarfile.open(fileobj=file, mode="r|*")  # from here on
-        size = int(head[48:58])
+        if not (digits := head[48:58].strip()).isdigit():  # a size below 0 would lead back here
+            raise ValueError(
+                f"it names a size that is no number, {digits.decode(errors='replace')!r}"
+            )
+        size = int(digits)
         file.seek(size + size % 2, os.SEEK_CUR)
     raise ValueError("it has no data.tar")
