@@ -90,8 +90,9 @@ def find_fillets(folders: Sequence[Path]) -> Found:
 
 
 def _name_within(room: str, path: Path) -> str:
-    """The name of a file from a folder of the game on."""
-    return "/".join(path.parts[path.parts.index(room) :])
+    """The name of a file from a folder of the game on, wherever the game is."""
+    inside = path.parts[::-1].index(room)
+    return "/".join(path.parts[-1 - inside :])
 
 
 def _read_recordings(files: Mapping[str, Path]) -> Iterator[Recording]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_dialogues_have_their_translations(
     }
     assert told[0].endswith("3 left out: 3 without text in words")
     assert told[1:] == ["cs: 2 recordings, 0.0 min, 5 words", "nl: 1 recordings, 0.0 min, 3 words"]
+
+
+def test_a_file_has_one_name_wherever_the_game_is(packages: list[Path], tmp_path: Path) -> None:
+    found = find_fillets(packages).files
+    elsewhere = tmp_path / "script" / "sound"
+    for each in packages:
+        shutil.copytree(each, elsewhere, dirs_exist_ok=True)
+    assert find_fillets([elsewhere]).files.keys() == found.keys()
+    assert {*found} >= {"sound/deep/cs/ship.ogg", "script/deep/dialogs_cs.lua"}
 
 
 def test_both_languages_of_a_dialogue_are_in_one_part(packages: list[Path], tmp_path: Path) -> None:
