@@ -77,7 +77,7 @@ def prepare_once(
     """Writes a corpus where it is not yet.
 
     It is written beside its place and moved there when it is whole: a process that is killed leaves
-    nothing, and two that do the same do not disturb each other.
+    nothing there, and two that do the same do not disturb each other.
 
     Args:
         origin: What it is made of.

@@ -75,7 +75,7 @@ def damage_gzip() -> bytes:
     [link_to_nothing(), damage_gzip(), pack_member(tarfile.TarInfo("../a.txt"), b"text")],
     ids=["link", "gzip", "outside"],
 )
-def test_a_damaged_tar_file_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_tar_file_that_lies_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.tar").write_bytes(content)
     with (
         pytest.raises(

@@ -1,4 +1,4 @@
-"""Stamps: nine languages, a text beside each sound, split so that no text straddles."""
+"""Stamps: nine languages, a text beside each sound, split so that no text is in two parts."""
 
 from __future__ import annotations
 
