@@ -235,6 +235,8 @@ def make_engine(device: str, **options: Any) -> Engine:
     torch.manual_seed(0)
     model = build(prior="cascaded", layers=1)
     guide = attach("tied", model).to(device)
+    if "precision" in options:  # half of float64 is refused
+        model, guide = model.float(), guide.float()
     plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
     return Engine(model.to(device), guide, part(), Training(**plan), seed=5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,16 @@ def _talk(
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     sys.exit(main(words))
+
+
+@contextmanager
+def heeded(number: signal.Signals) -> Iterator[None]:
+    """Here a signal is as the system delivers it, also where who started the tests ignores it."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def ended(process: ForkServerProcess, seconds: int = 120) -> int | None:

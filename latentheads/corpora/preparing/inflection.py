@@ -111,7 +111,7 @@ def _write_language(folder: Path, files: dict[str, Path]) -> None:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        return path.read_bytes().decode().removesuffix("\n").split("\n")
+        return path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
     except UnicodeDecodeError as reason:
         raise ValueError(f"{path} is no text in UTF-8") from reason
 

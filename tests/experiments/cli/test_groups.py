@@ -39,7 +39,7 @@ def own_groups(name: str) -> dict[str, list[str]]:
 def test_every_option_stands_in_one_group(name: str) -> None:
     groups = own_groups(name)
     positional = [groups.pop(title) for title in list(groups) if title == "positional arguments"]
-    known = (["run"], ["runs"], ["run", "files"], ["corpus", "source"])
+    known = (["run"], ["runs"], ["run", "files"], ["corpus", "sources"])
     assert all(each in known for each in positional)
     assert not {"options", "optional arguments"} & set(groups)
     counts = Counter(option for found in groups.values() for option in found)

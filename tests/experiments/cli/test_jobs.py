@@ -22,6 +22,7 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
     take_shard,
 )
+from tests.experiments.processes import heeded
 
 STAND_IN = """
 import os, sys, time, pathlib
@@ -161,12 +162,13 @@ def test_places_that_are_none_are_refused(number: int, devices: str, said: str) 
         find_places(number, devices)
 
 
-def test_a_signal_ends_the_work_as_ctrl_c_does() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    for told in (signal.SIGTERM, signal.SIGHUP):
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_work_as_ctrl_c_does(told: signal.Signals) -> None:
+    with heeded(told):
+        before = signal.getsignal(told)
         with pytest.raises(KeyboardInterrupt), ended_by_signals():
             os.kill(os.getpid(), told)
-    assert signal.getsignal(signal.SIGTERM) is before
+        assert signal.getsignal(told) is before
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

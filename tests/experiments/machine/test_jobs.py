@@ -19,6 +19,7 @@ from latentheads.experiments.machine.jobs import (
     carry_out,
     start_process,
 )
+from tests.experiments.processes import heeded
 
 
 class Scripted:
@@ -210,7 +211,6 @@ def test_what_a_job_has_started_ends_with_it(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None:
     """A second one does not disturb the end."""
-    before = signal.getsignal(number)
 
     class Told(Scripted):
         def poll(self) -> None:
@@ -221,7 +221,9 @@ def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None
             super().stop()
 
     running = Told(-1)
-    with pytest.raises(KeyboardInterrupt), ended_by_signals():
-        work(Journal.open(tmp_path), {"a": running}, 1000.0)
+    with heeded(number):
+        before = signal.getsignal(number)
+        with pytest.raises(KeyboardInterrupt), ended_by_signals():
+            work(Journal.open(tmp_path), {"a": running}, 1000.0)
+        assert signal.getsignal(number) == before
     assert running.stopped
-    assert signal.getsignal(number) == before

@@ -12,7 +12,7 @@ from tests.experiments.programs import assert_one_line, inside
 
 LINES = {
     "all/task1/moon-train-high": ["ab\tabs\tN;PL", "Rad fahren\tfährt Rad\tV;IND;3"],
-    "all/task1/moon-dev": ["ö\töd\tADJ"],
+    "all/task1/moon-dev": ["ö\töd\tADJ\r"],
     "answers/task1/moon-uncovered-test": ["c\tcs\tN;PL", "d\td\tN"],
     "answers/task2/moon-uncovered-test": ["x\ty\tN"],
     "all/task1/mars-train-high": ["x\ty\tN"],
