@@ -113,12 +113,13 @@ def _generator(*words: int) -> np.random.Generator:
 def _cut(part: Part, places: Places, tokens: int) -> list[Places]:
     """Sorts by length and cuts where one sentence more would exceed the budget.
 
-    Among sentences whose longer sides are equal, those stand together whose shorter ones are, too:
-    from the longer source to the longer target, and back again at the next length.
+    Among sentences whose longer sides are equal the order stays as it was drawn. To put those
+    together whose shorter sides are alike, too, halves the padding; but sentences of one such shape
+    are alike in more (one language of several, one construction), and training on batches of one
+    kind each learns much less in as many updates.
     """
-    lengths, targets = part.lengths[places], part.targets.lengths[places]
-    lead = targets if part.sources is None else targets - part.sources.lengths[places]
-    order = np.lexsort((np.where(lengths % 2, lead, -lead), lengths))
+    lengths = part.lengths[places]
+    order = np.argsort(lengths, kind="stable")
     ordered, sorted_lengths = places[order], lengths[order].tolist()
     cuts, start = [], 0
     for place, length in enumerate(sorted_lengths):

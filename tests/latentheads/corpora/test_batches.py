@@ -44,12 +44,12 @@ def test_padding_is_counted_on_both_sides(part: Part) -> None:
     assert padding(part, 97, 3) == pytest.approx(empty / held)
 
 
-def test_sentences_stand_together_that_are_alike_on_both_sides() -> None:
-    """Of length 5 on the longer side, four of each: no batch of four needs padding."""
-    sizes = [(5, other) for other in (2, 3, 4, 5)] + [(other, 5) for other in (2, 3, 4)]
-    rows = [Rows.of([[9] * size for size in side]) for side in zip(*sizes * 4, strict=True)]
-    assert padding(Part(*rows), 20, seed=1) == 0
-    assert padding(Part(*rows), 40, seed=1) > 0
+def test_batches_do_not_sort_by_the_shorter_side() -> None:
+    """Of the same length on the longer side, as those of one language may differ on the other."""
+    sizes = [(7, 2), (7, 5)] * 20
+    rows = [Rows.of([[9] * size for size in side]) for side in zip(*sizes, strict=True)]
+    widths = [set(batch.source.ne(PAD).sum(-1).tolist()) for batch in batches(Part(*rows), 70, 1)]
+    assert widths == [{2, 5}] * 4
 
 
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:
