@@ -35,7 +35,7 @@ from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, chief_score
+from latentheads.metrics.scores import SCORES, chief_score, title_of
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
             for name in SCORES:
                 if (estimate := getattr(found, name, None)) is None:
                     continue
-                figures = {**asdict(estimate), "low": estimate.low_score, "high": estimate.high}
-                rows.append({"recipe": label, "seed": seed, "metric": name, **figures})
+                rows.append({"recipe": label, "seed": seed, "metric": name, **asdict(estimate)})
     return pd.DataFrame(rows)
 
 
@@ -92,7 +91,7 @@ def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "p", f"p of {title.removesuffix(', %')}, a seed each"
     for name in row:
         if score and name.startswith("task ") and name.endswith(f": {score}"):
-            yield name, f"{SCORES[score]} of {name[5:].removesuffix(f': {score}')}"
+            yield name, title_of(score, name[5:].removesuffix(f": {score}"))
 
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:

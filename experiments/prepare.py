@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.corpora.preparing.digits import prepare_digits
-from latentheads.corpora.preparing.fillets import prepare_fillets
+from latentheads.corpora.preparing.fillets import FILLETS
 from latentheads.corpora.preparing.inflection import prepare_inflection
-from latentheads.corpora.preparing.russian import prepare_russian
+from latentheads.corpora.preparing.recordings import prepare_recordings
+from latentheads.corpora.preparing.russian import RUSSIAN
 from latentheads.corpora.preparing.spoken_multi30k import SENTENCES, prepare_spoken_multi30k
-from latentheads.corpora.preparing.stamps import prepare_stamps
+from latentheads.corpora.preparing.stamps import STAMPS
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 
@@ -46,17 +48,15 @@ DESCRIPTION = (
     "sigmorphon in six languages."
 )
 
+RECORDED = {"fillets": FILLETS, "russian": RUSSIAN, "stamps": STAMPS}
+"""Corpora that may lie in several packages."""
+
 CORPORA: dict[str, Callable[..., Path]] = {
     "digits": prepare_digits,
-    "fillets": prepare_fillets,
-    "russian": prepare_russian,
+    **{name: partial(prepare_recordings, corpus) for name, corpus in RECORDED.items()},
     "sigmorphon": prepare_inflection,
     "spoken-multi30k": prepare_spoken_multi30k,
-    "stamps": prepare_stamps,
 }
-
-SEVERAL = ("fillets", "russian")
-"""Corpora that are made of several packages."""
 
 
 def make_parser() -> Parser:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.corpus not in CORPORA:
         parser.error(f"unknown corpus {options.corpus!r}: choose from {', '.join(CORPORA)}")
     sources = [Path(source) for source in options.sources]
-    if options.corpus not in SEVERAL and len(sources) > 1:
+    if options.corpus not in RECORDED and len(sources) > 1:
         parser.error(f"{options.corpus} is made of one source, got {len(sources)}")
     out = Path(options.out or f"data/{options.corpus}")
     own = {}
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.corpus != "spoken-multi30k":
             parser.error(f"--sentences is of spoken-multi30k, got {options.corpus}")
         own["sentences"] = options.sentences
-    given = sources if options.corpus in SEVERAL else sources[0]
+    given = sources if options.corpus in RECORDED else sources[0]
     with ending("prepare.py", trouble=f"nothing is in {out}"):
         CORPORA[options.corpus](given, out, print, **own)
     return 0

@@ -291,7 +291,7 @@ def table(names: Sequence[str], rows: Sequence[Comparison | Errors]) -> str:
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:
-    interval = f"{estimate.score:.2f} [{estimate.low_score:.2f}, {estimate.high:.2f}]"
+    interval = f"{estimate.score:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
     return interval, "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
@@ -309,11 +309,7 @@ def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> di
 
 def _figures(row: Comparison | Errors) -> dict[str, Any]:
     estimates = {name: getattr(row, name, None) for name in TITLES}
-    return {
-        name: {**asdict(it), "low": it.low_score, "high": it.high}
-        for name, it in estimates.items()
-        if it is not None
-    }
+    return {name: asdict(it) for name, it in estimates.items() if it is not None}
 
 
 def _check_writable(path: Path | None) -> None:

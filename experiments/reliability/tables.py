@@ -10,7 +10,7 @@ from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.findings import SHOWN, Findings
-from latentheads.uncertainty.figures import SCORES
+from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import Figure
 from latentheads.uncertainty.trial import TEST, UNLIKE
 
@@ -149,7 +149,7 @@ def to_json(findings: Findings, options: Mapping[str, Any]) -> str:
     said = {
         "options": dict(options),
         "sentences": findings.texts.sizes,
-        "scores": SCORES | {UNLIKE: "less the likeness of translations by single draws"},
+        "scores": UNCERTAINTIES | {UNLIKE: "less the likeness of translations by single draws"},
         "baseline": f"{findings.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }

@@ -48,6 +48,7 @@ def make_accuracy(
             lambda lines: count(lines, str.__eq__),
             lambda total: float(100 * total[0] / total[1]),
             lambda: f"{case}|norm:nfc",
+            most=100.0,
         ),
         "edit_distance": Metric(
             lambda lines: count(lines, edits),

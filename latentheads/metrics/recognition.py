@@ -123,7 +123,7 @@ def recognise(
     substitutions, deletions, insertions, number = words.tolist()
     return Recognition(
         found.wer.score,
-        found.wer.low_score,
+        found.wer.low,
         found.wer.high,
         substitutions,
         deletions,
@@ -131,7 +131,7 @@ def recognise(
         number,
         found.wer.signature,
         found.cer.score,
-        found.cer.low_score,
+        found.cer.low,
         found.cer.high,
         found.cer.signature,
         None if found.paper_wer is None else found.paper_wer.score,

@@ -6,6 +6,7 @@ systems, so that what is hard in a sentence falls out of a difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,11 +54,15 @@ class Metric:
         count: Counts, in each line of a system.
         combine: Makes the figure of the counts of all sentences together.
         sign: Says how, once it has counted.
+        least: No figure is below it.
+        most: Nor above it.
     """
 
     count: Callable[[Sequence[str]], Counts]
     combine: Callable[[Float[NDArray[np.float64], " count"]], float]
     sign: Callable[[], str]
+    least: float = 0.0
+    most: float = math.inf
 
     def measure(self, lines: Sequence[str]) -> float:
         """The figure of all lines."""
@@ -78,6 +83,8 @@ class Estimate:
         score: Of the whole corpus.
         mean: Over the resamples.
         half_width: Of the 95 % interval around ``mean``.
+        low: Lower end of that interval, within what the score can be.
+        high: Upper end.
         p: Of no difference to the baseline, both sides; None for the baseline itself.
         signature: How the score was computed, with the number of resamples and their seed.
     """
@@ -85,23 +92,10 @@ class Estimate:
     score: float
     mean: float
     half_width: float
+    low: float
+    high: float
     p: float | None
     signature: str
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval."""
-        return self.mean - self.half_width
-
-    @property
-    def low_score(self) -> float:
-        """The same of a score that is never below 0, such as BLEU, chrF or WER."""
-        return max(0.0, self.low)
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval."""
-        return self.mean + self.half_width
 
 
 def compare_lines(
@@ -133,7 +127,8 @@ def compare_lines(
     for name, metric in metrics.items():
         every = [metric.resample(lines, places) for lines in systems]
         said = f"{metric.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
-        for row, estimate in zip(found, estimate_systems(every, said), strict=True):
+        estimates = estimate_systems(every, said, metric.least, metric.most)
+        for row, estimate in zip(found, estimates, strict=True):
             row[name] = estimate
     return found
 
@@ -168,7 +163,9 @@ def draw_places(number: int, resamples: int, seed: int) -> Resamples:
     return np.random.default_rng(seed).choice(number, (resamples, number))
 
 
-def estimate_systems(every: Sequence[Resampled], signature: str) -> list[Estimate]:
+def estimate_systems(
+    every: Sequence[Resampled], signature: str, least: float = -math.inf, most: float = math.inf
+) -> list[Estimate]:
     r"""One score of all systems, the first of them the baseline.
 
     With the difference d to the baseline on all sentences and d_b on resample b, the test counts
@@ -181,6 +178,8 @@ def estimate_systems(every: Sequence[Resampled], signature: str) -> list[Estimat
     Args:
         every: The score of every system, on all sentences and on the same resamples.
         signature: How it was computed.
+        least: No score is below it.
+        most: Nor above it.
     """
     (first, baseline), *_ = every
     estimates = []
@@ -188,7 +187,8 @@ def estimate_systems(every: Sequence[Resampled], signature: str) -> list[Estimat
         differences = resampled - baseline
         away = np.abs(differences - differences.mean()) >= abs(score - first)
         p = (1 + int(away.sum())) / (len(resampled) + 1)
-        mean, half = estimate_ci(resampled)
-        estimates.append(Estimate(score, float(mean), float(half), p, signature))
+        mean, half = map(float, estimate_ci(resampled))
+        low, high = max(least, mean - half), min(most, mean + half)
+        estimates.append(Estimate(score, mean, half, low, high, p, signature))
     estimates[0] = replace(estimates[0], p=None)
     return estimates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHIEF", "SCORES", "chief_score"]
+__all__ = ["CHIEF", "SCORES", "chief_score", "title_of"]
 
 SCORES = {
     "accuracy": "accuracy, %",
@@ -23,6 +23,12 @@ SCORES = {
 
 CHIEF = ("accuracy", "wer", "bleu")
 """What one score stands for all: the first of them that is known."""
+
+
+def title_of(score: str, part: str) -> str:
+    """The title of a score of a part, such as "accuracy of german, %"."""
+    title, comma, unit = SCORES[score].partition(", ")
+    return f"{title} of {part}{comma}{unit}"
 
 
 def chief_score(figures: Mapping[str, object]) -> str | None:

@@ -227,4 +227,5 @@ def _make_metric(metric: Any, references: Sequence[str]) -> Metric:
         count,
         lambda total: float(metric._compute_score_from_stats(total).score),
         lambda: str(metric.get_signature()),
+        most=100.0,
     )

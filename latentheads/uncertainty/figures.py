@@ -24,7 +24,7 @@ from latentheads.uncertainty.prediction import Prediction
 from latentheads.uncertainty.scaling import TemperatureFit
 
 __all__ = [
-    "SCORES",
+    "UNCERTAINTIES",
     "Judgement",
     "TokenFigures",
     "fit_temperature",
@@ -37,7 +37,7 @@ __all__ = [
 NUMBERS = 2**24
 """Probabilities that are in memory at a time: members times tokens times the vocabulary."""
 
-SCORES = {
+UNCERTAINTIES = {
     "log_prob": "less log-probability",
     "mean_log": "less the members' mean log-probability",
     "total": "entropy of the mean law",
@@ -137,7 +137,7 @@ class TokenFigures:
 
 
 def score_sentences(figures: TokenFigures) -> dict[str, Float[ndarray, " sentence"]]:
-    """How uncertain every sentence is, by each of ``SCORES``, in nats a token.
+    """How uncertain every sentence is, by each of ``UNCERTAINTIES``, in nats a token.
 
     Args:
         figures: Of its tokens, judged at temperature 1.

@@ -18,7 +18,7 @@ from latentheads.uncertainty.calibration import (
     edges_of_width,
     sum_bins,
 )
-from latentheads.uncertainty.figures import SCORES, Judgement, TokenFigures
+from latentheads.uncertainty.figures import UNCERTAINTIES, Judgement, TokenFigures
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
 from latentheads.uncertainty.trial import TEST, UNLIKE, Trial
 
@@ -236,7 +236,7 @@ def compare_systems(
 
 def baseline_of(name: str) -> str:
     """The figure of the first system that one is held against."""
-    for score in (*SCORES, UNLIKE):
+    for score in (*UNCERTAINTIES, UNLIKE):
         if name.startswith(("prr_", "chrf_", "roc_")) and name.endswith(f"_{score}"):
             return f"{name.removesuffix(score)}log_prob"
     return name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.prepare import CORPORA, SEVERAL
+from latentheads.experiments.prepare import CORPORA, RECORDED
 from tests.experiments.programs import assert_one_line, inside
 
 
@@ -17,7 +17,7 @@ def test_every_corpus_is_prepared_by_its_name(tmp_path: Path) -> None:
         assert_one_line(done, "prepare.py")
         assert re.search(rf"there is no (folder )?{tmp_path / 'gone'}[:,]", done.stderr)
     assert not list(tmp_path.iterdir())
-    assert set(SEVERAL) <= set(CORPORA)
+    assert set(RECORDED) <= set(CORPORA)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,7 @@ def test_every_corpus_is_prepared_by_its_name(tmp_path: Path) -> None:
         (("words", "."), "unknown corpus 'words': choose from digits, "),
         (("digits", ".", "."), "digits is made of one source, got 2"),
         (("stamps", ".", "--sentences", "3"), "--sentences is of spoken-multi30k, got stamps"),
+        (("spoken-multi30k", ".", "--sentences", "0"), "--sentences must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from latentheads.corpora.preparing.folder import Origin, Tell
+from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
+    RecordedCorpus,
     Recording,
-    prepare_recordings,
     said_in,
     tidy,
 )
 from latentheads.files import read_text
 
-__all__ = ["LANGUAGES", "ORIGIN", "SPOKEN", "find_fillets", "prepare_fillets"]
+__all__ = ["FILLETS", "LANGUAGES", "SPOKEN", "find_fillets"]
 
 SPOKEN = ("cs", "nl")
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fr", "it", "nl", "pl", "ru", "sv")
@@ -51,27 +50,6 @@ Dialogue = tuple[str, str]
 """Who speaks, and what."""
 
 
-def prepare_fillets(
-    sources: Sequence[Path], out: Path, tell: Tell | None = None, digest: str = ORIGIN.digest
-) -> Path:
-    """Writes tables of what is said in Czech and Dutch and of its translations; copies the sound.
-
-    Args:
-        sources: The three packages, or folders that they are unpacked in.
-        out: Where the corpus goes.
-        tell: Called with a line about what was done.
-        digest: SHA-256 of what is read.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are not the dialogues, or the place holds something else.
-    """
-    origin = replace(ORIGIN, digest=digest)
-    return prepare_recordings(origin, sources, ENDINGS, find_fillets, out, tell)
-
-
 def find_fillets(folders: Sequence[Path]) -> Found:
     """The dialogues, and the sound in the languages that are spoken.
 
@@ -87,6 +65,9 @@ def find_fillets(folders: Sequence[Path]) -> Found:
             if path.parent.name in SPOKEN and "sound" in path.parts:
                 files[_name_within("sound", path)] = path
     return Found(files, _read_recordings(files))
+
+
+FILLETS = RecordedCorpus(ORIGIN, ENDINGS, find_fillets)
 
 
 def _name_within(room: str, path: Path) -> str:

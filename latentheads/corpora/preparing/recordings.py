@@ -20,6 +20,7 @@ from latentheads.corpora.speech.table import write_table
 __all__ = [
     "Found",
     "Kept",
+    "RecordedCorpus",
     "Recording",
     "keep_usable",
     "prepare_recordings",
@@ -117,25 +118,35 @@ class Kept:
         ]
 
 
+@dataclass(frozen=True)
+class RecordedCorpus:
+    """Recordings that somebody distributes.
+
+    Attributes:
+        origin: What the files are.
+        endings: What the names of those that are needed end in.
+        find: Finds the recordings in folders.
+        label: By what recordings are counted.
+    """
+
+    origin: Origin
+    endings: Sequence[str]
+    find: Callable[[Sequence[Path]], Found]
+    label: Callable[[Recording], str] = attrgetter("language")
+
+
 def prepare_recordings(
-    origin: Origin,
-    sources: Sequence[Path],
-    endings: Sequence[str],
-    find: Callable[[Sequence[Path]], Found],
-    out: Path,
-    tell: Tell | None = None,
-    label: Callable[[Recording], str] = attrgetter("language"),
+    corpus: RecordedCorpus, sources: Sequence[Path], out: Path, tell: Tell | None = None
 ) -> Path:
-    """Makes a corpus of recordings that lie in files, where it is not yet.
+    """Writes tables of what is said and of its translations, and copies the sound.
+
+    Does nothing where that is done.
 
     Args:
-        origin: What it is made of.
-        sources: Folders and packages.
-        endings: What the names of the files in them that are needed end in.
-        find: Finds the recordings in folders.
+        corpus: What is prepared, such as ``STAMPS``.
+        sources: Its packages, or folders that they are unpacked in.
         out: Where the corpus goes.
         tell: Called with lines about what was done.
-        label: By what recordings are counted.
 
     Returns:
         Where the corpus is.
@@ -146,16 +157,16 @@ def prepare_recordings(
     counts: list[str] = []
 
     def write(folder: Path) -> str:
-        with opened(sources, endings) as folders:
-            found = find(folders)
-            origin.check(found.files, " ".join(map(str, sources)))
+        with opened(sources, corpus.endings) as folders:
+            found = corpus.find(folders)
+            corpus.origin.check(found.files, " ".join(map(str, sources)))
             kept = keep_usable(found.recordings)
             parts = split_by_text(kept.recordings, lambda each: each.texts.values())
             write_recordings(folder, parts)
-        counts.extend(kept.count_each(label))
+        counts.extend(kept.count_each(corpus.label))
         return kept.count(parts)
 
-    prepare_once(origin, out, write, tell)
+    prepare_once(corpus.origin, out, write, tell)
     for line in counts:
         (tell or str)(line)
     return out

@@ -10,19 +10,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
-from latentheads.corpora.preparing.folder import Origin, Tell
+from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
+    RecordedCorpus,
     Recording,
-    prepare_recordings,
     said_in,
 )
 from latentheads.corpora.preparing.stamps import find_stamps
 from latentheads.files import read_text
 
-__all__ = ["ORIGIN", "find_russian", "prepare_russian"]
+__all__ = ["RUSSIAN", "find_russian"]
 
 ENDINGS = (".wav", "/txt.done.data", "_desc_ru.ogg", ".txt")
 
@@ -39,29 +40,6 @@ ORIGIN = Origin(
     "Debian package tuxpaint-stamps-default 2022.06.04, copyright 2002-2022 by Bill Kendrick; "
     "licence: GPL-2.\n",
 )
-
-
-def prepare_russian(
-    sources: Sequence[Path], out: Path, tell: Tell | None = None, digest: str = ORIGIN.digest
-) -> Path:
-    """Writes tables of what is said in Russian, and copies the sound.
-
-    Args:
-        sources: Both packages, or folders that they are unpacked in.
-        out: Where the corpus goes.
-        tell: Called with a line about what was done.
-        digest: SHA-256 of what is read.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are not the recordings, or the place holds something else.
-    """
-    origin = replace(ORIGIN, digest=digest)
-    return prepare_recordings(
-        origin, sources, ENDINGS, find_russian, out, tell, lambda each: each.domain
-    )
 
 
 def find_russian(folders: Sequence[Path]) -> Found:
@@ -81,6 +59,9 @@ def find_russian(folders: Sequence[Path]) -> Found:
         for each in stamps.recordings
     )
     return Found({**stamps.files, **read}, chain(captions, _read_sentences(read)))
+
+
+RUSSIAN = RecordedCorpus(ORIGIN, ENDINGS, find_russian, attrgetter("domain"))
 
 
 def _read_sentences(files: Mapping[str, Path]) -> Iterator[Recording]:

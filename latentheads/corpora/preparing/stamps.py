@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from latentheads.corpora.preparing.folder import Origin, Tell
+from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
+    RecordedCorpus,
     Recording,
-    prepare_recordings,
     said_in,
     tidy,
 )
 from latentheads.corpora.text import lines_of
 
-__all__ = ["LANGUAGES", "ORIGIN", "find_stamps", "prepare_stamps"]
+__all__ = ["LANGUAGES", "STAMPS", "find_stamps"]
 
 LANGUAGES = ("be", "bg", "ca", "da", "el", "es", "fr", "ro", "ru")
 
@@ -39,27 +38,6 @@ ORIGIN = Origin(
     "tuxpaint-stamps-default 2022.06.04: copyright 2002-2022 by Bill Kendrick; its changelog names "
     "who speaks and who translated.\nLicence: GPL-2.\n",
 )
-
-
-def prepare_stamps(
-    source: Path, out: Path, tell: Tell | None = None, digest: str = ORIGIN.digest
-) -> Path:
-    """Writes tables of what is said and of its English, in nine languages; copies the sound.
-
-    Args:
-        source: The package, or the folder that it is unpacked in.
-        out: Where the corpus goes.
-        tell: Called with a line about what was done.
-        digest: SHA-256 of what is read.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are not the stamps, or the place holds something else.
-    """
-    origin = replace(ORIGIN, digest=digest)
-    return prepare_recordings(origin, [source], ENDINGS, find_stamps, out, tell)
 
 
 def find_stamps(folders: Sequence[Path], languages: Sequence[str] = LANGUAGES) -> Found:
@@ -81,6 +59,9 @@ def find_stamps(folders: Sequence[Path], languages: Sequence[str] = LANGUAGES) -
                 files |= {f"{found[1]}.txt": text} if text.is_file() else {}
                 files[found[0]] = path
     return Found(files, _read_recordings(files, sounds))
+
+
+STAMPS = RecordedCorpus(ORIGIN, ENDINGS, find_stamps)
 
 
 def _read_recordings(

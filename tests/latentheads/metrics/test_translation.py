@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from latentheads.metrics.resampling import Estimate
+from latentheads.metrics.resampling import estimate_systems
 from latentheads.metrics.translation import paired_bootstrap, score, split_compounds
 
 RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
@@ -143,10 +144,20 @@ def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> N
     assert "|compound:split|" in base.paper_bleu.signature
 
 
-def test_the_interval_of_a_score_does_not_reach_below_0() -> None:
-    assert Estimate(0.1, 0.1, 0.3, None, "").low_score == 0
-    assert Estimate(2.0, 2.0, 0.5, None, "").low_score == 1.5
-    assert Estimate(0.25, 0.25, 0.5, None, "").low == -0.25
+def test_an_interval_stays_within_what_a_score_can_be() -> None:
+    resampled = 99.0, np.array([90.0] * 3 + [100.0] * 57)
+    (free,) = estimate_systems([resampled], "")
+    assert free.low == pytest.approx(free.mean - free.half_width)
+    assert free.high == pytest.approx(free.mean + free.half_width)
+    assert free.high > 100 > free.mean > free.low > 90
+    (bound,) = estimate_systems([resampled], "", 98, 100)
+    assert (bound.low, bound.high) == (98, 100)
+    assert (bound.mean, bound.half_width) == (free.mean, free.half_width)
+    nearly = [*RIGHT[:-1], "the end"]
+    (found,) = paired_bootstrap(nearly, [], RIGHT, accuracy=True, resamples=50)
+    assert found.accuracy is not None
+    for estimate in (found.bleu, found.chrf, found.accuracy):
+        assert estimate.low < estimate.score < estimate.high == 100
 
 
 def test_the_seed_decides_and_the_environment_is_left_alone(

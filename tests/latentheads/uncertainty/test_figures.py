@@ -10,7 +10,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.uncertainty import figures as rooms
 from latentheads.uncertainty.committees import Alone, HeadDraws
 from latentheads.uncertainty.figures import (
-    SCORES,
+    UNCERTAINTIES,
     Judgement,
     fit_temperature,
     read_tokens,
@@ -72,7 +72,7 @@ def test_scores_of_sentences_are_means_over_their_tokens() -> None:
     model = build().eval()
     found = read_tokens(HeadDraws(model, members=3), PART, TARGET_TYPES)
     scores = score_sentences(found)
-    assert list(scores) == list(SCORES)
+    assert list(scores) == list(UNCERTAINTIES)
     assert scores["total"][1] == pytest.approx(found.total[4:6].mean())
     assert scores["log_prob"][2] == pytest.approx(-found.judged[1.0].log_prob[6:].mean())
     difference = scores["mean_log"] - scores["log_prob"]

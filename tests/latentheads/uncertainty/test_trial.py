@@ -10,7 +10,7 @@ from sacrebleu.metrics import CHRF
 from latentheads.decoding.translate import Decoding
 from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws
 from latentheads.uncertainty.edits import label_tokens
-from latentheads.uncertainty.figures import SCORES
+from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import (
     baseline_of,
     bins_of_law,
@@ -95,7 +95,7 @@ def test_what_is_written_is_compared_with_its_references(trial: Trial) -> None:
 
 def test_every_score_is_there_for_every_text(trial: Trial) -> None:
     assert {*trial.scores} == {TEST, "turned"}
-    assert list(trial.scores["turned"]) == [*SCORES, "unlike"]
+    assert list(trial.scores["turned"]) == [*UNCERTAINTIES, "unlike"]
     assert ((trial.scores[TEST]["unlike"] >= 0) & (trial.scores[TEST]["unlike"] <= 1)).all()
     assert trial.seconds >= 0
     assert TEXTS.sizes == {TEST: 3, "turned": 2}

@@ -6,9 +6,12 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-__all__ = ["digest_of", "write_package"]
+from latentheads.corpora.preparing.recordings import RecordedCorpus
+
+__all__ = ["digest_of", "known_by", "write_package"]
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
@@ -16,6 +19,10 @@ def digest_of(files: Mapping[str, Path]) -> str:
     for name in sorted(files):
         total.update(name.encode() + hashlib.sha256(files[name].read_bytes()).digest())
     return total.hexdigest()
+
+
+def known_by(corpus: RecordedCorpus, digest: str) -> RecordedCorpus:
+    return replace(corpus, origin=replace(corpus.origin, digest=digest))
 
 
 def write_package(path: Path, folder: Path, data: str = "data.tar.xz") -> Path:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.preparing.fillets import find_fillets, prepare_fillets
+from latentheads.corpora.preparing.fillets import FILLETS, find_fillets
+from latentheads.corpora.preparing.recordings import prepare_recordings
 from latentheads.corpora.speech.table import Utterance
-from tests.latentheads.corpora.preparing.packages import digest_of, write_package
+from tests.latentheads.corpora.preparing.packages import digest_of, known_by, write_package
 from tests.latentheads.corpora.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import write_noise
 
@@ -60,7 +61,7 @@ def test_dialogues_have_their_translations(
     digest, told = digest_of(find_fillets(packages).files), list[str]()
     if packed:
         packages = [write_package(tmp_path / f"{each.name}.deb", each) for each in packages]
-    out = prepare_fillets(packages, tmp_path / "out", told.append, digest)
+    out = prepare_recordings(known_by(FILLETS, digest), packages, tmp_path / "out", told.append)
     found = [each for part in read_tables(out).values() for each in part]
     assert texts(found) == {
         ("cs", "cs", "Co je to loď", "small", "deep"),
@@ -87,12 +88,11 @@ def test_a_file_has_one_name_wherever_the_game_is(packages: list[Path], tmp_path
 
 
 def test_both_languages_of_a_dialogue_are_in_one_part(packages: list[Path], tmp_path: Path) -> None:
-    out = prepare_fillets(
-        packages, tmp_path / "out", digest=digest_of(find_fillets(packages).files)
-    )
+    corpus = known_by(FILLETS, digest_of(find_fillets(packages).files))
+    out = prepare_recordings(corpus, packages, tmp_path / "out")
     parts = read_tables(out)
     assert [
         part for part, each in parts.items() if {u.source for u in each if u.domain == "deep"}
     ] in (["train"], ["valid"], ["test"])
     with pytest.raises(ValueError, match="cs holds 5 files that are not those of fillets-ng-data,"):
-        prepare_fillets(packages[1:2], tmp_path / "other")
+        prepare_recordings(FILLETS, packages[1:2], tmp_path / "other")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.preparing.russian import find_russian, prepare_russian
-from tests.latentheads.corpora.preparing.packages import digest_of
+from latentheads.corpora.preparing.recordings import prepare_recordings
+from latentheads.corpora.preparing.russian import RUSSIAN, find_russian
+from tests.latentheads.corpora.preparing.packages import digest_of, known_by
 from tests.latentheads.corpora.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import write_noise
 
@@ -27,9 +28,9 @@ def test_both_domains_are_read(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"voice .*stamps holds 6 files that are not those of fest"
     ):
-        prepare_russian(sources, tmp_path / "out")
-    digest = digest_of(find_russian(sources).files)
-    out = prepare_russian(sources, tmp_path / "out", told.append, digest)
+        prepare_recordings(RUSSIAN, sources, tmp_path / "out")
+    corpus = known_by(RUSSIAN, digest_of(find_russian(sources).files))
+    out = prepare_recordings(corpus, sources, tmp_path / "out", told.append)
     found = {
         (u.text, u.source, u.target, u.domain) for part in read_tables(out).values() for u in part
     }

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.preparing.stamps import INSTALLED, find_stamps, prepare_stamps
+from latentheads.corpora.preparing.recordings import prepare_recordings
+from latentheads.corpora.preparing.stamps import INSTALLED, STAMPS, find_stamps
 from latentheads.corpora.speech.table import Utterance
-from tests.latentheads.corpora.preparing.packages import digest_of, write_package
+from tests.latentheads.corpora.preparing.packages import digest_of, known_by, write_package
 from tests.latentheads.corpora.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import write_noise
 
@@ -42,9 +43,9 @@ def read_all(out: Path) -> dict[str, Utterance]:
 def test_each_sound_has_its_text_and_its_english(
     stamps: Path, tmp_path: Path, packed: bool
 ) -> None:
-    digest, told = digest_of(find_stamps([stamps]).files), list[str]()
+    corpus, told = known_by(STAMPS, digest_of(find_stamps([stamps]).files)), list[str]()
     source = write_package(tmp_path / "stamps.deb", stamps) if packed else stamps
-    out = prepare_stamps(source, tmp_path / "data" / "stamps", told.append, digest)
+    out = prepare_recordings(corpus, [source], tmp_path / "data" / "stamps", told.append)
     found = read_all(out)
     assert {name: each.text for name, each in found.items()} == {
         "fr/animals/cat.fr": "Un chat",
@@ -61,16 +62,16 @@ def test_each_sound_has_its_text_and_its_english(
     assert told[0].endswith("2 left out: 2 without text in words")
     assert told[1:] == ["fr: 2 recordings, 0.0 min, 4 words", "ro: 1 recordings, 0.0 min, 2 words"]
     assert "GPL-2" in (out / "README.txt").read_text()
-    prepare_stamps(tmp_path / "gone", out, told.append, digest)
+    prepare_recordings(corpus, [tmp_path / "gone"], out, told.append)
     assert told[3:] == [f"{out} is prepared already"]
 
 
 def test_other_stamps_are_refused(stamps: Path, tmp_path: Path) -> None:
     def prepare(source: Path, digest: str) -> None:
-        prepare_stamps(source, tmp_path / "out", digest=digest)
+        prepare_recordings(known_by(STAMPS, digest), [source], tmp_path / "out")
 
     with pytest.raises(ValueError, match="unpacked holds 8 files that are not those of tuxpaint"):
-        prepare_stamps(stamps, tmp_path / "out")
+        prepare_recordings(STAMPS, [stamps], tmp_path / "out")
     root, digest = stamps / INSTALLED, digest_of(find_stamps([stamps]).files)
     (root / "animals/cat.txt").write_text("A cat.\n")
     with pytest.raises(ValueError, match="stamps holds 8 files that are not those of tuxpaint"):
