@@ -2,17 +2,19 @@
 
 Six voices read the captions, half of them beside noise: who speaks, and where, is known. The same
 text and the same espeak-ng give the same samples. What is spoken stays beside the place of the
-corpus until that is whole, so that whoever is stopped goes on where he was.
+corpus until that is whole, so that whoever is stopped goes on where they were.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -42,6 +44,9 @@ SENTENCES = 6000
 TEST = "test_2016_flickr"
 
 ESPEAK = "espeak-ng"
+
+SPEECH = ".speech-"
+"""Between the name of a corpus and a digest: where what is spoken lies until it is whole."""
 
 
 @dataclass(frozen=True)
@@ -143,13 +148,13 @@ def prepare_spoken_multi30k(
         raise ValueError(f"sentences must be at least 1, got {sentences}")
     origin = replace(ORIGIN, digest=_join_digest(digest, *MADE, sentences))
     counts: list[str] = []
-    speech: list[Path] = []
+    held = ExitStack()
 
     def write(folder: Path) -> str:
         parts = _read_captions(source, sentences, digest)
         version = _find_version()
-        place = out.with_name(f"{out.name}.{_join_digest(digest, *MADE, version)[:8]}")
-        speech.append(place)
+        place = out.with_name(f"{out.name}{SPEECH}{_join_digest(digest, *MADE, version)[:8]}")
+        held.enter_context(_locked(place))
         captions = [each for part in reversed(parts.values()) for each in part]  # training last
         if tell is not None:
             tell(f"{version} speaks {len(captions):,} captions in {place}")
@@ -164,12 +169,33 @@ def prepare_spoken_multi30k(
         counts.extend(kept.count_each(lambda each: f"{each.speaker}, {each.domain}"))
         return f"{kept.count(recordings)}, made by {version}"
 
-    prepare_once(origin, out, write, tell)
+    with held:
+        prepare_once(origin, out, write, tell)
+    _remove_speech(out)
     for line in counts:
         (tell or str)(line)
-    for place in speech:
-        shutil.rmtree(place)
     return out
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Keeps the folder of what is spoken for this process."""
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = lock_folder(place)
+    except OSError as reason:
+        raise OSError(f"cannot speak in {place}: {reason.strerror}") from reason
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _remove_speech(out: Path) -> None:
+    """Removes what was spoken for a corpus that is whole, also by a process that was killed."""
+    for place in out.parent.glob(f"{glob.escape(out.name)}{SPEECH}*"):
+        with suppress(OSError), _locked(place):  # one that is held is removed by its process
+            shutil.rmtree(place)
 
 
 def _join_digest(*parts: object) -> str:
@@ -224,16 +250,11 @@ def _find_version() -> str:
 
 def _speak_all(captions: Sequence[_Caption], place: Path) -> None:
     """Speaks what is not spoken yet."""
-    place.mkdir(parents=True, exist_ok=True)
-    lock = lock_folder(place)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for each in tqdm(captions, "speaking", unit="caption", leave=False, disable=None):
-                path = place / f"{each.name}.ogg"
-                if not path.exists():
-                    _speak_caption(each, path, Path(folder) / "speech.wav")
-    finally:
-        os.close(lock)
+    with tempfile.TemporaryDirectory() as folder:
+        for each in tqdm(captions, "speaking", unit="caption", leave=False, disable=None):
+            path = place / f"{each.name}.ogg"
+            if not path.exists():
+                _speak_caption(each, path, Path(folder) / "speech.wav")
 
 
 def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:

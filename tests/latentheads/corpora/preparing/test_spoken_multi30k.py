@@ -12,6 +12,7 @@ import pytest
 from latentheads.corpora.preparing import spoken_multi30k
 from latentheads.corpora.preparing.spoken_multi30k import VOICES, prepare_spoken_multi30k
 from latentheads.corpora.speech.sound import read_sound
+from latentheads.files import lock_folder
 from tests.latentheads.corpora.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
 
@@ -76,7 +77,7 @@ def test_captions_are_spoken(captions: Path, tmp_path: Path) -> None:
         assert line.startswith(f"{voice.name} {voice.speed} {voice.pitch} ")
         assert english.domain in ("quiet", "noise")
         assert len(read_sound(english.audio).samples) == 22050 // 2
-    assert told[0] == f"espeak-ng 1.0 speaks 4 captions in {tmp_path / 'out'}.{told[0][-8:]}"
+    assert told[0] == f"espeak-ng 1.0 speaks 4 captions in {tmp_path / 'out'}.speech-{told[0][-8:]}"
     assert told[1].endswith(
         "1 of train, 2 of valid, 1 of test, 0 min of speech, made by espeak-ng 1.0"
     )
@@ -103,10 +104,17 @@ def test_what_is_spoken_is_not_spoken_again(captions: Path, tmp_path: Path) -> N
     (tmp_path / "stop").unlink()
     (place,) = tmp_path.glob("out.*")
     before = write_sound(place / "train-00000.ogg", make_noise(0.2)).read_bytes()
+    lock = lock_folder(place)
+    with pytest.raises(OSError, match=f"cannot speak in {place}: another process is writing it"):
+        prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
+    os.close(lock)
     out = prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
     assert (out / "sound" / "train-00000.ogg").read_bytes() == before
     assert (tmp_path / "log").read_text().count("\n") == 4
     assert not list(tmp_path.glob("out.*"))
+    place.mkdir()  # as where a process is killed when the corpus is whole
+    prepare_spoken_multi30k(captions, out, digest=digest)
+    assert not place.exists()
 
 
 def test_noise_is_always_the_same() -> None:
