@@ -15,23 +15,25 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
-    COLUMNS,
     Plan,
-    cell,
-    cell_of_terminal,
     check_words,
     describe_plans,
     extend,
     plan_all,
-    read_all,
     run_folder,
-    summarise,
     train_all,
-    write_tables,
 )
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
+from latentheads.experiments.cli.summary import (
+    COLUMNS,
+    cell,
+    cell_of_terminal,
+    read_all,
+    summarise,
+    write_tables,
+)
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text

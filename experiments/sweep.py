@@ -14,23 +14,25 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
-    COLUMNS,
     Plan,
-    cell,
-    cell_of_terminal,
     check_words,
     describe_plans,
     plan_all,
-    read_all,
-    summarise,
     train_all,
-    write_tables,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
+from latentheads.experiments.cli.summary import (
+    COLUMNS,
+    cell,
+    cell_of_terminal,
+    read_all,
+    summarise,
+    write_tables,
+)
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.metrics.scores import CHIEF
 

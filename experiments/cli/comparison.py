@@ -1,9 +1,8 @@
-"""Recipes compared: every run, its row, the summary over seeds, the table."""
+"""Recipes compared: a run for each of them and each seed, and how all are trained."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from jsonargparse import Namespace
 
 from latentheads.checks import distinct
 from latentheads.corpora.options import make_corpus
-from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (
@@ -24,46 +22,27 @@ from latentheads.experiments.cli.options import (
     refuse_idle,
     trainer_of,
 )
-from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import ALIGNED, split_law
-from latentheads.runs.report import lacking
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 from latentheads.selection.laws import LAWS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
-    "COLUMNS",
     "Plan",
-    "cell",
-    "cell_of_terminal",
     "check_words",
     "describe_plans",
     "extend",
     "plan_all",
-    "read_all",
     "run_folder",
-    "summarise",
     "train_all",
-    "write_tables",
 ]
 
 RECIPES = ",".join(guide + ALIGNED for guide in ("tied", "mean-field", "cascaded", "exact"))
-SPREAD = ("head_divergence", "perplexity", "average_", "task ")
-"""What the other columns begin with that have a mean and an interval."""
-
-TRUTH = ("truth", "truth_sentences", "sentences")
-"""What the corpus says of the test part, and not a recipe."""
-
-FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
-
-DRAWN = ("iwae", "plug_in")
-"""What says nothing where the exact log p is known."""
 
 
 def extend(parser: Parser) -> None:
@@ -113,17 +92,6 @@ def extend(parser: Parser) -> None:
         help="I/N: trains the I-th of N parts of the runs, and writes no table; the same command "
         "without it writes the table when all are done",
     )
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    from scipy import stats  # takes long to load
-
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return mean, mean - half, mean + half
 
 
 @dataclass(frozen=True)
@@ -240,25 +208,6 @@ def _job_of(plan: Plan, out: Path) -> Job:
     return Job(name, plan.folder, plan.settings.to_yaml(), words)
 
 
-def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
-    """A row a run.
-
-    Raises:
-        UnfinishedError: A run has no results, or its report lacks something.
-    """
-    import pandas as pd  # takes long to load
-
-    rows = []
-    for plan in plans:
-        results = plan.find_results()
-        if results is None:
-            raise UnfinishedError(f"{plan.folder} is not finished")
-        if lacks := lacking(results.to_json()):
-            raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
-        rows.append(_row(plan.recipe, results.to_json()))
-    return pd.DataFrame(rows)
-
-
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
     """Where a run of a comparison lies."""
     return out / f"{recipe.replace(':', '.')}-seed{seed}"
@@ -293,114 +242,6 @@ def _pair(recipe: str) -> list[str]:
 
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
-    test = results["test"]
-    figures = {name: test[name] for name in FIGURES if test.get(name) is not None}
-    if "exact" in figures:  # no draw is needed, and the plug-in network is the exact law
-        figures = {name: value for name, value in figures.items() if name not in DRAWN}
-    chains = results["head_divergence_by_chain"].items()
-    return {
-        "recipe": label,
-        "seed": results["seed"],
-        **figures,
-        "head_divergence": results["head_divergence"],
-        **{f"head_divergence {chain}": value for chain, value in chains},
-        **_perplexities(results.get("perplexity", [])),
-        **_of_tasks(results),
-        "parameters": results["parameters"],
-        "tokens_per_second": results["tokens_per_second"],
-        **{name: test.get(name) for name in TRUTH},
-    }
-
-
-def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
-    """Perplexities by word: of the test part in the last way named, then every one."""
-    short = [
-        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
-    ]
-    return dict(short) | {
-        f"perplexity of {one['part']} by {one['mode']}: {name}": value
-        for one in found
-        for name, value in one["word"].items()
-    }
-
-
-def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
-    """The averages over tasks, then the figures of every task."""
-    averages = results.get("average", {}).items()
-    return {f"average_{name}": value for name, value in averages} | {
-        f"task {task}: {name}": figures[name]
-        for task, figures in results.get("tasks", {}).items()
-        for name in FIGURES
-        if figures.get(name) is not None
-    }
-
-
-def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
-    """One row a recipe: mean and interval of each figure, paired difference of the bound."""
-    base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
-    rows = []
-    for recipe in recipes:
-        mine = runs[runs.recipe == recipe].set_index("seed")
-        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
-        row |= {name: mine[name].iloc[0] for name in TRUTH}
-        for name in mine.columns:
-            spread = name in FIGURES or name.startswith(SPREAD)
-            if spread and not mine[name].isna().any():
-                values = [float(value) for value in mine[name]]
-                row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
-        paired = interval(list(mine.elbo - base))
-        row["difference"], row["difference_low"], row["difference_high"] = paired
-        row["parameters"] = int(mine.parameters.iloc[0])
-        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
-        rows.append(row)
-    return rows
-
-
-COLUMNS = {
-    "elbo": "ELBO",
-    "log_likelihood": "log-likelihood",
-    "kl": "KL",
-    "exact": "exact log p",
-    "gap": "gap of the guide",
-    "iwae": "IWAE",
-    "plug_in": "plug-in (no bound)",
-    **SCORES,
-    "perplexity_exact": "perplexity, exact",
-    "perplexity_plug_in": "perplexity, plug-in",
-    "perplexity_elbo": "perplexity from the bound",
-    "perplexity_iwae": "perplexity from IWAE",
-    "head_divergence": "JSD",
-    "average_elbo": "ELBO, average of tasks",
-    "average_plug_in": "plug-in, average of tasks",
-    **{f"average_{name}": f"{title}, average of tasks" for name, title in SCORES.items()},
-    "difference": "ELBO less first row",
-}
-
-
-def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
-    """A mean with its interval; nothing where there is none, or a row is compared with itself."""
-    if name not in row or (name in ("difference", "p") and place == 0):
-        return ""
-    if name == "p":
-        return ", ".join(f"{p:.3f}" for p in row[name])
-    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(tuple(SCORES))
-    digits = 2 if few else 4
-    mean = f"{row[name]:.{digits}f}"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:
-    """The same in less room: a mean, and half of its interval."""
-    said = cell(row, name, place)
-    if "[" not in said:
-        return said
-    mean = said.partition(" ")[0]
-    digits = len(mean.partition(".")[2])
-    return f"{mean} ±{(row[f'{name}_high'] - row[f'{name}_low']) / 2:.{digits}f}"
 
 
 def describe_plans(plans: Sequence[Plan]) -> str:
@@ -441,25 +282,3 @@ def check_words(
     every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
     common = set.intersection(*map(set, every))
     refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)
-
-
-def write_tables(
-    runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, printed: str, out: Path
-) -> None:
-    """Writes every run, and the summary twice; prints the summary.
-
-    Args:
-        runs: One row a run.
-        rows: The summary.
-        table: The same as Markdown.
-        printed: The same for a terminal.
-        out: Where.
-    """
-    import pandas as pd  # takes long to load
-
-    write_text(out / "runs.csv", runs.to_csv(index=False))
-    write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
-    write_text(out / "table.md", table)
-    print("Test part, nats per target token; mean over seeds ± half of its 95 % interval.")
-    print(printed, end="")
-    print(f"written to {out}")

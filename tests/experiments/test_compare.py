@@ -74,7 +74,7 @@ def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
 
 
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
-    from latentheads.experiments.cli.comparison import cell
+    from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table
 
     figures = {"accuracy": 75.25, "edit_distance": 0.5, "bleu": 91.0, "task a: accuracy": 80.0}
@@ -82,7 +82,7 @@ def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     row = {"recipe": "a", "seeds": 1, "parameters": 7, "p": [0.0123], **figures, **spread}
     titles, _, second = table([row, row], cell)
     score = ["accuracy, %", "p of accuracy, a seed each", "edit distance", "BLEU"]
-    assert titles == ["recipe", "seeds", *score, "accuracy, % of a", "parameters"]
+    assert titles == ["recipe", "seeds", *score, "accuracy of a, %", "parameters"]
     assert second == ["a", "1", "75.25", "0.012", "0.50", "91.00", "80.00", "7"]
     heard = {"wer": 9.0, "wer_low": math.nan, "wer_high": math.nan, "bleu": 91.0}
     titles, _ = table(
