@@ -153,8 +153,8 @@ figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]
-# Importance weighting lifts every guide towards the same line. The better the guide, the fewer
-# draws it takes: at K = 256 the two that do not know the target are still not where `cascaded` is
+# Importance weighting lifts every guide towards the same line. A guide that knows the target takes
+# fewer draws: at K = 256 the two that do not know the target are still not where `cascaded` is
 # at K = 4. Between the black lines no draw helps: that is the model's own distance to the truth.
 #
 # ## To the last digit

@@ -215,7 +215,7 @@ lh.plot.kl_history(runs["free"])
 # beaten by its own prior, and training both together finds that out. (In the first block of a chain
 # there is nothing below to trust; it pays for its scale alone.)
 #
-# With *free bits* no site is pushed below 0.02 nats a target token:
+# With *free bits* no site of a sentence is pushed below 0.02 nats a target token:
 
 # %%
 lh.plot.kl_history(runs["free-bits"])
@@ -230,8 +230,8 @@ pd.DataFrame(
 ).T.round(4)
 
 # %% [markdown]
-# The KL is kept away from 0, as it should be. Yet nothing is gained: the likelihood is no better,
-# and the bound is lower by what is paid. A KL above 0 is not yet a posterior that knows something.
+# The KL is kept away from 0, as it should be. Yet nothing is gained: the likelihood is worse, and
+# the bound is lower by that and by what is paid. A KL above 0 is not yet a posterior that knows something.
 # For that the guide has to read what it explains, the target: see `02_exact_gaps`.
 #
 # ## Limits
@@ -239,6 +239,6 @@ pd.DataFrame(
 # * One seed, a small network, a few hundred updates. With three seeds and 3,000 updates the picture
 #   is the same: `experiments/results/grammar-velu`.
 # * `DampedGuide` is of logits. A guide of alignments is made by its options (`reads`, the form) or
-#   by overriding `get_posterior`; see `docs/architecture.md`.
+#   by overriding `get_posterior`; see `docs/alignments.md`.
 # * A class that is defined in a notebook is `__main__:DampedGuide` to a run folder. Put it in a
 #   file before the programs are to read the run.

@@ -26,7 +26,7 @@ SHOWN = {
     "docs/alignments.md": 1,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
-    "docs/guides.md": 2,
+    "docs/guides.md": 3,
     "docs/pretrained.md": 4,
     "docs/reading.md": 2,
     "docs/report.md": 1,
@@ -50,7 +50,7 @@ def test_no_block_is_forgotten() -> None:
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide, notebook = snippets("docs/guides.md")
+    guide, notebook, _ = snippets("docs/guides.md")
     reading, _ = snippets("docs/reading.md")
     names: dict[str, Any] = {}
     run(guide, names)
@@ -60,6 +60,24 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert "analytic" in capsys.readouterr().out
     run(reading, names)
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
+
+
+def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
+    *_, aligned = snippets("docs/guides.md")
+    names: dict[str, Any] = {}
+    run(aligned, names)
+    options = AlignmentOptions(alignments=1, alignment_prior="independent", alignment_width=4)
+    network = Network(width=4, feed_forward=3, heads=2, layers=1, dropout=0.0)
+    model = Translation(13, 11, make_prior("delta"), network, latent=(), alignments=options)
+    assert model.alignments is not None
+    torch.nn.init.normal_(model.alignments.blocks[0].lexicon.weight)
+    guide, batch = names["Lexical"](model), small_batch()
+    start = lh.terms(model, guide, batch)
+    assert all((nats == 0).all() for nats in start.kl.values())
+    torch.nn.init.ones_(guide.trust)
+    bounds = [start, lh.terms(model, guide, batch), lh.terms(model, Exact(model), batch)]
+    prior, lexical, exact = (float(bound.elbo.sum()) for bound in bounds)
+    assert prior < lexical < exact
 
 
 def test_a_notebook_trains_opens_and_reads_a_run(
@@ -143,7 +161,7 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
 
 
 def test_the_guides_own_lines_are_about_twenty() -> None:
-    guide, _ = snippets("docs/guides.md")
+    guide, *_ = snippets("docs/guides.md")
     code = [line for line in guide.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
 
