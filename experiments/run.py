@@ -24,8 +24,8 @@ DESCRIPTION = (
     "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
     "    python experiments/run.py --recipe coda --steps 500 --out runs/first\n"
     "    python experiments/run.py --preset multi30k --data FOLDER --source en --target de\n\n"
-    "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no file. "
-    "Everything goes to one folder; the same command goes on with a run that was stopped."
+    "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no "
+    "file. Everything goes to one folder; the same command goes on with a run that was stopped."
 )
 
 

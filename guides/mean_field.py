@@ -80,7 +80,12 @@ class MeanField(Guide):
             self._read_plain()
 
     def _read_plain(self) -> None:
-        """Computes every block's scores without noise and without dropout."""
+        """Computes every block's scores without noise and without dropout.
+
+        They are what the model knows, so of the batch that it runs on, whatever a guide is told.
+        """
+        args, kwargs = self.args_kwargs
+        batch = args[0] if args else kwargs["batch"]
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),
@@ -90,9 +95,9 @@ class MeanField(Guide):
             PlugIn(),
         ):
             if drawn:
-                self.model.states(self.batch, self.model.choose(self.batch, drawn))
+                self.model.states(batch, self.model.choose(batch, drawn))
             else:
-                self.model.states(self.batch)
+                self.model.states(batch)
         nodes = plain.trace.nodes
         self._plain = {
             block.key: nodes[site]["fn"].context.scores for site, block in self._blocks.items()

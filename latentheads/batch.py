@@ -143,10 +143,12 @@ class Batch:
 
     def repeated(self, draws: int) -> Batch:
         """The same sentences so many times, one behind the other, each time under another draw."""
-        source = self.source
+        source, before = self.source, self.before
         return Batch(
             self.target.repeat(draws, 1),
             None if source is None else source.repeat(draws, 1),
+            before=None if before is None else before.repeat(draws),
+            context=self.context,
             frames=None if self.frames is None else self.frames.repeat(draws, 1, 1),
             frame_counts=None if self.frame_counts is None else self.frame_counts.repeat(draws),
             source_task=self._repeat_task(self.source_task, draws),

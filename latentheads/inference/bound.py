@@ -33,7 +33,9 @@ from torch.distributions import kl_divergence
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
+from latentheads.layers.dropping import drops_out
 from latentheads.names import SENTENCES, TARGET
+from latentheads.selection.hard_gates import GatePenalty
 
 __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
 
@@ -133,9 +135,9 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     The bound is true only with dropout off: put model and guide in evaluation mode first.
 
     Raises:
-        ValueError: There is no true bound to compute: the guide reads another model, dropout is
-            on, the likelihood is smoothed, a head is observed, a site has a point or a relaxed
-            posterior, or a posterior counts pairs that carry no latent.
+        ValueError: There is no true bound to compute: the guide reads another model, dropout or a
+            penalty of gates is on, the likelihood is smoothed, a head is observed, a site has a
+            point or a relaxed posterior, or a posterior counts pairs that carry no latent.
 
     Example:
         >>> bound = lh.terms(model, guide, batch)
@@ -147,8 +149,10 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
         raise ValueError("this guide reads another model: make a guide of this one")
-    if _drops_out(model):
-        raise ValueError("dropout makes no bound: call model.eval() first")
+    if _acts_in_training(model):
+        raise ValueError(
+            "in training mode dropout, or a penalty, makes no bound: call model.eval()"
+        )
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and site["is_observed"] and name != TARGET:
@@ -186,12 +190,12 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     return Terms(*known, drawn=drawn, summed=summed)
 
 
-def _drops_out(model: Any) -> bool:
-    """Whether a module in training mode drops something."""
+def _acts_in_training(model: Any) -> bool:
+    """Whether a module in training mode leaves something out, or presses gates to close."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
     return any(
-        module.training and getattr(module, "p" if isinstance(module, nn.Dropout) else "dropout", 0)
-        for module in modules
+        each.training and (drops_out(each) or (isinstance(each, GatePenalty) and bool(each())))
+        for each in modules
     )
 
 

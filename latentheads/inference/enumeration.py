@@ -87,10 +87,12 @@ class Enumeration:
         return (words.double() * self.summed.valid).sum(-1)
 
     def of_fixed_model(self) -> Enumeration:
-        """The same, with gradients in the guide alone."""
+        """The same, with gradients in the guide alone: where it is the prior, there are none."""
         fixed = [_detached(law) for law in self.summed.priors]
         summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
-        return replace(self, summed=summed)
+        own = zip(self.sites, self.posterior, strict=True)
+        posterior = [_detached(law) if name in self.tied else law for name, law in own]
+        return replace(self, summed=summed, posterior=posterior)
 
 
 def _detached(law: Pointing) -> Pointing:

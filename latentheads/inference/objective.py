@@ -108,20 +108,23 @@ class Head_ELBO(Trace_ELBO):
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, Tensor]:
         aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
-        if aligned:
-            self._enter_alignments(model_trace, guide_trace)
+        weighed = self._enter_alignments(model_trace, guide_trace) if aligned else []
         latents = [
             name
             for name, site in guide_trace.nodes.items()
-            if site["type"] == "sample" and not self.tied(model_trace, site)
+            if site["type"] == "sample" and name not in weighed and not self.tied(model_trace, site)
         ]
         plain = self._sampled and not aligned
         score = self._plain if plain else self._weighted
         elbo = score(model_trace, guide_trace, latents)
         return -elbo.detach(), -elbo
 
-    def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> None:
-        """Writes what is known of alignments where the bound looks for what was drawn."""
+    def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
+        """Writes what is known of alignments where the bound looks for what was drawn.
+
+        Returns:
+            The sites that have no KL of their own: it is in the likelihood already.
+        """
         drawing = self.objective in ("sampled", "iwae", "rws")
         read = self._draw_terms if drawing else self._sum_terms
         found, kl = read(model_trace, guide_trace)
@@ -130,6 +133,7 @@ class Head_ELBO(Trace_ELBO):
         for name, each in kl.items():
             site = guide_trace.nodes[name]
             site[KL] = _scale_values(each, site)
+        return [] if self.objective in ("bound", "sampled") else list(kl)
 
     def _sum_terms(
         self, model_trace: Trace, guide_trace: Trace

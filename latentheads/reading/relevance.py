@@ -35,8 +35,9 @@ were:
   silent, the neuron itself is a bias of the residual sum that it stands in.
 
 Relevance begins as the top-1 logit and ends at the inputs of the first layers, embeddings with
-their positions. It is conserved, but for what the stabiliser takes, :math:`D_v + \epsilon` or
-:math:`z_v + \epsilon\, \mathrm{sign}(z_v)`.
+their positions. Where alignments stand above the decoder, it is that of what the network says
+without them, and they get no share. It is conserved, but for what the stabiliser takes,
+:math:`D_v + \epsilon` or :math:`z_v + \epsilon\, \mathrm{sign}(z_v)`.
 
 The relevance of a head is the sum over its neurons, :math:`\sum_t o_{ht} \cdot g_{ht}`, divided by
 that of all heads of its block, and averaged over the predictions of sentences in which it speaks.

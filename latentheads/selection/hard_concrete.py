@@ -123,8 +123,9 @@ class HardConcrete(Selection):
         """
         if torch.is_grad_enabled() and self.logits.requires_grad:
             raise ValueError(
-                "gates are learned by the closed form of their KL alone: use "
-                "Head_ELBO(analytic=True), in a training kl analytic"
+                "gates are learned by the closed form of their KL alone: in a training use kl "
+                "analytic, in Pyro's SVI Head_ELBO(analytic=True) under "
+                "pyro.validation_enabled(False)"
             )
         opened = (value > 0).to(self.open_logit)
         return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)

@@ -166,10 +166,16 @@ class Engine:
         return self.step < self.training.steps and not self.stopped
 
     def _update(self, module: nn.Module, update: Update) -> None:
-        """One update of the weights."""
+        """One update of the weights; whatever ends it, the noise is then as large as ever."""
+        self._set_noise_factor(self.training.noise_factor(self.step))
+        try:
+            self._learn(module, update)
+        finally:
+            self._set_noise_factor(1.0)
+
+    def _learn(self, module: nn.Module, update: Update) -> None:
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
-        self._set_noise_factor(training.noise_factor(step))
         for family in self.selections:
             family.temperature = training.temperature_at(step)
         if step == 0:
@@ -200,7 +206,6 @@ class Engine:
         self._tokens += update.tokens
         self.step += 1
         self.place = update.after
-        self._set_noise_factor(1.0)
 
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that leaves no trace: not even in the noise."""

@@ -33,6 +33,7 @@ from latentheads.distributions.heads import standard_normal
 from latentheads.effects import PlugIn
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
+from latentheads.layers.dropping import drops_out
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 from latentheads.uncertainty.prediction import Prediction, mix_laws
@@ -81,12 +82,7 @@ def can_draw_heads(model: Decoder) -> bool:
 
 def can_drop_out(model: Decoder) -> bool:
     """Whether a model has dropout."""
-    names = ("p", "dropout", "probability", "rate")
-    return any(
-        isinstance(getattr(module, name, None), float) and getattr(module, name) > 0
-        for module in model.modules()
-        for name in names
-    )
+    return any(map(drops_out, model.modules()))
 
 
 @contextmanager

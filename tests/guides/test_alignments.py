@@ -15,7 +15,7 @@ from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS, jiggle, padded, rows
 
 LEARNED = ("mean-field", "autoregressive", "cascaded")
@@ -161,17 +161,44 @@ def test_every_parameter_is_trained_and_the_model_is_not_reached_through_the_gui
     assert loss.item() == pytest.approx(-wanted.sum().item(), rel=1e-12)
 
 
-def test_the_marginal_has_the_gradient_of_the_exact_guide(batch: Batch) -> None:
-    model = aligned(SHAPES["two blocks"])
+@pytest.mark.parametrize("shape", [*SHAPES, "mixture"])
+def test_the_marginal_has_the_gradient_of_the_exact_guide(shape: str, batch: Batch) -> None:
+    model = aligned({**SHAPES, **MIXTURE}[shape])
     found = []
-    for name, marginal in (("exact", False), ("cascaded", True)):
+    for name, marginal in (("exact", False), ("exact", True), ("tied", True)):
         model.zero_grad()
         guide = attach(name, model)
         objective = Head_ELBO(analytic=True, objective="marginal" if marginal else "bound")
         objective.differentiable_loss(model, guide, batch).backward()
         found.append([p.grad.clone() for p in model.parameters()])
+    for one, *others in zip(*found, strict=True):
+        for other in others:
+            assert torch.allclose(one, other, rtol=1e-9, atol=1e-10)
+
+
+def test_the_marginal_has_the_same_gradient_whatever_the_guide(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    found = []
+    for name in ("exact", "cascaded"):
+        model.zero_grad()
+        objective = Head_ELBO(analytic=True, objective="marginal")
+        objective.differentiable_loss(model, attach(name, model), batch).backward()
+        found.append([p.grad.clone() for p in model.parameters()])
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("objective", ["marginal", "iwae", "rws"])
+def test_free_bits_are_not_taken_of_a_kl_that_is_in_the_weights(
+    objective: str, batch: Batch
+) -> None:
+    model = aligned(SHAPES["one head"])
+    guide, found = attach("mean-field", model), []
+    for free_bits in (0.0, 9.0):
+        torch.manual_seed(0)
+        elbo = Head_ELBO(analytic=True, free_bits=free_bits, objective=objective)
+        found.append(elbo.differentiable_loss(model, guide, batch).item())
+    assert found[0] == found[1]
 
 
 def tiny(batch: Batch) -> Batch:

@@ -74,3 +74,10 @@ def test_without_a_context_everything_is_scored() -> None:
     batch = small_batch()
     assert torch.equal(batch.scored, batch.target)
     assert torch.equal(batch.target_drawn, batch.target_valid)
+
+
+def test_repeated_sentences_keep_what_stands_before_them() -> None:
+    batch = replace(Batch.of([[5, 6, 2], [7, 2]]), before=torch.tensor([3, 4]), context=1)
+    twice = batch.repeated(2)
+    assert twice.fed.tolist() == batch.fed.tolist() * 2
+    assert twice.counted.tolist() == batch.counted.tolist() * 2

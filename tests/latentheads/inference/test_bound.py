@@ -13,7 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads import Batch, HeadContext, Importance, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
@@ -21,6 +21,7 @@ from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
 from latentheads.guides import Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.selection.hard_gates import GatePenalty
 from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle
 
 CLOSED = ("cascaded", "cholesky", "mean-field")
@@ -334,7 +335,20 @@ def test_an_observed_head_is_refused(batch: Batch) -> None:
 
 def test_dropout_makes_no_bound(batch: Batch) -> None:
     model = build(dropout=0.2)
-    with pytest.raises(ValueError, match="dropout makes no bound"):
+    with pytest.raises(ValueError, match="dropout, or a penalty, makes no bound"):
+        terms(model, Tied(model), batch)
+    assert terms(model.eval(), Tied(model), batch).elbo.isfinite().all()
+
+
+class Dropped(nn.Module):
+    rate = 0.5
+
+
+@pytest.mark.parametrize("acting", [Dropped(), GatePenalty(5.0)])
+def test_whatever_acts_in_training_alone_makes_no_bound(acting: nn.Module, batch: Batch) -> None:
+    model = build()
+    model.acting = acting.train()
+    with pytest.raises(ValueError, match="dropout, or a penalty, makes no bound"):
         terms(model, Tied(model), batch)
     assert terms(model.eval(), Tied(model), batch).elbo.isfinite().all()
 

@@ -12,7 +12,7 @@ from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.shuffled import shuffle_targets, shuffled_target
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import SOURCES, TARGETS, attach, build, jiggle
+from tests.tiny import FORMS, SOURCES, TARGETS, attach, build, jiggle
 
 
 def part() -> Part:
@@ -56,9 +56,10 @@ def test_a_guide_that_reads_the_target_has_another_bound() -> None:
     assert shuffled_target(model, guide_of("mean-field", model), part()).fall != 0
 
 
-def test_with_noise_too_the_fall_of_a_guide_without_target_is_nothing() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_with_noise_too_the_fall_of_a_guide_without_target_is_nothing(form: str) -> None:
     model = build()
-    assert shuffled_target(model, attach("cascaded", model).eval(), part()).fall == 0
+    assert shuffled_target(model, attach(form, model).eval(), part()).fall == 0
 
 
 def test_a_guide_is_told_for_a_while(batch: Batch) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from latentheads.corpora import Part, Rows
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
-from latentheads.families import Family
+from latentheads.families import Family, HeadScale
 from latentheads.guides import Guide
 from latentheads.names import Block
 from latentheads.training import checkpoints
@@ -360,6 +360,23 @@ def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^noise_warmup_steps acts on .*: Loud has none$"):
         Engine(model, LoudGuide(model), part(), plan)
     assert Engine(model, LoudGuide(model), part(), replace(plan, noise_warmup_steps=0))
+
+
+def test_noise_is_as_large_as_ever_after_a_training_is_broken_off() -> None:
+    model = build("language-model", layers=1)
+    plan = Training(steps=9, noise_warmup_steps=1000)
+    engine = Engine(model, FORMS["cascaded"](model).double(), Part(part().targets, None), plan)
+
+    def stop(*_: object) -> None:
+        if engine.step == 2:
+            raise KeyboardInterrupt
+
+    model.decoder.register_forward_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(lambda progress: None)
+    scales = [each for each in engine.objective.modules() if isinstance(each, HeadScale)]
+    assert scales
+    assert {each.noise_factor for each in scales} == {1.0}
 
 
 @pytest.mark.parametrize("form", FORMS)
