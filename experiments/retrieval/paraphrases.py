@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentheads.corpora.groups import Groups
 from latentheads.corpora.text import read_lines
 
 __all__ = ["Pairs", "find_pairs", "read_pairs"]
@@ -90,22 +91,14 @@ def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> 
 
 def _join(english: Sequence[str], german: Sequence[str]) -> Iterable[list[str]]:
     """Clusters of sentences that translations join, in the order of their first sentences."""
-    above: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def top(node: tuple[str, str]) -> tuple[str, str]:
-        above.setdefault(node, node)
-        while above[node] != node:
-            above[node] = above[above[node]]
-            node = above[node]
-        return node
-
+    groups = Groups[tuple[str, str]]()
     for one, other in zip(english, german, strict=True):
         if one.strip() and other.strip():
-            above[top(("de", other.strip()))] = top(("en", one.strip()))
+            groups.join(("en", one.strip()), ("de", other.strip()))
     clusters: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in dict.fromkeys(each.strip() for each in english):
-        if ("en", one) in above:
-            clusters[top(("en", one))].append(one)
+        if ("en", one) in groups:
+            clusters[groups.find(("en", one))].append(one)
     return clusters.values()
 
 

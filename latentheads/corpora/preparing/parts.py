@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
+
+from latentheads.corpora.groups import Groups
 
 __all__ = ["PERCENT", "draw_place", "fold_text", "split_by_text"]
 
@@ -28,10 +30,12 @@ def split_by_text(
     """
     items = list(items)
     folded = [[fold_text(text) for text in texts_of(item)] for item in items]
-    first = _group_texts(folded)
+    groups = Groups[str]()
+    for texts in folded:
+        groups.join(*texts)
     parts: dict[str, list[Item]] = {"train": [], "valid": [], "test": []}
     for item, texts in zip(items, folded, strict=True):
-        parts[_choose_part(first[texts[0]])].append(item)
+        parts[_choose_part(groups.find(texts[0]))].append(item)
     return parts
 
 
@@ -43,23 +47,6 @@ def fold_text(text: str) -> str:
 def draw_place(name: str, number: int) -> int:
     """One of so many, by a hash of a name: the same in every version of Python."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % number
-
-
-def _group_texts(folded: Sequence[Sequence[str]]) -> dict[str, str]:
-    """The first text, in the order of letters, of each text's group."""
-    above: dict[str, str] = {}
-
-    def find(text: str) -> str:
-        while (parent := above.setdefault(text, text)) != text:
-            above[text] = above[parent]  # the next search is shorter
-            text = parent
-        return text
-
-    for texts in folded:
-        roots = sorted(map(find, texts))
-        for root in roots[1:]:
-            above[root] = roots[0]
-    return {text: find(text) for text in above}
 
 
 def _choose_part(name: str) -> str:
