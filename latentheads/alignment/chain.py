@@ -11,7 +11,7 @@ https://arxiv.org/abs/1905.06319.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.law import Alignments, Pointing, draw_place
 from latentheads.layers.numeric import log_softmax
 
 __all__ = [
@@ -122,21 +122,29 @@ class ChainAlignments(Alignments):
         rows = steps.gather(-2, before)[..., 0, :]
         return torch.cat([start, rows.gather(-1, place[..., 1:, None])[..., 0]], -1)
 
+    @property
+    def mode(self) -> Int[Tensor, "*draw target head"]:
+        """Each word's likeliest position, given that of the word before."""
+        return self._walk(self.batch_shape, lambda law: law.argmax(-1))
+
     @torch.no_grad()
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Int[Tensor, "*draw target head"]:
         """Draws word after word."""
         shape = torch.Size(sample_shape) + self.batch_shape
+        return self._walk(shape, draw_place)
+
+    def _walk(
+        self, shape: torch.Size, choose: Callable[[Tensor], Tensor]
+    ) -> Int[Tensor, "*draw target head"]:
+        """Chooses the position of each word by its law given the one before."""
         chain = cast(ChainPointing, self.pointing)
         steps = chain.transitions
         steps = steps.expand(*shape, *steps.shape[-3:])
-        law, drawn = chain.start.expand(*shape, -1), []
-        for word in range(self.event_shape[0]):
-            noise = torch.empty_like(law).exponential_().log_()
-            drawn.append((law - noise).argmax(-1))
-            if word + 1 < self.event_shape[0]:
-                place = drawn[-1][..., None, None].expand(*shape, 1, steps.shape[-1])
-                law = steps[..., word, :, :].gather(-2, place)[..., 0, :]
-        return torch.stack(drawn, -1)[..., None]
+        places = [choose(chain.start.expand(*shape, -1))]
+        for step in steps.unbind(-3):
+            before = places[-1][..., None, None].expand(*shape, 1, steps.shape[-1])
+            places.append(choose(step.gather(-2, before)[..., 0, :]))
+        return torch.stack(places, -1)[..., None]
 
 
 @dataclass(frozen=True)

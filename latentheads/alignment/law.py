@@ -25,7 +25,7 @@ from torch.distributions.kl import register_kl
 
 from latentheads.layers.numeric import log_softmax
 
-__all__ = ["NOWHERE", "Alignments", "Pointing"]
+__all__ = ["NOWHERE", "Alignments", "Pointing", "draw_place"]
 
 NOWHERE = -1e9
 """The score of a position that may not be pointed at: finite, and its probability exactly 0."""
@@ -86,6 +86,11 @@ class Pointing:
             scores = scores + pair.reshape(*pair.shape[:-2], *shape)
         found = log_softmax(scores)
         return found.view(*found.shape, *(1,) * (heads - head - 1))
+
+
+def draw_place(law: Float[Tensor, "*batch key"]) -> Int[Tensor, "*batch"]:
+    """Draws from log-probabilities: the largest of them with Gumbel noise, without a normaliser."""
+    return (law - torch.empty_like(law).exponential_().log_()).argmax(-1)
 
 
 class Alignments(TorchDistribution):
@@ -154,10 +159,8 @@ class Alignments(TorchDistribution):
         drawn = self.below.expand(*shape, *self.below.shape[-2:])
         for head in self.pointing.heads:
             law = self.pointing.given(head, drawn)
-            law = law.expand(*shape, *law.shape[-2:])
-            # the largest of log-probabilities with Gumbel noise is a draw, without a normaliser
-            noise = torch.empty_like(law).exponential_().log_()
-            drawn = torch.cat([drawn, (law - noise).argmax(-1, keepdim=True)], -1)
+            place = draw_place(law.expand(*shape, *law.shape[-2:]))
+            drawn = torch.cat([drawn, place[..., None]], -1)
         return drawn[..., self.pointing.first :]
 
     def enumerate_support(self, expand: bool = True) -> Int[Tensor, "value *batch target head"]:

@@ -45,6 +45,18 @@ def test_density_sums_to_one_over_its_support(kind: str) -> None:
     assert torch.allclose(law.word_log_prob(values).sum(-1).exp().sum(0), torch.ones(2).double())
 
 
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_the_mode_is_the_likeliest_given_what_stands_before(kind: str) -> None:
+    below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    best = law.word_log_prob(law.mode)
+    for word in range(laws.WORDS):
+        for key in range(laws.KEYS):
+            other = law.mode.clone()
+            other[:, word, -1] = key
+            assert (law.word_log_prob(other)[:, word] <= best[:, word]).all()
+
+
 def test_padding_counts_nothing() -> None:
     law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
     value = torch.zeros(2, 3, 1, dtype=torch.long)
