@@ -87,7 +87,7 @@ class System:
 def make_parser() -> Parser:
     """Builds the command line."""
     usage = "score.py [options] RUN [RUN ...]"
-    parser = Parser("score.py", usage, DESCRIPTION, formatter_class=Paragraphs)
+    parser = Parser("score.py", usage, DESCRIPTION, formatter_class=Paragraphs, allow_abbrev=False)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )

@@ -16,7 +16,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, description: str | None) -> None:
         form = argparse.RawDescriptionHelpFormatter
-        super().__init__(name, f"{name} [options]", description, formatter_class=form)
+        usage = f"{name} [options]"
+        super().__init__(name, usage, description, formatter_class=form, allow_abbrev=False)
 
     def format_help(self) -> str:
         """The help in groups."""

@@ -188,7 +188,9 @@ def open_command(
         program: The words that start one.
         folder: Where its configuration is put for as long as it runs.
     """
-    configuration = Path(tempfile.mkstemp(suffix=".yaml", dir=folder)[1])
+    opened, name = tempfile.mkstemp(suffix=".yaml", dir=folder)
+    os.close(opened)
+    configuration = Path(name)
     write_text(configuration, job.configuration)
     job.folder.mkdir(parents=True, exist_ok=True)
     words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]

@@ -169,7 +169,7 @@ def _split_equals(arguments: Sequence[str]) -> list[str]:
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        named = name in (*SHORT, *JOINED) and equals
+        named = name in (*SHORT, *JOINED, "--trust") and equals
         words += [name, value] if named else [argument]
     return words
 

@@ -63,7 +63,7 @@ __all__ = [
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one line on stderr and exit status 2.
+    """A parser whose errors are one line on stderr and exit status 2; it knows whole names alone.
 
     Attributes:
         sections: The groups in which its help shows the options.
@@ -72,7 +72,7 @@ class Parser(ArgumentParser):
     sections: Mapping[str, Sequence[str]] = {}
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=TypedParagraphs, **options)
+        super().__init__(formatter_class=TypedParagraphs, allow_abbrev=False, **options)
 
     def format_help(self) -> str:
         """The help in groups, without the marks that show names in the documentation."""

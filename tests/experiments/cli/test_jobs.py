@@ -19,6 +19,7 @@ from latentheads.experiments.cli.jobs import (
     Job,
     ended_by_signals,
     find_places,
+    open_command,
     run_jobs,
     take_shard,
 )
@@ -74,6 +75,17 @@ def test_no_more_run_at_once_than_there_are_places(
         f"run-{n}: started" for n in range(5)
     ]
     assert re.fullmatch(r"\[5/5\] run-\d: done in 0 s", said[-1])
+
+
+def test_the_command_of_a_run_leaves_no_file_open(tmp_path: Path) -> None:
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    (job,) = make(tmp_path, [])
+    with open_command(job, [], tmp_path) as (words, _):
+        assert Path(words[1]).read_text() == "seed: 0\n"
+    again = os.open(os.devnull, os.O_RDONLY)
+    os.close(again)
+    assert again == free
 
 
 def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""What a command line may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from latentheads.experiments.benchmarks import command_line
+from latentheads.experiments.cli.names import named_classes
+from latentheads.experiments.cli.options import Parser
+
+
+def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    for parser in (Parser(prog="some.py"), command_line.Parser("some.py", None)):
+        parser.add_argument("--recipe", type=str)
+        with pytest.raises(SystemExit) as left:
+            parser.parse_args(["--recip", "coda"])
+        assert left.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith("nrecognized arguments: --recip coda")
+
+
+@pytest.mark.parametrize("words", [["--trust", "m:C,n:D"], ["--trust=m:C,n:D"]])
+def test_an_equals_sign_stands_for_a_space(words: list[str]) -> None:
+    assert named_classes(words) == {"m.C", "n.D"}
