@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from latentheads.metrics.alignment import Link
-from latentheads.plot.canvas import WIDTH, Picture, draw_map, frame_links, write_title
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import in_style
 from latentheads.reading.alignments import LAWS, AlignmentLaws
 
@@ -40,6 +40,7 @@ def draw_alignments(
         guide: What the guide is called, and what it reads.
         title: What was read.
     """
+    sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(laws.heads), (len(targets), len(sources))
     width, height = 0.3 + 0.15 * size[1], 0.5 + 0.19 * size[0]
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + heads * height + 0.08 * _longest(sources))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from latentheads.metrics.alignment import Link
-from latentheads.plot.canvas import WIDTH, Picture, draw_map, frame_links, write_title
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, DrawnWeights
 
@@ -50,6 +50,7 @@ def draw_weights(
         title: What was read.
         links: Gold links between keys and queries, which are framed.
     """
+    queries, keys = list(map(escape, queries)), list(map(escape, keys))
     size = (len(queries), len(keys))
     mean, deviation, low, high = (
         each[0, :, : size[0], : size[1]].double().cpu().numpy()

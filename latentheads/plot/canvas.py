@@ -26,6 +26,7 @@ __all__ = [
     "add_legend",
     "by_chain",
     "draw_map",
+    "escape",
     "frame_links",
     "largest",
     "number_of",
@@ -95,6 +96,11 @@ def largest(values: Iterable[Tensor]) -> float:
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
+def escape(name: str) -> str:
+    """A name as a picture says it: between two dollars would stand a formula."""
+    return name.replace("$", r"\$")
+
+
 def draw_map(axis: Any, values: Any, **options: Any) -> Any:
     """Draws numbers as colours, within a frame; white where there are none.
 
@@ -144,7 +150,7 @@ def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
     if found:
         ncols = min(columns, len(found))
         place = {"loc": "outside lower center", "ncols": ncols, **options}
-        figure.legend(list(found.values()), list(found), **place)
+        figure.legend(list(found.values()), list(map(escape, found)), **place)
 
 
 def scale_by_log(axis: Any) -> None:
@@ -163,8 +169,8 @@ def number_of(value: float | None, digits: int = 2) -> str:
 
 
 def write_title(figure: Figure, text: str) -> None:
-    """Writes lines above a figure, broken where they would be wider."""
+    """Writes lines above a figure, as they are, broken where they would be wider."""
     letters = int(LETTERS * figure.get_figwidth())
     cut = textwrap.TextWrapper(letters, break_on_hyphens=False).wrap
     lines = [part for line in text.splitlines() for part in cut(line)]
-    figure.suptitle("\n".join(lines))
+    figure.suptitle(escape("\n".join(lines)))

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from latentheads.metrics.scores import CHIEF, SCORES, chief_score
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, read_spread, write_title
+from latentheads.plot.canvas import WIDTH, Picture, add_legend, escape, read_spread, write_title
 from latentheads.plot.style import (
     BLUE,
     GREEN,
@@ -57,13 +57,13 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
         axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
     if rows[0].get("truth") is not None:
         axis.axvline(rows[0]["truth"], label=truth_label(rows[0]), **TRUTH)
-    axis.set_yticks(places, [row["recipe"] for row in rows])
+    axis.set_yticks(places, [escape(row["recipe"]) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("nats per target token (test): further right is better")
     axis.grid(axis="x")
     add_legend(figure)
-    write_title(figure, f"Bounds on log p(y | x), and what is none\n{title}")
+    write_title(figure, f"Bounds on log p, and what is none\n{title}")
     return figure
 
 

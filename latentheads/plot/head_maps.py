@@ -19,6 +19,7 @@ from latentheads.plot.canvas import (
     Picture,
     add_legend,
     draw_map,
+    escape,
     write_title,
 )
 from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
@@ -130,8 +131,8 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def _cut(name: str) -> str:
-    """A name that is not too long for a row."""
-    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+    """A name that is not too long for a row, as a picture says it."""
+    return escape(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
 
 
 def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:

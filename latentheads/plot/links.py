@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from latentheads.plot.canvas import WIDTH, Picture, write_title
+from latentheads.plot.canvas import WIDTH, Picture, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
 from latentheads.reading.alignments import ATTENTION, LAWS, SOFT, LinkScore
 
@@ -47,7 +47,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     colours = [KINDS[score.law] for _, score in rows]
     bars = axis.barh(places, rates, color=colours, height=0.85)
     axis.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
-    axis.set_yticks(places, [f"{run}: {score.head}" for run, score in rows])
+    axis.set_yticks(places, [escape(f"{run}: {score.head}") for run, score in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.08)
     axis.set_xlabel("alignment error rate (0: every link is right)")

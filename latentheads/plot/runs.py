@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -199,7 +199,8 @@ def heads(
         block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads the
             source, or a language model's uppermost.
         row: The place of the query that is shown with bands; when not given, the one least sure.
-        target: The translation that the decoder reads; when not given, the run's own.
+        target: The translation that the decoder reads; when not given, the run's own. A language
+            model has none.
         direction: Which task of a run with several, as ``en-de``.
         heads: The heads; when not given, the first eight at most.
         seed: Of the draws.
@@ -214,8 +215,8 @@ def heads(
     queries, keys = name_sides(batch, chain_of(name), run.source, run.target)
     return draw_weights(
         found[name],
-        _escape_ticks(queries),
-        _escape_ticks(keys),
+        queries,
+        keys,
         row,
         heads,
         f"{run.settings.title}: attention in {name}, {draws} draws from the guide",
@@ -256,7 +257,7 @@ def sound(
     written = name_tokens(run.target, batch.target[0].tolist())
     title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} draws from the guide"
     frames = batch.frames[0].double().cpu().numpy()
-    return draw_sound(frames, found[name], _escape_ticks(written), head, row, title)
+    return draw_sound(frames, found[name], written, head, row, title)
 
 
 def alignments(
@@ -292,8 +293,8 @@ def batch_alignments(run: Finished, batch: Batch, links: Collection[Link] = ()) 
     assert batch.source is not None
     return draw_alignments(
         alignment_laws(run.model, run.guide, batch),
-        _escape_ticks(name_tokens(run.source, batch.source[0].tolist())),
-        _escape_ticks(name_tokens(run.target, batch.target[0].tolist())),
+        name_tokens(run.source, batch.source[0].tolist()),
+        name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
         f"Where the words of a translation point\n{run.settings.title}",
@@ -320,6 +321,9 @@ def _read_sentence(
 ) -> Batch:
     """A batch of the sentence alone, with its translation."""
     if run.source is None:
+        for name, given in (("target", target), ("direction", direction)):
+            if given is not None:
+                raise ValueError(f"{run.path} is of a language model: {name} must be None")
         return collate(Part(Rows.of([run.target.encode(sentence)]), None), [0])
     part = _encode_source(run, sentence)
     data = run.settings.data
@@ -356,11 +360,6 @@ def _tag(run: Finished, part: Part, task: Task) -> Part:
     assert run.source is not None
     assert part.sources is not None
     return replace(part, sources=part.sources.led(tag_of(run.source, task)))
-
-
-def _escape_ticks(names: Iterable[str]) -> list[str]:
-    """Names as ticks say them: between two dollars would stand a formula."""
-    return [name.replace("$", r"\$") for name in names]
 
 
 def _read_results(run: Finished) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from latentheads.names import layer_of
-from latentheads.plot.canvas import Picture, add_legend, by_chain, draw_map, write_title
+from latentheads.plot.canvas import Picture, add_legend, by_chain, draw_map, escape, write_title
 from latentheads.plot.style import MARKERS, RED, colours_of, in_style
 
 __all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
@@ -38,7 +38,7 @@ def draw_selection(found: dict[str, Any], title: str = "") -> Figure:
             image = draw_map(row[place], blocks[:, place], vmin=0, vmax=1)
             layers, heads = np.nonzero(np.array(list(side["chosen"].values()))[:, place])
             row[place].scatter(heads, layers, s=26, color=RED, edgecolor="white", lw=0.8)
-            row[place].set_title(f"{chain}: {task or 'all'}")
+            row[place].set_title(escape(f"{chain}: {task or 'all'}"))
             row[place].set_xlabel("candidate head")
             row[place].set_ylabel("layer")
             row[place].set_yticks(range(len(blocks)))
@@ -58,7 +58,7 @@ def _draw_sharing(axis: Any, side: dict[str, Any]) -> None:
         axis.set_axis_off()
         return
     matrix = np.array(side["sharing"], dtype=float)
-    names = [name or "all" for name in side["tasks"]]
+    names = [escape(name or "all") for name in side["tasks"]]
     draw_map(axis, matrix, vmin=0, vmax=1, cmap="Greens", aspect="equal")
     for y, x in np.ndindex(matrix.shape):
         colour = "white" if matrix[y, x] > 0.6 else "black"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
 from latentheads.plot.attention import draw_row, find_row, name_band, tell_noise
-from latentheads.plot.canvas import WIDTH, Picture, draw_map, write_title
+from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
 from latentheads.reading.draws import DrawnWeights
 
@@ -42,6 +42,7 @@ def draw_sound(
         row: The query that is shown with bands; when not given, the one least sure.
         title: What was heard.
     """
+    tokens = list(map(escape, tokens))
     mean, deviation, low, high = (
         np.nan_to_num(each[0, :, : len(tokens)].double().cpu().numpy())
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)

@@ -90,7 +90,7 @@ def truth_label(figures: Mapping[str, Any]) -> str:
     """What the line of the truth is called; it may be that of some sentences alone."""
     known, every = figures.get("truth_sentences"), figures.get("sentences")
     some = "" if known in (None, every) else f" of {known:,} of {every:,} sentences"
-    return f"true log p(y | x){some}"
+    return f"true log p{some}"
 
 
 @in_style

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, write_title
+from latentheads.plot.canvas import WIDTH, Picture, add_legend, escape, write_title
 from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
@@ -95,7 +95,7 @@ def _make_panels(names: Collection[str], across_what: str) -> tuple[Picture, lis
         axis.set_visible(False)
     panels = list(every[: len(names)])
     for axis, name in zip(panels, names, strict=True):
-        axis.set_title(name)
+        axis.set_title(escape(name))
     for axis in panels[-across:]:
         axis.set_xlabel(across_what)
         axis.tick_params(labelbottom=True)
@@ -128,10 +128,10 @@ def draw_figures(
             _draw_dots(axis, every, shift, {"color": colour, "fmt": mark, "label": label})
         for place in range(1, len(names)):
             axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
-        axis.set_xlabel(what)
+        axis.set_xlabel(escape(what))
         axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.grid(axis="x")
-    axes[0, 0].set_yticks(range(len(names)), names)
+    axes[0, 0].set_yticks(range(len(names)), list(map(escape, names)))
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     add_legend(figure, columns=5)
     write_title(figure, title)

@@ -23,7 +23,7 @@ def labels(figure: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("known", "label"),
-    [(11, "true log p(y | x)"), (9, "true log p(y | x) of 9 of 11 sentences")],
+    [(11, "true log p"), (9, "true log p of 9 of 11 sentences")],
 )
 def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str) -> None:
     valid = FIGURES | {"truth_sentences": known}
@@ -75,7 +75,7 @@ def test_curves_are_means_over_seeds_with_their_range() -> None:
     assert truth.get_ydata() == [0.5, 0.5]
     corners = axis.collections[0].get_paths()[0].vertices
     assert {tuple(each) for each in corners} == {(1, 2), (1, 4), (2, 1), (2, 2)}
-    assert labels(figure) == ["one", "true log p(y | x)"]
+    assert labels(figure) == ["one", "true log p"]
     assert figure.get_suptitle().endswith("here")
 
 

@@ -130,6 +130,9 @@ def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
     figure: Any = lh.plot.heads(run, "the dog sleeps", draws=2)
     assert ticks(figure.axes[0], "y") == ["<bos>", "the", "dog", "sleeps"]
     assert "decoder.1.self" in figure.get_suptitle()
+    for name in ("target", "direction"):
+        with pytest.raises(ValueError, match=f"of a language model: {name} must be None"):
+            lh.plot.heads(run, "the dog sleeps", draws=2, **{name: "velu"})
 
 
 def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpus) -> None:

@@ -1,0 +1,65 @@
+"""What every picture has in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.text import Text
+
+from latentheads import plot
+from latentheads.metrics.alignment import LinkCounts
+from latentheads.reading import LinkScore
+from latentheads.uncertainty import Bins, Figure
+from tests.latentheads.plot.test_alignments import some_laws
+from tests.latentheads.plot.test_attention import some_weights
+from tests.latentheads.plot.test_head_maps import head_report, with_roles
+from tests.latentheads.plot.test_sound import weights
+
+NAME = "a$_$b"
+"""Between its dollars stands no formula that matplotlib could read."""
+
+SIDE = {
+    "tasks": [NAME, ""],
+    "chosen": {"encoder.0.self": [[True], [False]]},
+    "probabilities": {"encoder.0.self": [[0.75], [0.25]]},
+    "sharing": [[1.0, 0.5], [0.5, 1.0]],
+    "by_chance": 0.5,
+}
+BINS = Bins(np.array([2.0]), np.array([0.25]), np.array([0.5]))
+LINK = LinkScore("prior", "head 0", LinkCounts(9, 11, 1, 1))
+FIGURE = Figure(0.5, 0.4, 0.6, 0.0, 0.0, 0.0, None, [0.5])
+PICTURES: dict[str, Callable[[], Any]] = {
+    "curves": lambda: plot.draw_curves({NAME: [[{"step": 1, "valid": {"elbo": -1.0}}]]}, NAME),
+    "recipes": lambda: plot.draw_recipes([{"recipe": NAME, "elbo": -1.5}]),
+    "averages": lambda: plot.draw_averages([head_report(NAME)], ""),
+    "maps": lambda: plot.draw_maps([head_report(NAME)], ""),
+    "no roles": lambda: plot.draw_roles([head_report(NAME)], ""),
+    "roles": lambda: plot.draw_roles([with_roles(NAME)], ""),
+    "links": lambda: plot.draw_links({NAME: [LINK]}),
+    "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
+    "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
+    "sound": lambda: plot.draw_sound(np.zeros((18, 7)), weights(), [NAME] * 3),
+    "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
+    "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
+    "figures": lambda: plot.draw_figures({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
+}
+
+
+@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
+def test_a_name_with_dollars_is_no_formula(draw: Callable[[], Any]) -> None:
+    texts = [text.get_text() for text in draw().findobj(Text)]
+    named = [text for text in texts if "$" in text]
+    assert named
+    assert [text for text in named if re.search(r"(?<!\\)\$", text)] == []
+
+
+def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, NAME)
+    plot.save(figure, tmp_path / "gates.png")
+    assert figure.get_suptitle().endswith(r"a\$_\$b")
