@@ -138,9 +138,9 @@ def make_parser() -> Parser:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads a text file, one sentence a line."""
+    """Reads a text file, one sentence a line; a byte order mark is no part of the first."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"cannot read {path}: it is no UTF-8 text") from None
     except OSError as reason:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.experiments.score import read_lines
 from latentheads.metrics.translation import paired_bootstrap
 from tests.experiments.programs import assert_one_line, inside
 
@@ -84,6 +85,13 @@ def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Pa
     assert good.split()[1] == "75.00"
     assert right.split()[1:5] == ["100.00", "[100.00,", "100.00]", f"{1 / 51:.4f}"]
     assert "edit distance  case:mixed|tok:none|norm:nfc|bs:50|" in asked
+
+
+def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfle chien\n\nun chat\n")
+    assert read_lines(tmp_path / "marked") == ["le chien", "", "un chat"]
+    (tmp_path / "empty").write_bytes(b"")
+    assert read_lines(tmp_path / "empty") == []
 
 
 MISTAKES = [
