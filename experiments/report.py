@@ -19,6 +19,7 @@ from latentheads.experiments.cli.options import (
     make_reader,
     open_run,
 )
+from latentheads.experiments.cli.outputs import check_file
 from latentheads.page import report
 
 DESCRIPTION = (
@@ -68,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("report.py", stopped="nothing was written"):
-        if not Path(options.out).parent.is_dir():
-            raise ValueError(f"out: cannot write {options.out}: its folder is not there")
+        check_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "draws", "measured")}
         page = report(runs, options.out, **chosen, seed=options.seed)

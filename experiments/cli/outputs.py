@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-__all__ = ["make_folder", "open_output"]
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["check_file", "make_folder", "open_output"]
+
+
+def check_file(out: Path) -> None:
+    """Refuses a file of the results that cannot be written whole; nothing is changed.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if not out.parent.is_dir():
+        raise ValueError(f"out: cannot write {out}: its folder is not there")
+    if out.is_dir():
+        raise ValueError(f"out: cannot write {out}: it is a folder")
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as reason:
+        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
 
 
 def make_folder(out: Path, first: str) -> Path:
@@ -32,6 +53,34 @@ def make_folder(out: Path, first: str) -> Path:
     return out
 
 
+class _Output(io.FileIO):
+    """A file whose trouble is told with its name, and not taken for that of standard output.
+
+    Args:
+        option: The option that names it.
+        name: The file.
+
+    Raises:
+        ValueError: It cannot be written, now or later.
+    """
+
+    def __init__(self, option: str, name: str) -> None:
+        self._trouble = f"--{option}: cannot write {name}"
+        try:
+            super().__init__(name, "w")
+        except OSError as reason:
+            raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Writes some of the bytes; a reader that goes away is no trouble of the file."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as reason:
+            raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+
+
 @contextmanager
 def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     """Opens a file for what is written beside standard output, where one is asked for.
@@ -41,14 +90,16 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
         name: The file; None: none is asked for.
 
     Raises:
-        ValueError: It cannot be written.
+        ValueError: It cannot be written; also where writing it or flushing it fails later.
     """
     if name is None:
         yield None
         return
+    file = io.TextIOWrapper(io.BufferedWriter(_Output(option, name)), encoding="utf-8")
     try:
-        file = open(name, "w", encoding="utf-8")  # noqa: SIM115, the errors of reading are others'
-    except OSError as reason:
-        raise ValueError(f"--{option}: cannot write {name}: {reason.strerror}") from reason
-    with file:
         yield file
+    except BaseException:
+        with suppress(OSError, ValueError):  # what could not be written is told already
+            file.close()
+        raise
+    file.close()

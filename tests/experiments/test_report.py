@@ -46,6 +46,7 @@ def test_training_writes_it_when_asked(tmp_path: Path) -> None:
             ["--out=nowhere/page.html"],
             "out: cannot write nowhere/page.html: its folder is not there",
         ),
+        (["--out=."], "out: cannot write .: it is a folder"),
         (["--part=train"], "choose from"),
     ],
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.outputs import make_folder, open_output
+from latentheads.experiments.cli.outputs import check_file, make_folder, open_output
 
 
 def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
@@ -29,3 +30,32 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--alignments: cannot write .*: No such file"):  # noqa: SIM117
         with open_output("alignments", str(tmp_path / "nowhere" / "links")):
             pass
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="it is Linux that has a disk always full")
+def test_a_full_disk_is_told_once_and_with_the_file() -> None:
+    def write(flush: bool) -> None:
+        with open_output("alignments", str(FULL)) as file:
+            assert file is not None
+            file.write("0-0\n")
+            if flush:
+                file.flush()
+            sys.exit(1)
+
+    said = "^--alignments: cannot write /dev/full: No space left on device$"
+    with pytest.raises(ValueError, match=said):
+        write(flush=True)
+    with pytest.raises(SystemExit):  # what a program ends by is not hidden by closing the file
+        write(flush=False)
+
+
+def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
+    check_file(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"^out: cannot write .*/no/page.html: its folder is not"):
+        check_file(tmp_path / "no" / "page.html")
+    with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
+        check_file(tmp_path)
