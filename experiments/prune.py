@@ -239,7 +239,8 @@ def write(
     points = [point(found, every[0], timed) for found in every]
     for found in every[1:]:
         write_run(out / f"heads-{found.heads}", run, found, test.references, options.by)
-    facts = {name: options[name] for name in ("by", "chains", "normalise", "sentences", "seed")}
+    asked = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
+    facts = {name: options[name] for name in asked}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     said["decoding"] = asdict(run.settings.decoding)
     said["device"] = run.model.device.type
@@ -261,7 +262,9 @@ def _check(options: Namespace) -> None:
 
 def _make_folder(options: Namespace) -> Path:
     """Makes the folder of the results, where nothing else is."""
-    out = Path(options.out or f"{options.run.rstrip('/')}-pruned")
+    run = Path(options.run)
+    run = run if run.name not in ("", "..") else run.resolve()  # beside the run, never within
+    out = Path(options.out or run.with_name(f"{run.name}-pruned"))
     if (out / "config.yaml").exists():
         raise ValueError(f"{out} is a run folder: choose another --out")
     if (out / "curve.json").exists() and not options.overwrite:

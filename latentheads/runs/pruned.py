@@ -34,6 +34,9 @@ from latentheads.training import checkpoints
 
 __all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
 
+BY_SITE = ("kl_by_site", "gap_by_site", "how")
+"""What is measured of every site, beside the figures of a part."""
+
 
 @dataclass
 class Pruned:
@@ -80,7 +83,7 @@ def measure(found: Pruned, run: Run, valid: Part, test: Part, seed: int) -> None
     for part, figures in ((valid, found.valid), (test, found.test)):
         parts = batches(part, EVALUATED)
         report = evaluate(found.model, found.guide, parts, 1, seed, part.truth)
-        figures |= report.figures() | {"kl_by_site": report.kl_by_site, "how": report.how}
+        figures |= report.figures() | {name: getattr(report, name) for name in BY_SITE}
     if run.source is None:
         return
     start = time.perf_counter()
@@ -179,9 +182,9 @@ def _results(run: Run, found: Pruned) -> dict[str, Any]:
     results = read_json(run.path / "results.json")
     results.pop("missing", None)  # what the run's own report lacks
     valid, test = dict(found.valid), dict(found.test)
-    kl, how = test.pop("kl_by_site"), test.pop("how")
-    for name in ("kl_by_site", "how"):
+    for name in BY_SITE:
         valid.pop(name)
+    kl, gap, how = (test.pop(name) for name in BY_SITE)
     return results | {
         "reported_step": run.step,
         "parameters": found.parameters,
@@ -189,8 +192,11 @@ def _results(run: Run, found: Pruned) -> dict[str, Any]:
         "head_divergence_by_chain": {},
         "valid": valid,
         "test": test,
+        "tasks": {},
+        "average": {},
         "perplexity": [],
         "kl_by_site": kl,
+        "gap_by_site": gap,
         "kl_how": how,
         "selection": {},
         "gates": None,

@@ -59,6 +59,8 @@ def curve(path: Path) -> Any:
 
 def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
+    said = json.loads((runs / "pruned" / "curve.json").read_text())
+    assert said["checkpoint"] == "reported"
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
     reported = json.loads((runs / "transformer" / "results.json").read_text())
@@ -87,6 +89,41 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3
+
+
+def test_what_is_written_stands_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentheads.experiments.prune import _make_folder, make_parser
+
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "run")
+    for said in (".", "./", "checkpoints/..", "../run/", str(tmp_path / "run")):
+        out = _make_folder(make_parser().parse_args([said]))
+        assert out.resolve() == tmp_path / "run-pruned"
+    monkeypatch.chdir(tmp_path)
+    assert _make_folder(make_parser().parse_args(["run"])) == Path("run-pruned")
+
+
+def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    from latentheads.pruning import every_head
+    from latentheads.runs.pruned import _results, measure, smaller
+
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    whole = json.loads((folder / "results.json").read_text())
+    by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
+    (folder / "results.json").write_text(json.dumps(whole | by_task))
+    run = load(folder)
+    corpus = run.corpus
+    found = smaller(run, {name: heads[:1] for name, heads in every_head(run.model).items()})
+    measure(found, run, corpus.valid, corpus.test.first(4), 0)
+    results = _results(run, found)
+    assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
+    assert results["gap_by_site"] != whole["gap_by_site"]
+    assert sum(results["gap_by_site"].values()) == pytest.approx(results["test"]["gap"], rel=1e-5)
+    assert (results["tasks"], results["average"]) == ({}, {})
 
 
 @pytest.mark.parametrize("name", ["pruned/heads-7", "tuned"])
