@@ -105,12 +105,17 @@ def texts(options: Namespace) -> list[Text]:
     """Loads every run and its corpus.
 
     Raises:
-        ValueError: One is no finished run, or its corpus has changed.
+        ValueError: One is no finished run, or its corpus has changed; or a file of parses is given
+            and no run reads it.
     """
     paths = [Path(run) for run in options.runs]
     names = unlike_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
     runs = [open_run(str(path), options, finished=True) for path in paths]
+    if parsed is not None and all(run.settings.data.data == "grammar" for run in runs):
+        raise ValueError(
+            "--conllu is for runs on other text: a run on the grammar knows its parses"
+        )
     corpora: dict[Data, Corpus] = {}
     found = []
     for name, run in zip(names, runs, strict=True):

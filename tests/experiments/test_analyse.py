@@ -317,6 +317,7 @@ MISTAKES = [
     ("run --device tpu", "unknown device 'tpu'"),
     ("run --conllu gone.conllu", "there is no file gone.conllu"),
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
+    ("run --conllu some.conllu", "--conllu is for runs on other text: a run on the grammar knows"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
     ("run --out broken.conllu", "out: cannot write broken.conllu"),
     ("", "runs"),
@@ -333,6 +334,7 @@ def folder(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = configuration.read_text()
     configuration.write_text(text.replace("sentences: 60\n", "sentences: 61\n"))
     (path / "empty").mkdir()
+    conllu(path / "some.conllu", "the gap")
     file = conllu(path / "broken.conllu", "the gap")
     file.write_text(file.read_text().replace("2\tgap", "2 gap"), encoding="utf-8")
     return path
