@@ -9,6 +9,7 @@ import codecs
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -135,6 +136,9 @@ def _check_files(run: Run, options: Namespace) -> None:
     """Refuses files that nothing can be written to, before one is opened."""
     if options.alignments is not None:
         check_alignments(run)
+    said = [name for name in (options.alignments, options.confidence) if name is not None]
+    if len(said) > len({Path(name).resolve() for name in said}):
+        raise ValueError(f"--alignments and --confidence need a file each, both name {said[0]}")
     if options.doubt is None:
         return
     if options.confidence is None:

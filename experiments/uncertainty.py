@@ -22,6 +22,7 @@ from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.findings import Findings
 from latentheads.experiments.reliability.systems import (
     KINDS,
+    PASSES,
     Group,
     System,
     group_runs,
@@ -46,8 +47,14 @@ DESCRIPTION = (
     "against the first system."
 )
 DIGITS = "%.6g"
-TOLD = ("systems", "members", "noise", "varied", "fitted", "resamples", "seed", "runs")
+TOLD = (
+    *("systems", "members", "noise", "varied", "others", "fitted", "resamples", "seed"),
+    *("checkpoint", "runs"),
+)
 """Options that stand beside the figures."""
+
+MEMBERS = 8
+"""Passes of a system, where nobody says how many."""
 
 
 def make_parser() -> Parser:
@@ -66,7 +73,10 @@ def make_parser() -> Parser:
         help=f"those that are wanted, commas between; the runs must allow one. {kinds}",
     )
     parser.add_argument(
-        "--members", type=int, default=8, help="passes of every system with dropout or draws"
+        "--members",
+        type=int,
+        default=MEMBERS,
+        help="passes of every system with dropout, draws or noise",
     )
     parser.add_argument(
         "--noise",
@@ -118,6 +128,10 @@ def _check(options: Namespace) -> list[str]:
             raise ValueError(f"systems: unknown {kind!r}: choose from {', '.join(KINDS)}")
     if options.noise and "noise" not in kinds:
         raise ValueError("noise is for the system noise: --systems has it not")
+    if options.members != MEMBERS and not {*PASSES} & {*kinds}:
+        raise ValueError(
+            f"members is for systems of {', '.join(PASSES)}: --systems has none of them"
+        )
     return kinds
 
 

@@ -20,7 +20,7 @@ from latentheads.uncertainty.committees import (
     can_drop_out,
 )
 
-__all__ = ["KINDS", "Group", "System", "group_runs", "make_systems"]
+__all__ = ["KINDS", "PASSES", "Group", "System", "group_runs", "make_systems"]
 
 KINDS = {
     "alone": "one pass, heads at their prior's location, alignments summed",
@@ -31,6 +31,9 @@ KINDS = {
     "ensemble": "runs that differ in their seed alone",
 }
 """Kinds of systems."""
+
+PASSES = ("dropout", "heads", "both", "noise")
+"""Those that are several passes of one network."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,25 @@ class System:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Puts runs of the same settings but for the seed together, in the order they are given in."""
+    """Puts runs of the same settings but for the seed together, in the order they are given in.
+
+    Those that have lost heads stand with those that have as many left.
+
+    Raises:
+        ValueError: Two of a group have the same seed.
+    """
     names = unlike_names([run.path for run in runs])
-    found: dict[str, list[tuple[str, Run]]] = {}
+    found: dict[tuple[str, int | None], list[tuple[str, Run]]] = {}
     for name, run in zip(names, runs, strict=True):
-        same = replace(run.settings, seed=0).to_yaml()
-        found.setdefault(same, []).append((name, run))
+        left = None if run.heads is None else sum(map(len, run.heads.values()))
+        group = found.setdefault((replace(run.settings, seed=0).to_yaml(), left), [])
+        for _, other in group:
+            if other.settings.seed == run.settings.seed:
+                raise ValueError(
+                    f"{other.path} and {run.path} are of the same settings and seed "
+                    f"{run.settings.seed}: give one of them"
+                )
+        group.append((name, run))
     stems = [_cut_seed([name for name, _ in each]) for each in found.values()]
     firsts = [each[0][0] for each in found.values()]
     chosen = stems if len(set(stems)) == len(stems) else firsts

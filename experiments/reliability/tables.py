@@ -10,6 +10,7 @@ from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.findings import SHOWN, Findings
+from latentheads.runs.report import finite
 from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import Figure
 from latentheads.uncertainty.trial import TEST, UNLIKE
@@ -153,12 +154,4 @@ def to_json(findings: Findings, options: Mapping[str, Any]) -> str:
         "baseline": f"{findings.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }
-    return json.dumps(_without_nan(said), indent=1, ensure_ascii=False) + "\n"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return json.dumps(finite(said), indent=1, ensure_ascii=False) + "\n"

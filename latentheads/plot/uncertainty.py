@@ -141,12 +141,12 @@ def draw_figures(
 def _draw_dots(
     axis: Any, figures: Sequence[Figure | None], shift: float, shown: Mapping[str, Any]
 ) -> None:
-    """One figure of every system; nothing where a system has it not."""
+    """One figure of every system; nothing where a system has it not, nor an end that is unknown."""
     places = [place for place, each in enumerate(figures) if each is not None]
     known = [each for each in figures if each is not None]
     score, low, high = (
         np.array([getattr(each, name) for each in known]) for name in ("score", "low", "high")
     )
-    spread = np.nan_to_num(np.stack([score - low, high - score])).clip(0)
+    spread = np.nan_to_num(np.stack([score - low, high - score]), posinf=0).clip(0)
     rows = np.array(places) + shift
     axis.errorbar(score, rows, xerr=spread, linewidth=1.2, **shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,10 +50,12 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert done.stdout.endswith(f"written to {out}\n")
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 100
     names = ["tiny", "tiny, noise 0.5", "tiny, 2 seeds"]  # it was trained without dropout
-    said = json.loads((out / "uncertainty.json").read_text(encoding="utf-8"))
+    said = json.loads((out / "uncertainty.json").read_text("utf-8"), parse_constant=pytest.fail)
     systems = {system["system"]: system for system in said["systems"]}
     assert list(systems) == names
     assert said["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
+    assert said["options"]["checkpoint"] == "reported"
+    assert said["options"]["others"] == [f"verse={file}"]
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
     assert systems["tiny"]["figures"]["nll"]["p"] is None
@@ -73,6 +76,10 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
         (["--resamples=9"], "resamples must be at least 40, got 9"),
         (["--systems=alone,guess"], "systems: unknown 'guess': choose from alone, dropout"),
         (["--systems=alone", "--noise=1"], "noise is for the system noise: --systems has it not"),
+        (
+            ["--systems=alone,ensemble", "--members=3"],
+            "members is for systems of dropout, heads, both, noise: --systems has none of them",
+        ),
         (["--systems=heads"], "systems: the runs allow none of heads"),
         (["--others", "news"], "others must be NAME=PATH, the name a word; got 'news'"),
         (["--others", "test=x"], "others: test is taken, choose another name"),
@@ -117,6 +124,13 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
         ("other", "alone", 1),
         ("other, heads", "heads", 1),
     ]
+    runs[2].heads = {"encoder.0.self": [0]}
+    runs[2].settings = runs[1].settings
+    assert [len(group.runs) for group in group_runs(runs)] == [2, 1]
+    runs[1].settings.__dict__["seed"] = 0
+    both = f"{runs[0].path} and {runs[1].path} are of the same settings and seed 0: give one"
+    with pytest.raises(ValueError, match=re.escape(both)):
+        group_runs(runs)
 
 
 def test_a_system_alone_is_held_against_no_other() -> None:
@@ -167,6 +181,10 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (
+            ["--alignments=same.txt", "--confidence=./same.txt"],
+            "--alignments and --confidence need a file each, both name same.txt",
+        ),
         (["--doubt=.3"], "--doubt is for --confidence FILE"),
         (["--confidence=sure.txt", "--doubt=1.5"], "doubt must lie in [0, 1], got 1.5"),
         (["--confidence=nowhere/sure.txt"], "--confidence: cannot write nowhere/sure.txt: No such"),

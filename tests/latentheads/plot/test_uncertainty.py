@@ -1,5 +1,7 @@
 """What stands in the figures of uncertainty."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,13 @@ def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
     assert ends[0][:, 0].tolist() == pytest.approx([1.9, 2.2])
     assert axis.containers[1][0].get_xdata().tolist() == [3]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["a", "b"]
+
+
+def test_an_interval_without_an_end_is_drawn_without_it() -> None:
+    drawn = draw_figures(
+        {"a": {"prr": Figure(0.5, -math.inf, math.inf, 0.0, 0.0, 0.0, None, [0.5])}},
+        {"rejection": {"prr": "by log p"}},
+    )
+    drawn.draw_without_rendering()
+    low, high = drawn.axes[0].get_xlim()
+    assert low < 0.5 < high < 1
