@@ -188,7 +188,8 @@ def estimate_systems(
         away = np.abs(differences - differences.mean()) >= abs(score - first)
         p = (1 + int(away.sum())) / (len(resampled) + 1)
         mean, half = map(float, estimate_ci(resampled))
-        low, high = max(least, mean - half), min(most, mean + half)
+        # unknown ends stay so, where max and min would give the bounds
+        low, high = np.clip([mean - half, mean + half], least, most).tolist()
         estimates.append(Estimate(score, mean, half, low, high, p, signature))
     estimates[0] = replace(estimates[0], p=None)
     return estimates
