@@ -18,7 +18,7 @@ from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks
-from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output
 from latentheads.mask import Reach
@@ -137,9 +137,12 @@ class HeadModel(nn.Module, ABC):
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
         """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
         states, valid = states[..., batch.context :, :], batch.counted
-        if self.training and self.label_smoothing:
-            return SmoothedTokens(states, valid, self.output, self.label_smoothing)
-        return Tokens(states, valid, self.output)
+        return tokens_of(states, valid, self.output, self.smoothing)
+
+    @property
+    def smoothing(self) -> float:
+        """Of the likelihood of this pass."""
+        return self.label_smoothing if self.training else 0.0
 
     def forward(self, batch: Batch, observe: bool = True) -> Any:
         """Draws every head, then the target.

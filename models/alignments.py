@@ -9,17 +9,10 @@ from latentheads.models.network import Network
 __all__ = ["make_aligner"]
 
 
-def check_alignments(
-    options: AlignmentOptions, sizes: Network, label_smoothing: float, past: bool
-) -> None:
+def check_alignments(options: AlignmentOptions, sizes: Network, past: bool) -> None:
     """Refuses alignments above a network that cannot have them; see :func:`make_aligner`."""
     if not options.blocks:
         return
-    if label_smoothing:
-        raise ValueError(
-            "label_smoothing is for a network without alignments: drop it, or name a recipe or a "
-            "prior of logits"
-        )
     if sizes.cutoffs:
         raise ValueError(
             "alignments need a full softmax: drop the cutoffs, or name a recipe or prior of logits"
@@ -29,17 +22,16 @@ def check_alignments(
 
 
 def make_aligner(
-    options: AlignmentOptions | None, sizes: Network, label_smoothing: float, past: bool = False
+    options: AlignmentOptions | None, sizes: Network, past: bool = False
 ) -> Aligner | None:
     """Makes the alignment blocks of a network; None where there are none.
 
     Args:
         options: How many, and of what form.
         sizes: Those of the network.
-        label_smoothing: Of its likelihood while training.
         past: Whether heads point at the states of earlier words, not at a source.
     """
     if options is None or not options.blocks:
         return None
-    check_alignments(options, sizes, label_smoothing, past)
+    check_alignments(options, sizes, past)
     return Aligner(options.settle(past), sizes.width, sizes.dropout, past)

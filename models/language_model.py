@@ -73,7 +73,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(chain, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
-        self.alignments = make_aligner(alignments, sizes, label_smoothing, past=True)
+        self.alignments = make_aligner(alignments, sizes, past=True)
 
     @classmethod
     def of(
@@ -122,7 +122,7 @@ class LanguageModel(Decoder):
             return super().law(batch, choices)
         states, scored = self.states(batch, choices), batch.counted
         hidden = self.alignments.look_back(states, batch.target_valid).behind(batch.context)
-        return self.alignments(hidden, scored, cast(TableOutput, self.output))
+        return self.alignments(hidden, scored, cast(TableOutput, self.output), self.smoothing)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""

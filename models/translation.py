@@ -122,7 +122,7 @@ class Translation(Decoder):
             sizes.depth("decoder"),
             lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
         )
-        self.alignments = make_aligner(alignments, sizes, label_smoothing)
+        self.alignments = make_aligner(alignments, sizes)
         self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
 
     def _make_embeddings(self, source_types: int, target_types: int, bins: int) -> None:
@@ -240,7 +240,7 @@ class Translation(Decoder):
         if self.alignments is None:
             return super().law(batch, choices)
         hidden, valid = self.hidden(batch, choices), batch.counted
-        return self.alignments(hidden.behind(batch.context), valid, self.output)
+        return self.alignments(hidden.behind(batch.context), valid, self.output, self.smoothing)
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])

@@ -219,11 +219,6 @@ NEEDS = (
         lambda p: p.aligns and p.options.alignment_prior == "mixture",
     ),
     Need(
-        ("label_smoothing",),
-        "a network without alignments (--recipe, or --prior)",
-        lambda it: not it.aligns,
-    ),
-    Need(
         ("alignment_window",),
         f"{ALIGNMENTS}, of a language model",
         lambda it: it.aligns and not it.translates,
@@ -290,7 +285,7 @@ ALWAYS = (
     *("config", "preset", "recipe", "guide", "prior"),
     *("data", "task", "tasks"),
     *("width", "feed_forward", "heads", "layers", "norm", "share", "mixers"),
-    *("dropout", "activation_dropout"),
+    *("dropout", "activation_dropout", "label_smoothing"),
     *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
     *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
     *("keep", "average", "disagreement"),

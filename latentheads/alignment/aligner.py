@@ -18,7 +18,7 @@ from latentheads.alignment.emission import Asked, word_table
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed, block_tables, sum_of
-from latentheads.distributions import Tokens
+from latentheads.distributions import Tokens, tokens_of
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import LinearOutput
 from latentheads.names import ALIGNMENT, CHOICE, Block
@@ -83,6 +83,7 @@ class AlignmentPass:
         vectors: What every position adds to a state, for each head.
         output: The layer that turns states into tokens.
         autocast: Whether the pass is made under autocast, and its type.
+        smoothing: Of what is said of words, while training.
         known: Tokens, and the sum over alignments given them.
     """
 
@@ -92,6 +93,7 @@ class AlignmentPass:
     vectors: Sequence[Float[Tensor, "*memory key dim"]]
     output: LinearOutput
     autocast: tuple[bool, torch.dtype]
+    smoothing: float = 0.0
     known: dict[Any, tuple[Tensor, Summed | SummedChain]] = field(default_factory=dict)
 
     def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
@@ -145,7 +147,8 @@ class AlignmentPass:
         flat, said = states.flatten(0, -3), words.expand(states.shape[:-1]).flatten(0, -2)
         if self.hidden.window and len(rows) > 1:  # one head gains nothing
             return self._windowed_table(flat, rows, said).unflatten(0, shape)
-        table = word_table(flat, rows, self.output.weight, said, self._asked(guide))
+        asked = self._asked(guide)
+        table = word_table(flat, rows, self.output.weight, said, asked, self.smoothing)
         return table.unflatten(0, shape)
 
     def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
@@ -175,7 +178,8 @@ class AlignmentPass:
             some = slice(start, min(start + step, states.shape[1]))
             keys, places = self.hidden.reach(some.start, some.stop)
             rows = [each.index_select(1, keys) for each in vectors]
-            found = word_table(states[:, some], rows, self.output.weight, words[:, some])
+            known = states[:, some], rows, self.output.weight, words[:, some]
+            found = word_table(*known, smoothing=self.smoothing)
             for dim in range(2, found.ndim):
                 found = found.index_select(dim, places)
             parts.append(found)
@@ -194,6 +198,7 @@ class AlignedTokens(Tokens):
 
     def __init__(self, aligned: AlignmentPass, drawn: Int[Tensor, "*draw target head"]) -> None:
         self.aligned, self.drawn = aligned, drawn
+        self.smoothing = aligned.smoothing
         super().__init__(aligned.moved(drawn), aligned.valid, aligned.output)
 
     def summed(
@@ -293,6 +298,7 @@ class Aligner(nn.Module):
         valid: Bool[Tensor, "*valid target"] | None,
         output: LinearOutput,
         vectors: Sequence[Tensor] | None = None,
+        smoothing: float = 0.0,
     ) -> AlignmentPass:
         """Computes priors and word vectors, before anything is drawn.
 
@@ -301,6 +307,7 @@ class Aligner(nn.Module):
             valid: True at the tokens that are counted; None: at all.
             output: The layer that turns states into tokens.
             vectors: The word vectors, where they are known.
+            smoothing: Of what is said of words, while training.
         """
         hidden = self.choose_memory(hidden)
         below, priors = list[Tensor](), list[Pointing]()
@@ -313,7 +320,7 @@ class Aligner(nn.Module):
         vectors = self.vectors(hidden.memory) if vectors is None else vectors
         device = hidden.states.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-        return AlignmentPass(hidden, valid, priors, vectors, output, autocast)
+        return AlignmentPass(hidden, valid, priors, vectors, output, autocast, smoothing)
 
     def choose_memory(self, hidden: Hidden) -> Hidden:
         """What heads may take: what the network knows, or components of their own instead."""
@@ -378,12 +385,16 @@ class Aligner(nn.Module):
         return found
 
     def forward(
-        self, hidden: Hidden, valid: Bool[Tensor, "*valid target"], output: LinearOutput
+        self,
+        hidden: Hidden,
+        valid: Bool[Tensor, "*valid target"],
+        output: LinearOutput,
+        smoothing: float = 0.0,
     ) -> Tokens:
         """Draws the alignments, block after block, and gives the law of the tokens."""
-        aligned = self.prepare(hidden, valid, output)
+        aligned = self.prepare(hidden, valid, output, smoothing=smoothing)
         if self.soft:
-            return Tokens(aligned.softened(), valid, output)
+            return tokens_of(aligned.softened(), valid, output, smoothing)
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)

@@ -51,8 +51,13 @@ def word_table(
     weight: Float[Tensor, "vocab dim"],
     words: Int[Tensor, "sentence target"],
     asked: Asked | None = None,
+    smoothing: float = 0.0,
 ) -> Float[Tensor, "sentence target *keys"]:
-    """Log-probability of every word for each position that may be pointed at, float32 or wider.
+    r"""Log-probability of every word for each position that may be pointed at, float32 or wider.
+
+    With smoothing :math:`\epsilon` it is the stand-in
+    :math:`(1 - \epsilon) \log p(y \mid t, s) + \tfrac{\epsilon}{V} \sum_v \log p(v \mid t, s)`,
+    no density.
 
     The scores of a few sentences are in memory at a time, and made again for the gradient; on a CPU
     the gradient that is likely to be asked for is made in the same pass as the table.
@@ -63,12 +68,13 @@ def word_table(
         weight: The output table.
         words: The words.
         asked: What the table is likely to be made for.
+        smoothing: :math:`\epsilon`.
     """
     if not 1 <= len(lexicons) <= LARGEST:
         raise ValueError(f"1 to {LARGEST} heads can be summed out, got {len(lexicons)}")
-    table, low = _WordTable.apply(states, weight, words, asked, *lexicons)
+    table, low = _WordTable.apply(states, weight, words, asked, smoothing, *lexicons)
     # a training step waits here for a GPU: to mend all entries costs more than the table itself
-    return _mend_low(table, low, states, lexicons, weight, words) if low.any() else table
+    return _mend_low(table, low, states, lexicons, weight, words, smoothing) if low.any() else table
 
 
 @dataclass(frozen=True)
@@ -102,13 +108,15 @@ def _mend_low(
     lexicons: Sequence[Tensor],
     weight: Tensor,
     words: Tensor,
+    smoothing: float,
 ) -> Float[Tensor, "sentence target *keys"]:
     """Computes some entries one by one, where state and position like words so far apart.
 
     There every product of two exponentials is too small for a float; a softmax of the sum is not.
     """
     places = low.nonzero(as_tuple=True)
-    mended = linear_log_prob(rows_at(low, states, lexicons), weight, words[places[:2]])
+    rows = rows_at(low, states, lexicons)
+    mended = linear_log_prob(rows, weight, words[places[:2]], smoothing)
     return table.index_put(places, mended.to(table.dtype))
 
 
@@ -129,7 +137,8 @@ class _WordTable(torch.autograd.Function):
     With :math:`g = \partial / \partial \log p(y_t \mid t, s)` the gradient at a score is
     :math:`\sum_s g_{ts} ([v = y_t] - e^{A_t[v]} e^{B_s[v]} / Z_{ts})`, for :math:`B_s[v]` the same
     with the sum over :math:`t`. Where :math:`g` is found to be the likely one, but for a factor,
-    the second part is there already.
+    the second part is there already. With smoothing the first is
+    :math:`(1 - \epsilon) [v = y_t] + \epsilon / V`.
     """
 
     @staticmethod
@@ -139,6 +148,7 @@ class _WordTable(torch.autograd.Function):
         weight: Tensor,
         words: Tensor,
         asked: Asked | None,
+        smoothing: float,
         *lexicons: Tensor,
     ) -> tuple[Tensor, Tensor]:
         x, w = for_products(states, weight)
@@ -146,7 +156,7 @@ class _WordTable(torch.autograd.Function):
             asked = None
         # products with the table in autocast's type, sums of exponentials in float32 or wider
         with torch.autocast(x.device.type, enabled=False):
-            scores = _Scores([x, *lexicons], w, words)
+            scores = _Scores([x, *lexicons], w, words, smoothing)
             sums = Gradients(scores.slices) if asked else None
             tables, scales, lows, grads = [], [], [], []
             for rows, narrow in scores.slices:
@@ -162,7 +172,7 @@ class _WordTable(torch.autograd.Function):
                     sums.subtract_mean(rows, narrow)
         made = [torch.cat(grads), sums.states, sums.table] if sums else []
         ctx.save_for_backward(states, weight, words, torch.cat(scales), *made, *lexicons)
-        ctx.kind, ctx.made = w.dtype, len(made)
+        ctx.kind, ctx.made, ctx.smoothing = w.dtype, len(made), smoothing
         low = torch.cat(lows)
         ctx.mark_non_differentiable(low)
         return torch.cat(tables), low
@@ -185,9 +195,9 @@ class _WordTable(torch.autograd.Function):
                 sums.subtract_mean(some_rows, narrow)
             rows, table = sums.states, sums.table
         wanted = _by_sentence(rows, [each.shape[1] for each in given])
-        _add_words(wanted, table, grad, words, weight, given)
+        _add_words(wanted, table, grad, words, weight, given, ctx.smoothing)
         own = [each.to(like.dtype) for each, like in zip(wanted, given, strict=True)]
-        return own[0], table.to(weight.dtype), None, None, *own[1:]
+        return own[0], table.to(weight.dtype), None, None, None, *own[1:]
 
 
 def _factor_between(grad: Tensor, made: Tensor) -> Tensor | None:
@@ -238,6 +248,7 @@ class _Scores:
         sides: The states, then what each head's positions add.
         weight: The output table.
         words: The words.
+        smoothing: How much of a word's score is the mean of all scores.
     """
 
     def __init__(
@@ -245,9 +256,12 @@ class _Scores:
         sides: Sequence[Float[Tensor, "sentence row dim"]],
         weight: Float[Tensor, "vocab dim"],
         words: Int[Tensor, "sentence target"],
+        smoothing: float = 0.0,
     ) -> None:
         self.words, self._counts = words, [each.shape[1] for each in sides]
         rows = torch.cat([each.to(weight.dtype) for each in sides], 1)
+        self._smoothing = smoothing
+        self._means = full_precision(rows) @ full_precision(weight).mean(0) if smoothing else None
         # what is done to a few sentences is many small operations: larger strips are fewer of them
         self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts), CHUNK)
 
@@ -266,7 +280,12 @@ class _Scores:
             some = slice(strip.start // unit, strip.stop // unit)
             values = scores.unflatten(0, (-1, unit))
             words = self.words[some, None].expand(-1, unit, -1)
-            own, *said = values.gather(-1, words).split(self._counts, 1)
+            of_words = values.gather(-1, words)
+            if self._means is not None:
+                of_words = of_words.lerp(
+                    self._means[some, :, None].expand_as(of_words), self._smoothing
+                )
+            own, *said = of_words.split(self._counts, 1)
             tops = values.amax(-1)
             values.sub_(tops[..., None]).exp_()
             top, *above = tops.split(self._counts, 1)
@@ -340,10 +359,13 @@ def _add_words(
     words: Int[Tensor, "sentence target"],
     weight: Tensor,
     given: Sequence[Tensor],
+    smoothing: float,
 ) -> None:
     """Adds what the words themselves ask of states, positions and the output table."""
     wide = to_weight.dtype
     table = full_precision(weight)[words]
+    if smoothing:
+        table = table.lerp(full_precision(weight).mean(0).expand_as(table), smoothing)
     own = grad.flatten(2).sum(-1)
     shares = [grad] if grad.ndim == 3 else [grad.sum(3), grad.sum(2)]
     rows = full_precision(given[0]) * own[..., None]
@@ -351,4 +373,7 @@ def _add_words(
     for target, share, lexicon in zip(wanted[1:], shares, given[1:], strict=True):
         target.add_(share.mT.to(wide) @ table)
         rows = rows + share.to(wide) @ full_precision(lexicon)
-    to_weight.index_add_(0, words.flatten(), rows.flatten(0, 1).to(wide))
+    rows = rows.flatten(0, 1).to(wide)
+    if smoothing:
+        to_weight.add_(smoothing * rows.mean(0) * (len(rows) / len(weight)))
+    to_weight.index_add_(0, words.flatten(), rows, alpha=1 - smoothing)

@@ -3,7 +3,7 @@
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
-from latentheads.distributions.tokens import SmoothedTokens, Tokens
+from latentheads.distributions.tokens import SmoothedTokens, Tokens, tokens_of
 
 __all__ = [
     "BlockStates",
@@ -16,4 +16,5 @@ __all__ = [
     "NormalHeads",
     "SmoothedTokens",
     "Tokens",
+    "tokens_of",
 ]

@@ -17,7 +17,7 @@ from torch.distributions import constraints
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import GivenLogits, Output
 
-__all__ = ["SmoothedTokens", "Tokens"]
+__all__ = ["SmoothedTokens", "Tokens", "tokens_of"]
 
 
 class Tokens(TorchDistribution):
@@ -114,3 +114,15 @@ class SmoothedTokens(Tokens):
             return self
         states = self.states.expand(batch_shape + self.states.shape[-2:])
         return type(self)(states, self.valid, self.output, self.smoothing)
+
+
+def tokens_of(
+    states: Float[Tensor, "*batch token dim"],
+    valid: Bool[Tensor, "*valid token"],
+    output: Output,
+    smoothing: float = 0.0,
+) -> Tokens:
+    """The law of tokens: the stand-in where it is smoothed, exact otherwise."""
+    if smoothing:
+        return SmoothedTokens(states, valid, output, smoothing)
+    return Tokens(states, valid, output)

@@ -139,7 +139,7 @@ class Settings:
         past = self.data.alone
         of_logits = not self.prior.find("prior").deterministic
         object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
-        check_alignments(self.alignment, self.network, self.label_smoothing, past)
+        check_alignments(self.alignment, self.network, past)
         _ = self.pair, self.chains, self.disagreement_term
 
     @cached_property
@@ -254,8 +254,6 @@ class Settings:
         own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
         own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
         own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
-        if own["alignment"].blocks and own.get("label_smoothing"):
-            own["unused"] = {"label_smoothing": own.pop("label_smoothing")}
         return cls(**own)
 
     def to_options(self) -> dict[str, Any]:

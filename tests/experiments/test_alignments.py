@@ -194,12 +194,10 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
     ("words", "said"),
     [
         ("--alignments=2 --alignment_heads=2", "must be at most 2"),
-        ("--alignments=1 --label_smoothing=0.1", "label_smoothing"),
         (
             "--alignments=1 --task=language-model --cutoffs=[9] --adaptive_factor=2",
             "alignments need a full softmax: drop the cutoffs",
         ),
-        ("--alignments=1 --task=language-model --label_smoothing=0.1", "label_smoothing"),
         (
             "--recipe=coda --objective=marginal",
             "--objective acts on nothing here: it needs --alignments",

@@ -16,7 +16,7 @@ from latentheads.alignment import emission
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
-from tests.tiny import KINDS, jiggle, padded, rows
+from tests.tiny import KINDS, TARGET_TYPES, jiggle, padded, rows
 
 LEARNED = ("mean-field", "autoregressive", "cascaded")
 READS = ("source", "prefix", "target")
@@ -186,6 +186,46 @@ def test_the_marginal_has_the_same_gradient_whatever_the_guide(batch: Batch) -> 
         found.append([p.grad.clone() for p in model.parameters()])
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-10)
+
+
+@every_kind
+@pytest.mark.parametrize("shape", ["one head", "two blocks", "chain"])
+def test_labels_are_smoothed_at_each_position_in_training_alone(
+    shape: str, kind: str, batch: Batch
+) -> None:
+    model = aligned(SHAPES[shape], kind=kind)
+    guide = attach("tied", model)
+    exact = terms(model, guide, batch)
+    model.label_smoothing = 0.3
+    again = terms(model, guide, batch)
+    assert torch.equal(exact.elbo, again.elbo)
+    model.training = True  # of the whole alone: nothing is dropped
+    with pytest.raises(ValueError, match="a smoothed likelihood has no bound"):
+        terms(model, guide, batch)
+    law = model.law(batch)
+    words, summed = batch.scored, law.summed(batch.scored)
+    every = [law.summed(torch.full_like(words, v)).words for v in range(TARGET_TYPES)]
+    model.training = False
+    plain = model.law(batch)
+    known = [plain.summed(torch.full_like(words, v)).words for v in range(TARGET_TYPES)]
+    mean = torch.stack(known).mean(0)
+    wanted = 0.7 * plain.summed(words).words + 0.3 * mean
+    assert torch.allclose(summed.words, wanted, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(torch.stack(every).mean(0), mean, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["bound", "marginal", "sampled", "iwae", "rws"])
+@pytest.mark.parametrize("shape", ["one head", "soft"])
+def test_every_objective_is_trained_with_smoothed_labels(
+    shape: str, objective: str, batch: Batch
+) -> None:
+    model, found = aligned({**SHAPES, **SOFT}[shape]), []
+    model.training = True
+    for model.label_smoothing in (0.0, 0.3):
+        torch.manual_seed(0)
+        elbo = Head_ELBO(analytic=True, objective=objective)
+        found.append(elbo.differentiable_loss(model, attach("tied", model), batch).item())
+    assert found[0] != found[1]
 
 
 @pytest.mark.parametrize("objective", ["marginal", "iwae", "rws"])

@@ -13,9 +13,9 @@ from latentheads.corpora import batches
 from latentheads.corpora.options import Data, make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
-from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, padded, rows, sizes
+from tests.tiny import KINDS, padded, rows
 
 ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}
 every_shape = pytest.mark.parametrize("shape", ALL)
@@ -125,8 +125,3 @@ def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
         aligned(AlignmentOptions(alignments=1, alignment_window=3))
     with pytest.raises(ValueError, match="soft, mixture, got 'mixtur'"):
         AlignmentOptions(alignment_prior="mixtur")  # type: ignore[arg-type]
-    types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
-    with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
-        Translation(
-            *types, law, sizes(), label_smoothing=0.1, alignments=AlignmentOptions(alignments=1)
-        )

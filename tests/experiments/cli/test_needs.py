@@ -101,7 +101,6 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"alignment_components": 5}, ALIGNED, {**ALIGNED, "alignment_prior": "mixture"}),
     ({"objective": "marginal"}, {**TIED, "prior": "delta", "alignment_prior": "soft"}, {}),
     ({"objective": "marginal"}, LOGITS, ALIGNED),
-    ({"label_smoothing": 0.1}, {}, LOGITS),
     ({"alignment_window": 3}, ALIGNED, {**ALIGNED, **LANGUAGE_MODEL}),
     ({"objective_draws": 7}, {**ALIGNED, "objective": "sampled"}, {**ALIGNED, "objective": "rws"}),
     ({"objective_draws": 7}, {**LOGITS, "objective": "iwae"}, {**ALIGNED, "objective": "iwae"}),

@@ -32,16 +32,21 @@ class Largest(TorchDispatchMode):
         return found
 
 
+def smoothed(law: Tensor, words: Tensor, smoothing: float) -> Tensor:
+    return (1 - smoothing) * look_up(law, words) + smoothing * law.mean(-1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("chunk", [2**21, 60])
 @pytest.mark.parametrize("size", [1.0, 60.0])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_table_and_gradients_are_those_of_every_softmax(
-    heads: int, size: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+    heads: int, size: float, chunk: int, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(output.CHUNK, "cpu", chunk)
     states, lexicons, weight, words = inputs(heads, size)
-    found, plain = word_table(states, lexicons, weight, words), None
-    plain = look_up(naive(states, lexicons, weight), words)
+    found = word_table(states, lexicons, weight, words, smoothing=smoothing)
+    plain = smoothed(naive(states, lexicons, weight), words, smoothing)
     assert torch.allclose(found, plain, rtol=1e-12, atol=1e-12)
     direction, given = torch.randn_like(plain), [states, weight, *lexicons]
     mine = torch.autograd.grad((found * direction).sum(), given)
@@ -50,17 +55,18 @@ def test_table_and_gradients_are_those_of_every_softmax(
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("summed", [True, False])
 @pytest.mark.parametrize("chunk", [2**21, 60])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_gradient_that_is_likely_is_made_beside_the_table(
-    heads: int, chunk: int, summed: bool, monkeypatch: pytest.MonkeyPatch
+    heads: int, chunk: int, summed: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scores are made again only where another is asked for."""
     monkeypatch.setitem(output.CHUNK, "cpu", chunk)
     states, lexicons, weight, words = inputs(heads, 1.0)
     given = [states, weight, *lexicons]
-    plain = look_up(naive(states, lexicons, weight), words)
+    plain = smoothed(naive(states, lexicons, weight), words, smoothing)
     law = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
     valid = torch.rand(N, T, dtype=torch.float64) < 0.8
 
@@ -69,7 +75,7 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
         total = (each.flatten(2).sum(-1) if each.ndim > 2 else each) * valid
         return torch.autograd.grad(0.3 * total.sum(), given, retain_graph=True)
 
-    found = word_table(states, lexicons, weight, words, Asked(law, valid, summed))
+    found = word_table(states, lexicons, weight, words, Asked(law, valid, summed), smoothing)
     direction = torch.randn_like(plain)
     other = torch.autograd.grad((found * direction).sum(), given, retain_graph=True)
     wanted = torch.autograd.grad((plain * direction).sum(), given, retain_graph=True)
@@ -80,7 +86,7 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
 
 def test_words_far_apart_are_summed_in_logarithms() -> None:
     states, lexicons, weight, words = inputs(1, 60.0)
-    _, low = emission._WordTable.apply(states, weight, words, None, *lexicons)
+    _, low = emission._WordTable.apply(states, weight, words, None, 0.0, *lexicons)
     assert low.any()
 
 

@@ -166,15 +166,6 @@ def test_a_prior_of_logits_has_no_alignments_beside_it() -> None:
     assert Settings.from_options({"recipe": "tied+alignments"}).alignment.alignments == 2
 
 
-def test_label_smoothing_of_a_file_beside_alignments_is_written_down_and_unused() -> None:
-    found = Settings.from_options({"label_smoothing": 0.1})
-    assert (found.label_smoothing, found.to_options()["label_smoothing"]) == (0, 0.1)
-    again = Settings.from_options(found.to_options())
-    assert again.to_options() == found.to_options()
-    with pytest.raises(ValueError, match="label_smoothing is for a network without alignments"):
-        Settings(label_smoothing=0.1)
-
-
 @pytest.mark.parametrize(
     ("said", "laws"),
     [
