@@ -24,7 +24,7 @@ from latentheads.alignment.chain import (
 from latentheads.alignment.drawn import Drawn
 from latentheads.alignment.law import Alignments
 from latentheads.alignment.summed import Summed
-from latentheads.distributions import Tokens
+from latentheads.distributions import tokens_of
 from latentheads.inference.enumeration import Enumeration
 from latentheads.names import TARGET
 
@@ -79,7 +79,7 @@ def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     """Of every word where each head adds the mean of its word vectors, under its own prior."""
     target = model_trace.nodes[TARGET]
     aligned: AlignmentPass = target["fn"].aligned
-    soft = Tokens(aligned.softened(), aligned.valid, aligned.output)
+    soft = tokens_of(aligned.softened(), aligned.valid, aligned.output, aligned.smoothing)
     return soft.token_log_prob(target["value"])
 
 

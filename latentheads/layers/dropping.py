@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from latentheads.layers.spec_augment import SpecAugment
 
 __all__ = ["drops_out"]
 
-SHARES = ("p", "dropout", "probability", "rate")
+SHARES = ("dropout", "probability", "rate")
 """What the share that is left out is called, in modules of PyTorch and of this library."""
 
 
@@ -16,6 +19,9 @@ def drops_out(module: nn.Module) -> bool:
     Args:
         module: One module; those within it are not looked at.
     """
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
     shares = (getattr(module, name, 0.0) for name in SHARES)
-    left_out = any(isinstance(share, float) and share > 0 for share in shares)
-    return left_out or any(getattr(module, "policy", ()))
+    left_out = any(isinstance(share, int | float) and share > 0 for share in shares)
+    policy = getattr(module, "policy", None)
+    return left_out or (isinstance(policy, SpecAugment) and any(policy))

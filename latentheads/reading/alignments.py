@@ -136,7 +136,7 @@ def _soft_weights(
     assert aligner is not None
     told: list[Sequence[Pointing]] = []
     watch = aligner.register_forward_pre_hook(
-        lambda _, given: told.append(aligner.prepare(*given).priors)
+        lambda _, given: told.append(aligner.prepare(*given[:3]).priors)
     )
     try:
         with evaluating(model), hidden_from_tracers(), PlugIn(), WithSelection(guide):

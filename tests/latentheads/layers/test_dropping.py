@@ -20,5 +20,7 @@ def test_what_is_left_out_in_training_is_known(share: float) -> None:
     assert drops_out(nn.Dropout(share)) == drops_out(attention) == (share > 0)
     assert drops_out(AdaptiveOutput(AdaptiveTable(9, 4, [3]), share)) == (share > 0)
     assert drops_out(AlignmentBlock(block, 0, 4, 2, "independent", 1, share)) == (share > 0)
+    assert drops_out(nn.Dropout2d(1))
+    assert not drops_out(nn.TripletMarginLoss())  # its p is a norm
     heard = FrameEmbedding(5, sizes(spec_augment="LB" if share else "none"))
     assert drops_out(heard) == (share > 0)
