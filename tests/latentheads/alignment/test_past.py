@@ -179,9 +179,9 @@ def test_a_short_window_costs_no_more_than_it_reaches(
 ) -> None:
     seen, whole = [], aligner.word_table
 
-    def noted(states: Tensor, lexicons: Any, *others: Tensor) -> Tensor:
+    def noted(states: Tensor, lexicons: Any, *others: Tensor, smoothing: float) -> Tensor:
         seen.append((states.shape[1], *(rows.shape[1] for rows in lexicons)))
-        return whole(states, lexicons, *others)
+        return whole(states, lexicons, *others, smoothing=smoothing)
 
     monkeypatch.setattr(aligner, "word_table", noted)
     text = Batch(torch.randint(4, 13, (2, 8)), context=context)
