@@ -82,10 +82,9 @@ class MeanField(Guide):
     def _read_plain(self) -> None:
         """Computes every block's scores without noise and without dropout.
 
-        They are what the model knows, so of the batch that it runs on, whatever a guide is told.
+        They are what the model knows, and so of its own batch.
         """
-        args, kwargs = self.args_kwargs
-        batch = args[0] if args else kwargs["batch"]
+        batch = self.model_batch
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),

@@ -163,8 +163,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     @property
     def batch(self) -> Batch:
         """The batch of this pass, the target included."""
-        if self._told is not None:
-            return self._told
+        return self.model_batch if self._told is None else self._told
+
+    @property
+    def model_batch(self) -> Batch:
+        """The batch that the model runs on, whatever the guide is told."""
         args, kwargs = self.args_kwargs
         return cast(Batch, args[0] if args else kwargs["batch"])
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jsonargparse import Namespace
 
@@ -28,9 +28,6 @@ from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 from latentheads.selection.laws import LAWS
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Plan",

@@ -375,5 +375,5 @@ def _add_words(
         rows = rows + share.to(wide) @ full_precision(lexicon)
     rows = rows.flatten(0, 1).to(wide)
     if smoothing:
-        to_weight.add_(smoothing * rows.mean(0) * (len(rows) / len(weight)))
+        to_weight.add_(rows.sum(0) * (smoothing / len(weight)))
     to_weight.index_add_(0, words.flatten(), rows, alpha=1 - smoothing)

@@ -116,7 +116,7 @@ def _cut(part: Part, places: Places, tokens: int) -> list[Places]:
     Among sentences whose longer sides are equal the order stays as it was drawn. To put those
     together whose shorter sides are alike, too, halves the padding; but sentences of one such shape
     are alike in more (one language of several, one construction), and training on batches of one
-    kind each learns much less in as many updates.
+    kind each learns much less at the beginning.
     """
     lengths = part.lengths[places]
     order = np.argsort(lengths, kind="stable")

@@ -54,14 +54,12 @@ class Metric:
         count: Counts, in each line of a system.
         combine: Makes the figure of the counts of all sentences together.
         sign: Says how, once it has counted.
-        least: No figure is below it.
-        most: Nor above it.
+        most: No figure is above it; none is below 0.
     """
 
     count: Callable[[Sequence[str]], Counts]
     combine: Callable[[Float[NDArray[np.float64], " count"]], float]
     sign: Callable[[], str]
-    least: float = 0.0
     most: float = math.inf
 
     def measure(self, lines: Sequence[str]) -> float:
@@ -127,7 +125,7 @@ def compare_lines(
     for name, metric in metrics.items():
         every = [metric.resample(lines, places) for lines in systems]
         said = f"{metric.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
-        estimates = estimate_systems(every, said, metric.least, metric.most)
+        estimates = estimate_systems(every, said, 0.0, metric.most)
         for row, estimate in zip(found, estimates, strict=True):
             row[name] = estimate
     return found
