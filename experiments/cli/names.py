@@ -48,6 +48,9 @@ PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 JOINED = ("--mixers", "--windows", "--ngram_width")
 """Options that may be said for each stack on its own."""
 
+NUMBERS = ("--cutoffs", "--task_sizes")
+"""Options that are lists of numbers, which may be typed with commas alone."""
+
 INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
 """Options that take the place of what a file says by another option."""
 
@@ -63,9 +66,9 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
     A recipe becomes a prior and a guide, a preset a configuration file, a name a class, a bare flag
-    ``true``, an option said for each stack one text; a law of selection behind a ``+`` becomes
-    ``--select``. Files come first, so that any other word changes what they say; then the names of
-    guide and prior, then everything else, their own options included.
+    ``true``, numbers with commas a list, an option said for each stack one text; a law of selection
+    behind a ``+`` becomes ``--select``. Files come first, so that any other word changes what they
+    say; then the names of guide and prior, then everything else, their own options included.
     """
     words = _split_equals(arguments)
     if "--recipe" in words and {"--guide", "--prior"} & set(words):
@@ -78,6 +81,9 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     for word, following in pairs:
         if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]
+        elif word in NUMBERS and following != "--":
+            next(pairs, None)
+            rest += [word, f"[{following.removeprefix('[').removesuffix(']')}]"]
         elif word in JOINED and following != "--":
             next(pairs, None)
             parts.setdefault(word, []).append(following)
@@ -169,7 +175,7 @@ def _split_equals(arguments: Sequence[str]) -> list[str]:
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        named = name in (*SHORT, *JOINED, "--trust") and equals
+        named = name in (*SHORT, *JOINED, *NUMBERS, "--trust") and equals
         words += [name, value] if named else [argument]
     return words
 

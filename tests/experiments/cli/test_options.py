@@ -6,7 +6,7 @@ import pytest
 
 from latentheads.experiments.benchmarks import command_line
 from latentheads.experiments.cli.names import named_classes
-from latentheads.experiments.cli.options import Parser
+from latentheads.experiments.cli.options import Parser, read_settings
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,3 +22,13 @@ def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("words", [["--trust", "m:C,n:D"], ["--trust=m:C,n:D"]])
 def test_an_equals_sign_stands_for_a_space(words: list[str]) -> None:
     assert named_classes(words) == {"m.C", "n.D"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "cutoffs"),
+    [("2000,10000", (2000, 10000)), ("[2000, 10000]", (2000, 10000)), ("7", (7,)), ("", ())],
+)
+def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[int, ...]) -> None:
+    for words in (["--cutoffs", typed], [f"--cutoffs={typed}"]):
+        settings, _ = read_settings(["--preset", "wikitext2-small", *words], "run.py", "")
+        assert settings.network.cutoffs == cutoffs
