@@ -56,6 +56,8 @@ def make_folder(out: Path, first: str) -> Path:
 class _Output(io.FileIO):
     """A file whose trouble is told with its name, and not taken for that of standard output.
 
+    What stood in it before is there until something is written.
+
     Args:
         option: The option that names it.
         name: The file.
@@ -66,13 +68,22 @@ class _Output(io.FileIO):
 
     def __init__(self, option: str, name: str) -> None:
         self._trouble = f"--{option}: cannot write {name}"
+        self._emptied = False
         try:
-            super().__init__(name, "w")
+            super().__init__(name, "a")
         except OSError as reason:
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
 
+    def empty(self) -> None:
+        """Removes what stood in it before, once."""
+        if not self._emptied:
+            self._emptied = True
+            with suppress(OSError):  # what is no file on a disk holds nothing
+                self.truncate(0)
+
     def write(self, data: ReadableBuffer, /) -> int:
         """Writes some of the bytes; a reader that goes away is no trouble of the file."""
+        self.empty()
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -85,6 +96,8 @@ class _Output(io.FileIO):
 def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     """Opens a file for what is written beside standard output, where one is asked for.
 
+    Work that fails before anything is written leaves the file as it was.
+
     Args:
         option: The option that names it.
         name: The file; None: none is asked for.
@@ -95,11 +108,13 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     if name is None:
         yield None
         return
-    file = io.TextIOWrapper(io.BufferedWriter(_Output(option, name)), encoding="utf-8")
+    output = _Output(option, name)
+    file = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8")
     try:
         yield file
     except BaseException:
         with suppress(OSError, ValueError):  # what could not be written is told already
             file.close()
         raise
+    output.empty()
     file.close()

@@ -87,10 +87,12 @@ def _encode_file(run: Run, path: Path, sentences: int) -> tuple[Part, int]:
     """The first lines of a file that a run can translate, and how many before them it cannot."""
     lines = read_lines(path)
     task = None if run.settings.data.mixture is None else 0
-    part, places = encode_sources(run, lines[: 2 * sentences], task, lambda place, why: None)
-    if not len(part):
+    read = places = None
+    end = 0
+    while end < len(lines) and (places is None or len(places) < sentences):
+        end += 2 * sentences  # more where too few of these are kept
+        read, places = encode_sources(run, lines[:end], task, lambda place, why: None)
+    if not read or not places:
         raise ValueError(f"{path} has no line that the runs can translate")
-    kept = (
-        part.first(sentences) if part.task is None else part.take(range(min(sentences, len(part))))
-    )
+    kept = read.take(range(min(sentences, len(read))))
     return kept, places[len(kept) - 1] + 1 - len(kept)

@@ -83,7 +83,8 @@ class Estimate:
         half_width: Of the 95 % interval around ``mean``.
         low: Lower end of that interval, within what the score can be.
         high: Upper end.
-        p: Of no difference to the baseline, both sides; None for the baseline itself.
+        p: Of no difference to the baseline, both sides; None for the baseline itself, and where
+            one of the two is unknown in a resample.
         signature: How the score was computed, with the number of resamples and their seed.
     """
 
@@ -184,7 +185,8 @@ def estimate_systems(
     for score, resampled in every:
         differences = resampled - baseline
         away = np.abs(differences - differences.mean()) >= abs(score - first)
-        p = (1 + int(away.sum())) / (len(resampled) + 1)
+        known = np.isfinite(differences).all() and np.isfinite(score - first)
+        p = (1 + int(away.sum())) / (len(resampled) + 1) if known else None
         mean, half = map(float, estimate_ci(resampled))
         # unknown ends stay so, where max and min would give the bounds
         low, high = np.clip([mean - half, mean + half], least, most).tolist()

@@ -125,7 +125,12 @@ def draw_figures(
         styles = zip(shifts, PALETTE, MARKERS, strict=False)
         for (shift, colour, mark), (name, label) in zip(styles, shown.items(), strict=False):
             every = [systems[each].get(name) for each in names]
-            _draw_dots(axis, every, shift, {"color": colour, "fmt": mark, "label": label})
+            _draw_dots(
+                axis,
+                every,
+                shift,
+                {"color": colour, "marker": mark, "linestyle": "", "label": label},
+            )
         for place in range(1, len(names)):
             axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
         axis.set_xlabel(escape(what))
@@ -144,9 +149,11 @@ def _draw_dots(
     """One figure of every system; nothing where a system has it not, nor an end that is unknown."""
     places = [place for place, each in enumerate(figures) if each is not None]
     known = [each for each in figures if each is not None]
-    score, low, high = (
+    score, *ends = (
         np.array([getattr(each, name) for each in known]) for name in ("score", "low", "high")
     )
-    spread = np.nan_to_num(np.stack([score - low, high - score]), posinf=0).clip(0)
     rows = np.array(places) + shift
-    axis.errorbar(score, rows, xerr=spread, linewidth=1.2, **shown)
+    # an interval need not hold its figure: resampled bins are further from the diagonal
+    low, high = (np.where(np.isfinite(end), end, score) for end in ends)
+    axis.hlines(rows, low, high, color=shown["color"], linewidth=1.2)
+    axis.plot(score, rows, **shown)

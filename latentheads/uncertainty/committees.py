@@ -197,10 +197,14 @@ class DrawnCommittee(Committee):
     def drawing(self) -> Any:
         """What a pass stands under, so that its sentences are drawn."""
 
+    def selecting(self, draws: int) -> WithSelection:
+        """Sets the selection of heads, of so many draws: the likeliest in all of them."""
+        return WithSelection(self.guide)
+
     def predict(self, batch: Batch) -> Prediction:
         """What the draws say: the sentences stand behind each other, once for each."""
         here = batch.to(self.model.device)
-        with evaluating(self.model), WithSelection(self.guide), self.drawing():
+        with evaluating(self.model), self.selecting(self.members), self.drawing():
             log_laws, _ = _log_laws(self.model, here.repeated(self.members))
         members = log_laws.unflatten(0, (self.members, -1))
         return mix_laws(list(members), here.target, self.held)
@@ -214,14 +218,21 @@ class DrawnCommittee(Committee):
         return self._write(batch, decoding, 1)
 
     def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-        with evaluating(self.model), WithSelection(self.guide), self.drawing():
+        with evaluating(self.model), self.selecting(draws), self.drawing():
             return _search(self.model, batch.to(self.model.device), decoding, draws)
 
 
 class HeadDraws(DrawnCommittee):
-    """Draws of the heads from their prior, each held along a sentence."""
+    """Draws of the heads from their prior, each held along a sentence.
+
+    Of their selection, too, where the guide has one: what a network writes with as many draws.
+    """
 
     held = True
+
+    def selecting(self, draws: int) -> WithSelection:
+        """Draws the selection of heads with them."""
+        return WithSelection(self.guide, draws)
 
     def drawing(self) -> Any:
         """Nothing more: heads are drawn where nobody sets them."""

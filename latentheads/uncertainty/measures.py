@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,7 +31,20 @@ Measure = Callable[[Places], float]
 """A figure of the sentences that it is given."""
 
 
-def measure_trial(trial: Trial) -> dict[str, Measure]:
+def varying_scores(trials: Sequence[Trial]) -> set[str]:
+    """The scores of uncertainty that rank sentences, in one of a system's trials at least.
+
+    One member differs from nobody: that ranks nothing.
+    """
+    return {
+        name
+        for trial in trials
+        for name, values in trial.scores[TEST].items()
+        if name == "log_prob" or np.ptp(values)
+    }
+
+
+def measure_trial(trial: Trial, scores: Collection[str] | None = None) -> dict[str, Measure]:
     """Every figure of a trial, by its name, as a function of the sentences.
 
     Of the references: ``nll``, ``brier``; ``ece`` by bins of equal width, ``ece_mass`` of equal
@@ -39,8 +52,12 @@ def measure_trial(trial: Trial) -> dict[str, Measure]:
     is one; ``ece_weighted``, all probabilities at all places; each with ``_scaled`` behind it at
     the fitted temperature. Of what was written: ``chrf``, ``right`` and ``sure`` (share of tokens
     that are right, and their mean probability), ``own_ece`` and ``own_ece_line``. For each score
-    that varies ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF), and for
-    each other text ``roc_TEXT_SCORE``.
+    ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF), and for each other text
+    ``roc_TEXT_SCORE``.
+
+    Args:
+        trial: The trial.
+        scores: The scores of uncertainty; None for those that vary.
     """
     references = trial.references
     found: dict[str, Measure] = {}
@@ -49,14 +66,14 @@ def measure_trial(trial: Trial) -> dict[str, Measure]:
         found |= {f"{name}{ending}": measure for name, measure in of_law.items()}
     found |= _measure_output(trial)
     error = 1 - trial.chrf / 100
-    for name, values in trial.scores[TEST].items():
-        if name != "log_prob" and not np.ptp(values):
-            continue  # one member differs from nobody: that ranks nothing
+    wanted = varying_scores([trial]) if scores is None else scores
+    for name in (name for name in trial.scores[TEST] if name in wanted):
+        values = trial.scores[TEST][name]
         found[f"prr_{name}"] = partial(_ratio_at, values, error)
         found[f"chrf_{name}"] = partial(_correlation_at, -values, trial.chrf)
-        for text, scores in trial.scores.items():
+        for text, others in trial.scores.items():
             if text != TEST:
-                found[f"roc_{text}_{name}"] = partial(_area_at, text, values, scores[name])
+                found[f"roc_{text}_{name}"] = partial(_area_at, text, values, others[name])
     return found
 
 
@@ -215,7 +232,9 @@ def compare_systems(
         for place, (name, number) in enumerate(sizes.items())
     }
     whole = {name: np.arange(number) for name, number in sizes.items()}
-    every = [[measure_trial(trial) for trial in trials] for trials in systems]
+    every = [
+        [measure_trial(trial, varying_scores(trials)) for trial in trials] for trials in systems
+    ]
     known = [
         {name: _resample(measured, name, whole, drawn) for name in measured[0]}
         for measured in every

@@ -79,14 +79,14 @@ class Line:
         Args:
             log_prob: The log-probability that each was said with.
         """
-        found: Float[ndarray, " token"] = 1 / (
-            1 + np.exp(-(self.slope * _log_odds(log_prob) + self.offset))
-        )
-        return found
+        return _sigmoid(self.slope * _log_odds(log_prob) + self.offset)
 
 
 def fit_line(log_prob: Float[ndarray, " token"], right: Bool[ndarray, " token"]) -> Line:
-    """Fits the line of the highest likelihood by Newton's method.
+    """Fits the line of the highest likelihood by Newton's method, whose steps never lower it.
+
+    The likelihood has one top. A whole step may go far beyond it where nearly all tokens are sure:
+    such a step is halved until it rises.
 
     The outcomes stand a little off 0 and 1, as Platt has them, so that the line is finite where
     they can be told apart without a mistake.
@@ -102,15 +102,29 @@ def fit_line(log_prob: Float[ndarray, " token"], right: Bool[ndarray, " token"])
     odds = _log_odds(log_prob)
     inputs = np.stack([odds, np.ones_like(odds)])
     found = np.array([0.0, np.log(outcome.mean() / (1 - outcome.mean()))])
+    reached = _likelihood(found @ inputs, outcome)
     for _ in range(STEPS):
-        probability = 1 / (1 + np.exp(-(found @ inputs)))
+        probability = _sigmoid(found @ inputs)
         slope = inputs @ (outcome - probability)
         curve = (inputs * (probability * (1 - probability))) @ inputs.T
         step = np.linalg.lstsq(curve, slope, rcond=None)[0]
-        found = found + step
+        while (new := _likelihood((found + step) @ inputs, outcome)) < reached:
+            step = step / 2
+        found, reached = found + step, new
         if np.abs(step).max() < 1e-10:
             break
     return Line(float(found[0]), float(found[1]))
+
+
+def _sigmoid(x: Float[ndarray, " token"]) -> Float[ndarray, " token"]:
+    """``1 / (1 + exp(-x))``, of any size without a warning."""
+    found: Float[ndarray, " token"] = np.exp(-np.logaddexp(0.0, -x))
+    return found
+
+
+def _likelihood(odds: Float[ndarray, " token"], outcome: Float[ndarray, " token"]) -> float:
+    """The log-likelihood of outcomes under log-odds."""
+    return float((outcome * odds - np.logaddexp(0.0, odds)).sum())
 
 
 def _log_odds(log_prob: Float[ndarray, " token"]) -> Float[ndarray, " token"]:

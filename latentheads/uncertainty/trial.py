@@ -28,7 +28,16 @@ from latentheads.uncertainty.figures import (
 )
 from latentheads.uncertainty.scaling import Line, fit_line
 
-__all__ = ["OWN_BINS", "TEST", "UNLIKE", "Output", "Texts", "Trial", "try_committee"]
+__all__ = [
+    "OWN_BINS",
+    "TEST",
+    "UNLIKE",
+    "Output",
+    "Texts",
+    "Trial",
+    "score_lines",
+    "try_committee",
+]
 
 OWN_BINS = 20
 """Bins of what a committee writes itself."""
@@ -188,16 +197,19 @@ def try_committee(
             scores[name][UNLIKE] = _measure_unlikeness(
                 committee, part, texts.target, decoding, seed, varied
             )
-    chrf = np.array(_score_lines(lines, texts.test.references))
+    chrf = np.array(score_lines(lines, texts.test.references))
     members = committee.members
     return Trial(members, temperature, line, references, output, lines, chrf, scores)
 
 
-def _score_lines(lines: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Sentence chrF."""
+def score_lines(lines: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Sentence chrF; 100 where nothing is written and nothing is right."""
     metric = CHRF()
     pairs = zip(lines, references, strict=True)
-    return [float(metric.sentence_score(line, [right]).score) for line, right in pairs]
+    return [
+        100.0 if line == right else float(metric.sentence_score(line, [right]).score)
+        for line, right in pairs
+    ]
 
 
 def _measure_unlikeness(
@@ -214,6 +226,6 @@ def _measure_unlikeness(
         with fixed_noise(seed + place, committee.device):
             written = work_through(part, lambda each: committee.write_by_one(each, decoding), [EOS])
         drawn.append([target.decode(tokens) for tokens in written])
-    likeness = [_score_lines(one, other) for one, other in combinations(drawn, 2)]
+    likeness = [score_lines(one, other) for one, other in combinations(drawn, 2)]
     found: Float[ndarray, " sentence"] = 1 - np.mean(likeness, 0) / 100
     return found

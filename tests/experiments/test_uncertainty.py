@@ -196,3 +196,15 @@ def test_a_mistake_of_confidence_costs_one_line(
     done = inside("translate.py", str(tiny_run), *words, text="the cat\n")
     assert_one_line(done, "translate.py")
     assert said in done.stderr
+
+
+def test_a_file_is_read_until_there_are_enough_lines(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    verse = tmp_path / "verse.txt"
+    verse.write_text("\n" * 9 + "a b\na\nb\n", encoding="utf-8")
+    texts, (note,) = open_texts([run], {"verse": verse}, 2, 1, 0)
+    assert len(texts.others["verse"]) == 2
+    assert note == "verse: 9 empty or too long lines of verse.txt were left out"
+    verse.write_text("\n" * 9, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"verse.txt has no line that the runs can translate"):
+        open_texts([run], {"verse": verse}, 2, 1, 0)

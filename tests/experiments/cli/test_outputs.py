@@ -59,3 +59,21 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
         check_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
         check_file(tmp_path)
+
+
+def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "links"
+    kept.write_text("of yesterday\n")
+
+    def fail() -> None:
+        with open_output("alignments", str(kept)):
+            raise ValueError("before the work")
+
+    with pytest.raises(ValueError, match="before the work"):
+        fail()
+    assert kept.read_text() == "of yesterday\n"
+    for said in ("0-0\n", ""):
+        with open_output("alignments", str(kept)) as file:
+            assert file is not None
+            file.write(said)
+        assert kept.read_text() == said

@@ -209,3 +209,15 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     assert sum(p < 0.05 for p in found) <= 8
     assert 0.3 < sum(found) / len(found) < 0.65
     assert max(found) > 0.8
+
+
+def test_a_difference_that_is_unknown_in_a_resample_has_no_p() -> None:
+    whole = np.arange(50.0)
+    holed = np.where(whole == 7, np.nan, whole)
+    for first, second, p in (
+        ((2.0, whole), (2.0, whole), 1.0),
+        ((2.0, whole), (1.0, holed), None),
+        ((np.nan, whole), (1.0, whole), None),
+    ):
+        baseline, other = estimate_systems([first, second], "")
+        assert (baseline.p, other.p) == (None, p)

@@ -44,10 +44,11 @@ def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
     }
     drawn = draw_figures(systems, {"nats": {"nll": "as it is", "ece": "error"}})
     (axis,) = drawn.axes
-    dots, ends = axis.containers[0][0], axis.containers[0][2][0].get_segments()
-    assert dots.get_xdata().tolist() == [2, 1]
+    dots = {line.get_label(): line.get_xdata() for line in axis.get_lines()}
+    assert dots["as it is"].tolist() == [2, 1]
+    assert dots["error"].tolist() == [3]
+    ends = axis.collections[0].get_segments()
     assert ends[0][:, 0].tolist() == pytest.approx([1.9, 2.2])
-    assert axis.containers[1][0].get_xdata().tolist() == [3]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["a", "b"]
 
 

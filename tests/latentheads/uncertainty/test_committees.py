@@ -12,7 +12,11 @@ from latentheads.batch import Batch
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding
 from latentheads.effects import PlugIn
+from latentheads.guide import WithSelection
+from latentheads.guides import Tied
 from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.models import Translation, make_prior
+from latentheads.selection.hard_gates import Gating
 from latentheads.uncertainty.committees import (
     Alone,
     DroppedOut,
@@ -25,7 +29,7 @@ from latentheads.uncertainty.committees import (
 )
 from latentheads.uncertainty.prediction import Prediction, mix_laws
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import build, small_batch
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
 
 DECODING = Decoding(max_tokens=5)
 CPU = torch.device("cpu")
@@ -171,3 +175,18 @@ def test_numbers_out_of_range_are_refused() -> None:
         HeadDraws(model, members=0)
     with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
         Noised(model, scale=-1.0)
+
+
+def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
+    law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
+    network = sizes(heads=3)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=gates).double().eval()
+    guide, batch = jiggle(Tied(model).double(), 0.3).eval(), small_batch()
+    draws = HeadDraws(model, guide, members=4)
+    with fixed_noise(3, CPU):
+        found = draws.predict(batch)
+    assert float(found.knowledge[batch.target_valid].max()) > 1e-6
+    with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
+        every = batch.repeated(4)
+        laws = model.step(every.fed, model.begin(every)).log_softmax(-1).unflatten(0, (4, -1))
+    assert_same(found, mix_laws(list(laws), batch.target, held=True), batch.target_valid)

@@ -57,3 +57,25 @@ def test_a_line_is_finite_where_nothing_is_doubtful() -> None:
     assert Line(1.0, 0.0)(np.log([0.3])) == pytest.approx([0.3])
     with pytest.raises(ValueError, match="log_prob must be of at least one token"):
         fit_line(np.zeros(0), np.zeros(0, bool))
+
+
+@pytest.mark.parametrize("sharpness", [-2.0, -3.5, -4.0])
+def test_a_line_through_sure_tokens_is_at_the_top_of_the_likelihood(sharpness: float) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        log_prob = -(10 ** rng.normal(sharpness, 0.8, 1600))
+        right = rng.uniform(size=1600) < np.exp(log_prob)
+        target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
+        found = fit_line(log_prob, right)
+        capped = np.minimum(log_prob, np.log1p(-(2.0**-24)))
+        odds = capped - np.log(-np.expm1(capped))
+        left = target - found(log_prob)
+        assert [float(left.sum()), float(left @ odds)] == pytest.approx([0, 0], abs=1e-3)
+
+
+def test_a_few_doubtful_tokens_do_not_turn_a_line_over() -> None:
+    log_prob = np.array([-1e-6] * 98 + [-1.0, -2.0])
+    line = fit_line(log_prob, np.array([True] * 99 + [False]))
+    sure, doubtful, worse = line(np.array([-1e-6, -1.0, -2.0])).tolist()
+    assert 0.98 < sure < 1
+    assert worse < doubtful < 0.8

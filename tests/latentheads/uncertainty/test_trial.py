@@ -18,7 +18,7 @@ from latentheads.uncertainty.measures import (
     measure_trial,
 )
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
-from latentheads.uncertainty.trial import TEST, Texts, Trial, try_committee
+from latentheads.uncertainty.trial import TEST, Texts, Trial, score_lines, try_committee
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
 
@@ -144,3 +144,26 @@ def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(trial: Tria
     assert np.isnan(found["ece_end"](WHOLE))
     always = replace(trial.references, ends=np.ones_like(trial.references.ends))
     assert np.isnan(measure_trial(replace(trial, references=always))["ece_mass"](WHOLE))
+
+
+def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
+    trial: Trial,
+) -> None:
+    level = {
+        text: scores | {"unlike": 0 * scores["unlike"]} for text, scores in trial.scores.items()
+    }
+    varied = {
+        text: scores | {"unlike": np.arange(len(scores["unlike"])) / 9}
+        for text, scores in trial.scores.items()
+    }
+    constant, varying = replace(trial, scores=level), replace(trial, scores=varied)
+    for trials in ([constant, varying], [varying, constant]):
+        (found,) = compare_systems([trials], TEXTS.sizes, resamples=40)
+        assert sorted(found["roc_turned_unlike"].each)[-1] == 0.5
+        assert len(found["prr_unlike"].each) == 2
+    (found,) = compare_systems([[constant, constant]], TEXTS.sizes, resamples=40)
+    assert "prr_unlike" not in found
+
+
+def test_draws_that_all_write_nothing_are_alike() -> None:
+    assert score_lines(["", "a b", ""], ["", "a b", "a"]) == [100, 100, 0]
