@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
 from latentheads.alignment.chain import law_of
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
@@ -25,7 +25,7 @@ from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
-from latentheads.names import Block
+from latentheads.names import CHOICE, Block
 from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
@@ -285,7 +285,12 @@ class Guide(ModelGuide):
 
 
 def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
-    """A law of alignments of other parameters, in the place of a block's prior."""
+    """A law of alignments of other parameters, in the place of a block's prior.
+
+    Raises:
+        ValueError: They are those of no law of the block's alignments.
+    """
+    check_pointing(prior.context.block.site(CHOICE), pointing, prior.pointing)
     return law_of(pointing, prior.valid, prior.below, prior.context)
 
 

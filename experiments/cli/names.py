@@ -139,9 +139,9 @@ def _selecting(word: str, value: str) -> tuple[str, list[str]]:
 def _defaults(words: list[str]) -> list[str]:
     """What is said where nobody says it: files and all other words come behind it.
 
-    A prior is of logits. So is a guide of the reader's own that knows nothing of alignments. Where
-    options of a guide stand and nothing names one, it is the default; options of a prior are those
-    of the prior of logits.
+    A prior is of logits. So is a ``Guide`` of the reader's own that says nothing of alignments.
+    Where options of a guide stand and nothing names one, it is the default; options of a prior are
+    those of the prior of logits.
     """
     found = []
     for kind, name in {**DEFAULTS, "prior": LOGITS}.items():

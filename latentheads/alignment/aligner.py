@@ -363,14 +363,19 @@ class Aligner(nn.Module):
             states: What predicts each word.
             valid: True at real words; padding points at null, as the first word does, and nothing
                 points at padding.
+
+        Raises:
+            ValueError: There is no word, and words are to read the one before.
         """
         if self.components is not None:
             return without_memory(states)
         words = states.shape[-2]
+        if not words and self.options.alignment_prior == "chain":
+            raise ValueError("alignment_prior chain needs texts of two tokens or more in a batch")
         last = torch.arange(words, device=states.device) * valid
         memory = self.lead_by_null(states[..., :-1, :])
         real = F.pad(valid[..., :-1], (1, 0), value=True).unsqueeze(-2)
-        readable = self.in_window(last, words) & real
+        readable = self.in_window(last, memory.shape[-2]) & real
         return Hidden(states, memory, readable, self.options.alignment_window)
 
     def in_window(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.alignment.emission import (
@@ -102,7 +102,8 @@ class Dictionary:
             log_prior: Log-probability of every position, or pair of positions.
         """
         here = _Masses.of(states, self.weight)
-        weights = log_prior - self._log_normalisers(here, states)
+        normalisers, low = self._log_normalisers(here, states)
+        weights = log_prior - normalisers
         tops = [side.top for side in self.sides]
         weights = weights + sum_tops(torch.zeros_like(here.top), tops)
         largest = weights.flatten(2).amax(-1)
@@ -112,7 +113,32 @@ class Dictionary:
         mixed = _mixed(shares, [side.values for side in self.sides])
         tiny = torch.finfo(mixed.dtype).tiny
         spread = (here.values * mixed).clamp_min(tiny).log()
-        return spread + (here.top + largest)[..., None]
+        found = spread + (here.top + largest)[..., None]
+        for row in low.flatten(2).any(-1).nonzero():
+            self._mend_row(found, row, states, log_prior.expand_as(low))
+        return found
+
+    def _mend_row(
+        self,
+        found: Float[Tensor, "sentence row vocab"],
+        row: Int[Tensor, " place"],
+        states: Float[Tensor, "sentence row dim"],
+        log_prior: Float[Tensor, "sentence row *keys"],
+    ) -> None:
+        """Mixes softmaxes of sums where a product of exponentials is too small for a float.
+
+        Args:
+            found: Log-probabilities, of which those of one row are set.
+            row: Its sentence, and its place there.
+            states: What predicts each next word.
+            log_prior: Log-probability of every position, or pair of positions.
+        """
+        place = tuple(row.tolist())
+        chosen = torch.zeros_like(log_prior, dtype=torch.bool)
+        chosen[place] = True
+        rows = rows_at(chosen, states, self.lexicons)
+        laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
+        found[place] = (laws + log_prior[place].flatten()[:, None]).logsumexp(0).to(found.dtype)
 
     def word_log_probs(
         self,
@@ -129,7 +155,7 @@ class Dictionary:
         said = [rows @ full_precision(each).mT for each in self.lexicons]
         plain = (rows * full_precision(states)).sum(-1)
         here = _Masses.of(states, self.weight)
-        return by_pairs(plain, said) - self._log_normalisers(here, states)
+        return by_pairs(plain, said) - self._log_normalisers(here, states)[0]
 
     def word_entropies(
         self, states: Float[Tensor, "sentence row dim"]
@@ -173,18 +199,19 @@ class Dictionary:
         said = [meant @ full_precision(each).mT for each in self.lexicons]
         plain = (meant * full_precision(states)).sum(-1)
         here = _Masses.of(states, self.weight)
-        return by_pairs(plain, said) - self._log_normalisers(here, states)
+        return by_pairs(plain, said) - self._log_normalisers(here, states)[0]
 
     def _log_normalisers(
         self, here: _Masses, states: Float[Tensor, "sentence row dim"]
-    ) -> Float[Tensor, "sentence row *keys"]:
+    ) -> tuple[Float[Tensor, "sentence row *keys"], Bool[Tensor, "sentence row *keys"]]:
+        """The log of what all words sum to, and where a product of exponentials lost it."""
         scaled = sum_products(here.values, *[side.values for side in self.sides])
         found = scaled.clamp_min(SMALLEST).log()
         found += sum_tops(here.top, [side.top for side in self.sides])
         if (low := scaled < SMALLEST).any():
             rows = rows_at(low, states, self.lexicons)
             found[low] = full_precision(rows @ self.weight.mT).logsumexp(-1).to(found.dtype)
-        return found
+        return found, low
 
 
 def _mixed(

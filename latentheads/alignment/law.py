@@ -25,7 +25,7 @@ from torch.distributions.kl import register_kl
 
 from latentheads.layers.numeric import log_softmax
 
-__all__ = ["NOWHERE", "Alignments", "Pointing", "draw_place"]
+__all__ = ["NOWHERE", "Alignments", "Pointing", "check_pointing", "draw_place"]
 
 NOWHERE = -1e9
 """The score of a position that may not be pointed at: finite, and its probability exactly 0."""
@@ -86,6 +86,36 @@ class Pointing:
             scores = scores + pair.reshape(*pair.shape[:-2], *shape)
         found = log_softmax(scores)
         return found.view(*found.shape, *(1,) * (heads - head - 1))
+
+
+def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
+    """Refuses parameters of a posterior that are those of no law of a block's alignments.
+
+    Args:
+        site: Of the alignments, for the message.
+        found: The posterior's.
+        prior: Those of the block's prior.
+
+    Raises:
+        ValueError: They are of other heads or positions, or a head reads one that is none below.
+    """
+    if found.first != prior.first:
+        raise ValueError(
+            f"site {site!r}: first must be {prior.first}, the number of the block's first head, "
+            f"got {found.first}"
+        )
+    event, wanted = found.scores.shape[-3:], prior.scores.shape[-3:]
+    if event != wanted:
+        raise ValueError(
+            f"site {site!r}: scores must be of words, heads and positions of shape "
+            f"{tuple(wanted)}, got {tuple(found.scores.shape)}"
+        )
+    for head, lower in found.pairs:
+        if head not in found.heads or not 0 <= lower < head:
+            raise ValueError(
+                f"site {site!r}: pairs must be of a head of the block, of {list(found.heads)}, and "
+                f"one below it, got {(head, lower)}"
+            )
 
 
 def draw_place(law: Float[Tensor, "*batch key"]) -> Int[Tensor, "*batch"]:

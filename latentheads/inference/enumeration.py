@@ -17,7 +17,7 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.chain import ChainPointing, SummedChain, draw_blocks, word_log_probs
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
 
@@ -129,6 +129,8 @@ def enumerate_alignments(
                 raise ValueError(
                     f"site {name!r}: the posterior must be Alignments, got {type(found).__name__}"
                 )
+            if found is not site["fn"]:
+                check_pointing(name, found.pointing, site["fn"].pointing)
             own[name] = found
     tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
     posterior = [q.pointing for q in own.values()]

@@ -66,7 +66,8 @@ class Report:
         pareto_unknown: Share of sentences whose weights tie so that their tail is not known: they
             are neither trusted nor among those above.
         kl_by_site: The KL of every site.
-        how: How each site's KL was computed: tied (exactly 0), analytic or sampled.
+        how: How each site's KL was computed: tied or fixed (exactly 0), analytic, enumerated (of
+            alignments) or sampled.
         truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
         truth_elbo: The bound on these sentences alone, to be compared with it.
         truth_sentences: How many they are.

@@ -48,7 +48,8 @@ class Head_ELBO(Trace_ELBO):
     time. With Pyro's validation on every site is kept for its checks.
 
     Args:
-        kl_weight: Factor of every KL term; may be changed between steps.
+        kl_weight: Factor of every KL term; may be changed between steps. That of alignments has
+            none where the objective is not the guide's bound (marginal, iwae, rws).
         free_bits: The KL of each site of a sentence is not pushed below this many nats per target
             token; what all sentences share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.

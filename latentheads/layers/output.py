@@ -197,7 +197,7 @@ class _LinearLogProb(torch.autograd.Function):
         states, weight, tokens, normaliser, *made = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)
         alike = bool(made) and torch.equal(grad, grad[:1].expand_as(grad))
-        if made and (alike or not ctx.needs_input_grad[1]):
+        if made and len(grad) and (alike or not ctx.needs_input_grad[1]):
             to_states, to_weight = made[0] * grad[:, None], made[1] * grad[:1]
         else:
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))

@@ -9,15 +9,19 @@ from latentheads.alignment.dictionary import Dictionary
 from tests.latentheads.alignment.tables import TYPES, N, T, inputs, naive
 
 
+@pytest.mark.parametrize("size", [1.0, 60.0])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_next_words_are_mixed_over_all_positions(heads: int) -> None:
-    states, lexicons, weight, _ = inputs(heads, 1.0)
+def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> None:
+    states, lexicons, weight, _ = inputs(heads, size)
     laws = naive(states, lexicons, weight)
     prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
     prior = prior.flatten(2).log_softmax(-1).view_as(prior)
     mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
     dictionary = Dictionary([each.detach() for each in lexicons], weight.detach())
     assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
+    narrow = Dictionary([each.detach().float() for each in lexicons], weight.detach().float())
+    found = narrow.log_probs(states.detach().float(), prior.float())
+    assert torch.allclose(found.exp().double(), mixed.detach().exp(), atol=1e-5 * size)
     order = torch.tensor([2, 0, 0])
     dictionary.select(order)
     found = dictionary.log_probs(states.detach()[order], prior[order])

@@ -107,3 +107,13 @@ def test_given_logits_are_scored_as_they_are() -> None:
     layer = GivenLogits()
     assert layer(logits) is logits
     assert torch.allclose(layer.log_prob(logits, tokens, 0.3), plain(logits, tokens, 0.3))
+
+
+def test_of_no_position_there_is_no_gradient() -> None:
+    states = torch.randn(0, WIDTH, dtype=torch.float64, requires_grad=True)
+    table = nn.Embedding(TYPES, WIDTH).double()
+    TableOutput(table).log_prob(states, torch.zeros(0, dtype=torch.long)).sum().backward()
+    assert states.grad is not None
+    assert states.grad.shape == (0, WIDTH)
+    assert table.weight.grad is not None
+    assert not table.weight.grad.any()

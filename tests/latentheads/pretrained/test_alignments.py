@@ -68,6 +68,21 @@ def test_at_the_start_the_likelihood_is_that_of_the_network(name: str) -> None:
     torch.testing.assert_close(found, (words * batch.counted).sum(-1), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("form", OPTIONS)
+def test_texts_of_one_token_predict_nothing(form: str) -> None:
+    model, _ = build("gpt2", form, 0.5)
+    batch = model.batch({"input_ids": IDS[:, :1]})
+    guide = Tied(model)
+    if form == "chain":
+        with pytest.raises(ValueError, match="chain needs texts of two tokens or more in a batch"):
+            lh.terms(model, guide, batch)
+        return
+    for objective in ("bound", "marginal") if form != "soft" else ("bound",):
+        loss = lh.Head_ELBO(objective=objective).differentiable_loss(model, guide, batch)
+        loss.backward()
+        assert loss.item() == 0
+
+
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 @torch.no_grad()
 def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None:
