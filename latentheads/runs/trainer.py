@@ -309,7 +309,9 @@ class Trainer:
         if self.main:
             self.keeper.begin()
         self._begun = True
-        if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
+        # what was made by hand, from no seed, cannot be made again; and the last state of a run
+        # that is to have more updates may say that patience has stopped it
+        if self.engine.step == 0 or self.folder.before is not None:
             self.keeper.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers("tensorboard")

@@ -181,6 +181,26 @@ def test_a_finished_run_is_given_more_updates(
         one.fit(steps=5)
 
 
+def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off before the next checkpoint."""
+    plan = {"report_every": 1, "patience": 1, "learning_rate": 1e-30}
+
+    def stop(self: Any, step: int) -> None:
+        raise KeyboardInterrupt
+
+    trainer(corpus, tmp_path / "run", steps=5, **plan).train(quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trainer(corpus, tmp_path / "run", steps=7, **plan).fit()
+    again = trainer(corpus, tmp_path / "run", steps=7, **plan)
+    assert again.engine.step == 2
+    again.train(quiet=True)
+    assert again.engine.step == 3
+
+
 def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_path: Path) -> None:
     trainer(corpus, tmp_path / "run", steps=2).fit()
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
