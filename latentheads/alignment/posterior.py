@@ -68,14 +68,15 @@ class _PairScores(nn.Module):
 
     Args:
         size: Width of what is known of words and positions.
+        told: Whether the word itself is read.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, told: bool) -> None:
         super().__init__()
         self.word = nn.Linear(size, size)
         self.before = nn.Linear(size, size)
         self.own = nn.Linear(size, size)
-        self.explained = nn.Parameter(torch.zeros(()))
+        self.explained = nn.Parameter(torch.zeros(())) if told else None
         nn.init.zeros_(self.word.weight)
         nn.init.zeros_(self.word.bias)
 
@@ -95,7 +96,7 @@ class _PairScores(nn.Module):
         """
         both = self.word(word).unsqueeze(-2) * self.before(memory).unsqueeze(-3)
         scores = full_precision(both @ self.own(memory).mT.unsqueeze(-3))
-        if evidence:
+        if self.explained is not None:
             lower, own = evidence
             # a head need not explain a word that another explains already
             scores = scores + self.explained * lower.softmax(-1)[..., None] * own[..., None, :]
@@ -132,7 +133,7 @@ class AlignmentPosterior(nn.Module):
         self.lexical = nn.Parameter(torch.zeros(heads)) if reads == "target" else None
         self.pairs = nn.ModuleDict()
         for head, lower in self._read_pairs(aligner):
-            self.pairs[f"{head}_{lower}"] = _PairScores(size)
+            self.pairs[f"{head}_{lower}"] = _PairScores(size, told=reads == "target")
 
     def _read_pairs(self, aligner: Aligner) -> list[Pair]:
         """Every head with every other that it reads."""

@@ -52,7 +52,7 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def make_accelerator(out: Path, start: str, device: torch.device, tensorboard: bool) -> Any:
+def make_accelerator(out: Path, settings: Settings, device: torch.device, tensorboard: bool) -> Any:
     """Makes an Accelerator where there is something to do for it, else None.
 
     It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
@@ -64,10 +64,11 @@ def make_accelerator(out: Path, start: str, device: torch.device, tensorboard: b
         raise ValueError("tensorboard needs tensorboard: pip install tensorboard")
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
-    folders = [out, *([Path(start)] if start else [])]
+    folders = [out, *([Path(settings.start)] if settings.start else [])]
     pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
+    unused = pruned or settings.pair.own  # nobody knows what such a class leaves unused
     return Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=pruned)],
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         cpu=device.type == "cpu",
         log_with="tensorboard" if tensorboard else None,
         project_dir=out,

@@ -121,6 +121,11 @@ class Pair:
         guide = self.guide_name.rpartition(":")[2]
         return guide if self.prior_name == DEFAULTS["prior"] else f"{self.prior_name}+{guide}"
 
+    @property
+    def own(self) -> bool:
+        """Whether the prior or the guide is the reader's own, and not the library's."""
+        return self.prior_class not in PRIORS.values() or self.guide_class not in GUIDES.values()
+
     def make_prior(self) -> Prior:
         """Makes the prior."""
         return self.prior_class(**self.prior_options)

@@ -161,7 +161,7 @@ class Trainer:
         path = settings.out if out is None else Path(out)
         self.device = find_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
-        self.accelerator = make_accelerator(path, settings.start, self.device, tensorboard)
+        self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
         if self.accelerator is not None:
             self.device = self.accelerator.device
         self.tensorboard, self.quiet = tensorboard, quiet

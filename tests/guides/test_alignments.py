@@ -91,6 +91,21 @@ def test_training_makes_no_scores_a_second_time(
     assert model.output.table.weight.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("objective", ["bound", "marginal", "sampled"])
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize(
+    ("shape", "name"), [*product(("two blocks", "two heads"), LEARNED), ("chain", "cascaded")]
+)
+def test_training_moves_all_that_a_guide_has(
+    shape: str, name: str, reads: str, objective: Any, batch: Batch
+) -> None:
+    """Processes that share a training wait for the gradient of every weight."""
+    model = aligned(SHAPES[shape])
+    guide = attach(name, model, reads)
+    Head_ELBO(objective=objective).differentiable_loss(model, guide, batch).backward()
+    assert not [name for name, each in guide.named_parameters() if each.grad is None]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
