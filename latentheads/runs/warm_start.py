@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
@@ -30,6 +31,10 @@ ENCODER = ("model.source_embedding.", "model.encoder.")
 
 NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
 """Options of a network that say nothing of its encoder."""
+
+
+OF_ANY_GUIDE = ("model.", "guide.selections.")
+"""What the names of weights begin with that are the same whatever the guide."""
 
 
 def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
@@ -61,6 +66,8 @@ def begin_with(
 ) -> None:
     """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
 
+    So does a guide of another kind or with other options, except for its selection of heads.
+
     Args:
         begun: The run, as :func:`load_start` gives it.
         settings: Those of the new one.
@@ -71,7 +78,7 @@ def begin_with(
     Raises:
         ValueError: The run has another vocabulary, or a network of another shape.
     """
-    given = checkpoints.weights(model=begun.model, guide=begun.guide)
+    given = _given(begun, settings)
     if settings.start_with == "encoder":
         _refuse_source(begun, corpus)
         given = {name: each for name, each in given.items() if name.startswith(ENCODER)}
@@ -89,6 +96,15 @@ def begin_with(
     with torch.no_grad():
         for name in given.keys() & wanted.keys():
             wanted[name].copy_(given[name])
+
+
+def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
+    """What a run has for another: what its guide has learned is of use to the same guide alone."""
+    found = checkpoints.weights(model=begun.model, guide=begun.guide)
+    before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
+    if before == now:
+        return found
+    return {name: each for name, each in found.items() if name.startswith(OF_ANY_GUIDE)}
 
 
 def _options(settings: Settings) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from latentheads.corpora import Corpus, Part, Rows, Vocabulary, Words
 from latentheads.corpora.speech.features import Hearing
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.runs.build import make_model
+from latentheads.runs.recipes import class_path
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start
+from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
 SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4, "ctc": 0.3}
@@ -59,6 +61,31 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
         load_start(settings(**new, start_with="encoder", layers=3))
     with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
         load_start(settings(**new, decoder_layers=1))
+
+
+def of(guide: str, hidden: int) -> dict[str, object]:
+    said = {"class_path": class_path("guide", guide), "init_args": {"hidden": hidden}}
+    return {"prior": "independent", "guide": said, "select": "group", "tasks": "de,fr"}
+
+
+@pytest.mark.parametrize(
+    ("guide", "taken"),
+    [(("cascaded", 5), False), (("mean-field", 3), False), (("mean-field", 5), True)],
+)
+def test_a_guide_is_taken_by_the_same_guide_alone(guide: tuple[str, int], taken: bool) -> None:
+    """Its selection of heads by every guide."""
+    before = run_of(settings(**of("mean-field", 5)), Words(["eins"]))
+    said = settings(**of(*guide), start="before")
+    now = run_of(said, Words(["eins"]))
+    for each in (*before.model.parameters(), *before.guide.parameters()):
+        torch.nn.init.normal_(each)
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    begin_with(before, said, corpus, now.model, now.guide)
+    given = weights(model=before.model, guide=before.guide)
+    for name, each in weights(model=now.model, guide=now.guide).items():
+        own = name.startswith("guide.families.")
+        same = name in given and given[name].shape == each.shape and torch.equal(given[name], each)
+        assert same == (taken or not own), name
 
 
 @pytest.mark.parametrize(
