@@ -23,7 +23,7 @@ from latentheads.experiments.cli.comparison import (
     run_folder,
     train_all,
 )
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.summary import (
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(words, "compare.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/compare")
-    kept = f"the same command goes on; what is finished is in {out}"
+    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
         check_words(words, recipes, options.seeds, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)

@@ -13,7 +13,7 @@ from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending, leave
+from latentheads.experiments.cli.errors import ending, leave, name_again
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, options = read_settings(words, "run.py", DESCRIPTION)
-    again = "without --overwrite the same command" if options.overwrite else "the same command"
+    again = name_again(options.overwrite)
     out = Path(options.out or settings.out)
     with ending("run.py", mistakes=(ValueError,)):
         results = Folder(out, settings.to_yaml(), options.overwrite).results
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
             write_page([(out, settings)], options, out)
     if lacks := lacking(said):
-        leave("run.py", f"error: the report lacks {lacks}; the same command goes on with it", 1)
+        leave("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
     return 0
 
 

@@ -21,7 +21,7 @@ from latentheads.experiments.cli.comparison import (
     train_all,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(words, "sweep.py", DESCRIPTION, extend)
     recipes = options.recipes.split(",")
     out = Path(options.out or "runs/sweep")
-    kept = f"the same command goes on; what is finished is in {out}"
+    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
         check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)

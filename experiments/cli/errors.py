@@ -16,6 +16,7 @@ __all__ = [
     "check_streams",
     "ending",
     "leave",
+    "name_again",
     "name_options",
     "streaming",
     "write_out",
@@ -64,6 +65,11 @@ def ending(
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
         leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
+
+
+def name_again(overwrite: bool) -> str:
+    """The command that goes on with what is written; ``--overwrite`` would train it anew."""
+    return "without --overwrite the same command" if overwrite else "the same command"
 
 
 STREAMS = {"stdin": "standard input", "stdout": "standard output"}

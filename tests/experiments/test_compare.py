@@ -185,6 +185,22 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(("overwrite", "again"), [("", "the"), ("--overwrite", "without")])
+def test_who_stops_it_is_told_what_goes_on(
+    overwrite: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--overwrite`` the same command would train anew what is finished."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("latentheads.experiments.compare.train_all", stop)
+    done = inside("compare.py", "--seeds=0", "--out", str(tmp_path), *overwrite.split())
+    assert done.returncode == 130
+    assert done.stderr.startswith(f"compare.py: stopped; {again} ")
+    assert f"same command goes on; what is finished is in {tmp_path}" in done.stderr
+
+
 def run_here(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> None:
     """Runs the commands of runs beside each other in this process, one after the other."""
     assert len(places) == 2

@@ -75,6 +75,21 @@ def test_a_mistake_costs_one_line_and_status_two(
     assert len(error.strip().splitlines()) == 1
 
 
+def test_who_stops_it_is_told_what_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentheads.experiments import sweep
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "train_all", stop)
+    words = ["--head_numbers=2", *FEW, f"--out={tmp_path}", "--overwrite"]
+    assert status_of(sweep.main, *words) == 130
+    said = "sweep.py: stopped; without --overwrite the same command goes on; what is finished is in"
+    assert capsys.readouterr().err == f"{said} {tmp_path}\n"
+
+
 def test_a_file_may_say_the_numbers_of_heads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
