@@ -19,6 +19,7 @@ from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import lacking
+from latentheads.runs.trainer import name_trusted
 
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = name_again(options.overwrite)
     out = Path(options.out or settings.out)
     with ending("run.py", mistakes=(ValueError,)):
-        results = Folder(out, settings.to_yaml(), options.overwrite).results
+        trusted = name_trusted(settings, options.trust)
+        results = Folder(out, settings.to_yaml(), options.overwrite, trusted).results
         trainer = trainer_of(settings, options) if results is None else None
     with ending(
         "run.py",

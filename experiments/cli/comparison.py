@@ -116,7 +116,8 @@ class Plan:
         Raises:
             ValueError: The folder holds something else, or cannot be written.
         """
-        return Folder(self.folder, self.settings.to_yaml(), overwrite).results
+        trusted = name_trusted(self.settings, self.options.trust)
+        return Folder(self.folder, self.settings.to_yaml(), overwrite, trusted).results
 
 
 def plan_all(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.jobs import Job, open_command
 from tests.experiments.programs import SHORT, TINY, inside
 
@@ -151,6 +152,30 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="this guide has no posterior of alignments"):
         _plan([], "of_logits:Mine+alignments", 0, tmp_path, "compare.py")
+
+
+def test_a_folder_of_an_older_version_may_hold_a_guide_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configuration lacks an option that there is by now."""
+    from latentheads.experiments.cli.comparison import _plan
+
+    lines = ["from latentheads.guides import MeanField", "class Mine(MeanField): pass"]
+    (tmp_path / "my_old.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = Plan("a", *_plan([], "independent+my_old:Mine", 0, tmp_path, "compare.py"))
+    plan.folder.mkdir()
+    older = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
+    (plan.folder / "config.yaml").write_text(older)
+    assert plan.find_results() is None
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("latentheads.experiments.run.trainer_of", stop)
+    pair = ["--prior=independent", "--guide=my_old:Mine", "--alignments=0"]
+    done = inside("run.py", *pair, "--out", str(plan.folder))
+    assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
 
 
 @pytest.mark.parametrize(
