@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from latentheads.corpora import Words
+from latentheads.corpora.speech.frames import pack
+from latentheads.corpora.speech.listening import hear
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.build import make_model
 from tests.experiments.programs import ROOT
+from tests.latentheads.corpora.speech.sounds import write_noise
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 
@@ -33,6 +38,13 @@ def size(plan: Any, *types: int) -> int:
     with torch.device("meta"):
         model = kind(*types, plan.pair.make_prior(), plan.network, plan.chains)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def first_command(preset: str) -> list[str]:
+    """The words behind ``run.py`` of the first command in a preset's comments."""
+    lines = (ROOT / "experiments" / "presets" / f"{preset}.yaml").read_text("utf-8").splitlines()
+    command = next(line for line in lines if line.startswith("#   run.py "))
+    return shlex.split(command.removeprefix("#   run.py "), comments=True)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +99,22 @@ def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
 def test_networks_that_hear_are_as_large_as_the_published_ones(
     settings: Any, preset: str, types: int, parameters: int
 ) -> None:
-    recipe = "transformer+group" if preset == "mtedx" else "transformer"
-    plan = settings("--preset", preset, "--recipe", recipe)
+    plan = settings(*first_command(preset))
     words = Words([str(place) for place in range(types - 4)])
     with torch.device("meta"):
         model = make_model(plan, words, Positions(plan.data.listening.hearing))
     assert sum(each.numel() for each in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("preset", ["librispeech", "librispeech-100"])
+def test_the_longest_utterance_of_librispeech_is_heard(
+    settings: Any, preset: str, tmp_path: Path
+) -> None:
+    data = settings("--preset", preset).data
+    longest = write_noise(tmp_path / "longest.wav", 35.2)
+    frames = pack([hear(longest, data.listening)], data.bins)
+    assert Positions(data.listening.hearing).rows(frames).lengths.tolist() == [880]
+    assert data.max_line >= 880
 
 
 def test_published_settings_of_speech(settings: Any) -> None:
