@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from latentheads.checks import check_least
 from latentheads.corpora.speech.sound import Sound, need_package
 
 if TYPE_CHECKING:
-    from kaldi_native_fbank import FbankOptions
+    from kaldi_native_fbank import FbankOptions, OnlineFbank
 
 __all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Hearing", "log_mel", "normalise"]
 
@@ -25,6 +26,9 @@ FRAME_SECONDS = 0.01
 """From the beginning of a frame to that of the next."""
 
 WINDOW_SECONDS = 0.025
+
+FEWEST_BINS = 3
+"""Coefficients that Kaldi makes."""
 
 LOWEST = 20.0
 """Hertz where the lowest filter begins."""
@@ -52,8 +56,7 @@ class Hearing:
     top: int = 7600
 
     def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise ValueError(f"bins must be at least 1, got {self.bins}")
+        check_least(vars(self), bins=FEWEST_BINS)
         if not self.top > LOWEST:
             raise ValueError(f"top_frequency must be more than {LOWEST:.0f} Hz, got {self.top}")
 
@@ -61,14 +64,23 @@ class Hearing:
         """The frames of a sound, normalised.
 
         Raises:
-            ValueError: Its sampling rate is too low for the highest filter.
+            ValueError: Its sampling rate does not do; see `check`.
         """
-        if sound.rate < 2 * self.top:
-            raise ValueError(
-                f"its sampling rate of {sound.rate:,} Hz holds frequencies up to "
-                f"{sound.rate // 2:,} Hz: use top_frequency {sound.rate // 2 - 200}, got {self.top}"
-            )
+        self.check(sound.rate)
         return normalise(log_mel(sound, self.bins, self.top)).astype(np.float16)
+
+    def check(self, rate: int) -> None:
+        """Refuses a sampling rate of which there are no such frames.
+
+        Raises:
+            ValueError: It is too low for the highest filter, or leaves a filter nothing to hear.
+        """
+        if rate < 2 * self.top:
+            raise ValueError(
+                f"its sampling rate of {rate:,} Hz holds frequencies up to {rate // 2:,} Hz: "
+                f"use top_frequency {rate // 2 - 200}, got {self.top}"
+            )
+        _make_bank(rate, self.bins, self.top)
 
 
 def log_mel(
@@ -80,13 +92,27 @@ def log_mel(
         sound: The sound.
         bins: Filters.
         top: Hertz where the highest filter ends.
+
+    Raises:
+        ValueError: There are so many filters that one lies between two frequencies of the sound.
     """
-    package = need_package("kaldi_native_fbank")
-    bank = package.OnlineFbank(_make_options(package.FbankOptions(), sound.rate, bins, top))
+    bank = _make_bank(sound.rate, bins, top)
     bank.accept_waveform(sound.rate, (sound.samples * np.float32(FULL_SCALE)).tolist())
     bank.input_finished()
     frames = [bank.get_frame(place) for place in range(bank.num_frames_ready)]
     return np.array(frames, np.float32).reshape(len(frames), bins)
+
+
+def _make_bank(rate: int, bins: int, top: float) -> OnlineFbank:
+    """Kaldi's filters, of which none may lie between two frequencies of its transform."""
+    package = need_package("kaldi_native_fbank")
+    options = _make_options(package.FbankOptions(), rate, bins, top)
+    try:
+        return package.OnlineFbank(options)
+    except (ValueError, RuntimeError) as reason:
+        raise ValueError(
+            f"bins must be fewer at a sampling rate of {rate:,} Hz, got {bins}"
+        ) from reason
 
 
 def _make_options(options: FbankOptions, rate: int, bins: int, top: float) -> FbankOptions:

@@ -73,8 +73,16 @@ def test_a_rate_that_holds_too_little_is_refused() -> None:
         Hearing().frames(Sound(make_noise(0.1), 8000))
     with pytest.raises(ValueError, match="top_frequency must be more than 20 Hz, got 20"):
         Hearing(top=20)
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        Hearing(bins=0)
+
+
+def test_coefficients_that_kaldi_has_no_filters_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="bins must be at least 3, got 2"):
+        Hearing(bins=2)
+    Hearing(bins=3).check(16000)
+    Hearing(bins=128).check(22050)
+    said = "^bins must be fewer at a sampling rate of 16,000 Hz, got 128$"
+    with pytest.raises(ValueError, match=said):
+        Hearing(bins=128).frames(Sound(make_noise(0.1, rate=16000), 16000))
 
 
 def test_a_sound_shorter_than_a_window_has_no_frame() -> None:
