@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.corpus import Corpus, Part
 
-__all__ = ["Side", "Where", "limited"]
+__all__ = ["Side", "Where", "limited", "refuse_long"]
 
 Side = Literal["source", "target"]
 
@@ -39,14 +39,7 @@ def limited(
         ValueError: A line of valid or test is too long, or nothing is left to train on.
     """
     for name, part in (("valid", corpus.valid), ("test", corpus.test)):
-        lengths = _lengths(corpus, part)
-        long = int((lengths.max(0) > max_line).sum())
-        if long:
-            more = f", the first of {long:,} such lines" if long > 1 else ""
-            raise ValueError(
-                f"{_first(name, lengths, max_line, where)}, more than max_line {max_line:,}{more}: "
-                "nothing of valid and test is left out"
-            )
+        refuse_long(name, _lengths(corpus, part), max_line, where)
     train, lengths = corpus.train, _lengths(corpus, corpus.train)
     kept = np.flatnonzero(lengths.max(0) <= max_line)
     if len(kept) == len(train):
@@ -59,6 +52,26 @@ def limited(
             f"than max_line {max_line:,}: {first}"
         )
     return replace(corpus, train=train.take(kept))
+
+
+def refuse_long(name: str, lengths: NDArray[np.int64], max_line: int, where: Where) -> None:
+    """Refuses a line of valid or test that is too long.
+
+    Args:
+        name: The part.
+        lengths: Tokens of every sentence, a row a side.
+        max_line: Most tokens of a line on either side, its end counted.
+        where: Names the first line that is too long.
+
+    Raises:
+        ValueError: A line is too long.
+    """
+    if long := int((lengths.max(0) > max_line).sum()):
+        more = f", the first of {long:,} such lines" if long > 1 else ""
+        raise ValueError(
+            f"{_first(name, lengths, max_line, where)}, more than max_line {max_line:,}{more}: "
+            "nothing of valid and test is left out"
+        )
 
 
 def _lengths(corpus: Corpus, part: Part) -> NDArray[np.int64]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -12,21 +13,24 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.limited import Side, limited
+from latentheads.corpora.limited import Side, limited, refuse_long
 from latentheads.corpora.mixed import name_tag
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack
-from latentheads.corpora.speech.listening import Ear, Listening
+from latentheads.corpora.speech.listening import Ear, Listening, check_head
 from latentheads.corpora.speech.table import COLUMNS, NEEDED, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.layers.subsampler import subsampled
 
 __all__ = ["FEWEST_FRAMES", "speech"]
 
 FEWEST_FRAMES = 5
 """Of a training utterance; a window of the subsampler has as many."""
+
+HELD_OUT = ("valid", "test")
 
 LISTED = 6
 """Kinds of utterances that an error names at most."""
@@ -50,7 +54,8 @@ def speech(
     """Makes a corpus from files of sound and their texts.
 
     What is silent, very short, too long, broken or without text is left out of training, and
-    counted. Nothing of valid and test is: there it is refused, but for silence and an empty text.
+    counted. Nothing of valid and test is: there it is refused, but for silence and an empty text,
+    before training, which may take hours, is listened to.
 
     Args:
         name: What the corpus is called.
@@ -67,24 +72,34 @@ def speech(
         sizes: Training utterances of each task, the first so many; 0: all.
 
     Raises:
-        ValueError: A part, or a task in it, has no utterance, or one of valid or test cannot be
-            used.
+        ValueError: A part, or a task in it, has no utterance or no word, or an utterance of valid
+            or test cannot be used.
     """
     choose, learned = _Chooser(mixture), _Training(listening)
-    heard = learned.keep(choose.first(train, sizes))
-    frames = {"train": pack(heard, listening.hearing.bins, listening.folder)}
-    texts = {"train": learned.kept, "valid": [*choose.every(valid)], "test": [*choose.every(test)]}
-    if not learned.kept:
-        why = learned.counts() if learned.looked_at else choose.say_labels()
-        raise ValueError(f"{name} has nothing to train on: {why}")
-    if tell is not None:
-        tell(learned.counts())
+    texts = {
+        "train": [*choose.first(train, sizes)],
+        "valid": [*choose.every(valid)],
+        "test": [*choose.every(test)],
+    }
+
+    def where(part: str, side: Side, place: int) -> str:
+        return texts[part][place].where
+
+    if not texts["train"]:
+        raise ValueError(f"{name} has nothing to train on: {choose.say_labels()}")
     for part, utterances in texts.items():
         choose.check(name, part, utterances)
-    for part in ("valid", "test"):
-        if not any(each.text for each in texts[part]):
-            raise ValueError(f"{name} has no word in the texts of {part}")
-        frames[part] = _hear_all(texts[part], listening)
+    frames = _hear_held_out(texts, listening)
+    for part in HELD_OUT if max_line else ():
+        lengths = _known_lengths(texts[part], frames[part], types, lowercase)
+        refuse_long(part, lengths, max_line, where)
+    frames["train"] = pack(learned.keep(texts["train"]), listening.hearing.bins, listening.folder)
+    texts["train"] = learned.kept
+    if not learned.kept:
+        raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
+    if tell is not None:
+        tell(learned.counts())
+    choose.check(name, "train", learned.kept)
     target = _learn(texts["train"], types, lowercase, () if mixture is None else mixture.tags)
     source = Positions(listening.hearing)
     first, second, third = (
@@ -92,10 +107,6 @@ def speech(
         for part in texts
     )
     corpus = Corpus(name, replace(first, references=()), second, third, target, source)
-
-    def where(part: str, side: Side, place: int) -> str:
-        return texts[part][place].where
-
     return limited(corpus, max_line, where, tell) if max_line else corpus
 
 
@@ -111,8 +122,9 @@ class _Chooser:
         self._places: dict[tuple[str, str, str], int | None] = {}
 
     def place(self, each: Utterance) -> int | None:
-        """The place of an utterance's task; None where it is of none."""
-        assert self.mixture is not None
+        """The place of an utterance's task, 0 without tasks; None where it is of none."""
+        if self.mixture is None:
+            return 0
         speaks = self.mixture.apart == "speaker"
         key = each.source, each.target, each.speaker if speaks else each.domain
         if key not in self._places:
@@ -122,7 +134,7 @@ class _Chooser:
 
     def every(self, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
         """The utterances that are of a task."""
-        return (u for u in utterances if self.mixture is None or self.place(u) is not None)
+        return (each for each in utterances if self.place(each) is not None)
 
     def first(self, utterances: Iterable[Utterance], sizes: Sequence[int]) -> Iterator[Utterance]:
         """The first so many of each task."""
@@ -135,15 +147,15 @@ class _Chooser:
             yield each
 
     def check(self, name: str, part: str, utterances: Sequence[Utterance]) -> None:
-        """Refuses a part that has nothing of a task."""
-        if self.mixture is None:
-            return
-        found = {self.place(each) for each in utterances}
-        for place, task in enumerate(self.mixture.tasks):
-            if place not in found:
-                raise ValueError(
-                    f"{name} has no utterance in {part} of {task.name}: {self.say_labels()}"
-                )
+        """Refuses a part that has nothing of a task, or no word."""
+        names = [""] if self.mixture is None else [f" of {task}" for task in self.mixture.names]
+        present = {self.place(each) for each in utterances}
+        written = {self.place(each) for each in utterances if each.text}
+        for place, task in enumerate(names):
+            if place not in present:
+                raise ValueError(f"{name} has no utterance in {part}{task}: {self.say_labels()}")
+            if place not in written:
+                raise ValueError(f"{name} has no word in the texts of {part}{task}")
 
     def say_labels(self) -> str:
         """What the tables say of who speaks, about what and in which languages."""
@@ -182,12 +194,10 @@ class _Training:
 
     Attributes:
         kept: The utterances that are trained on.
-        looked_at: How many there are, those left out among them.
     """
 
     def __init__(self, listening: Listening) -> None:
         self.kept: list[Utterance] = []
-        self.looked_at = 0
         self._ear = Ear(listening)
         self._frames = 0
         self._faults: defaultdict[str, list[str]] = defaultdict(list)
@@ -195,7 +205,6 @@ class _Training:
     def keep(self, utterances: Iterable[Utterance]) -> Iterator[NDArray[np.float16]]:
         """The frames of those that are kept."""
         for each in utterances:
-            self.looked_at += 1
             try:
                 if not each.text:
                     raise ValueError("it has no text")
@@ -223,6 +232,7 @@ FAULTS = {
     "silent": "silent",
     "more than max_seconds": "too long",
     "less than": "too short",
+    "sampling rate": "of an unfit sampling rate",
 }
 """What is left out, by what is said of it."""
 
@@ -231,18 +241,46 @@ def _name_fault(reason: str) -> str:
     return next((kind for said, kind in FAULTS.items() if said in reason), "unreadable")
 
 
+def _hear_held_out(
+    texts: Mapping[str, Sequence[Utterance]], listening: Listening
+) -> dict[str, Frames]:
+    """The frames of valid and test, of which nothing is left out; heads of files are read first."""
+    for part in HELD_OUT:
+        for each in texts[part]:
+            with _nothing_left_out(each):
+                check_head(each.audio, listening)
+    return {part: _hear_all(texts[part], listening) for part in HELD_OUT}
+
+
 def _hear_all(utterances: Sequence[Utterance], listening: Listening) -> Frames:
-    """The frames of valid or test, of which nothing is left out."""
     ear = Ear(listening)
     heard = (_hear_one(each, ear) for each in utterances)
     return pack(heard, listening.hearing.bins, listening.folder)
 
 
 def _hear_one(each: Utterance, ear: Ear) -> NDArray[np.float16]:
-    try:
+    with _nothing_left_out(each):
         return ear.hear(each.audio)
+
+
+@contextmanager
+def _nothing_left_out(each: Utterance) -> Iterator[None]:
+    """Names the utterance of valid or test that cannot be used."""
+    try:
+        yield
     except ValueError as reason:
         raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
+
+
+def _known_lengths(
+    utterances: Sequence[Utterance], frames: Frames, types: int, lowercase: bool
+) -> NDArray[np.int64]:
+    """Tokens of both sides before anything is learned; those of subwords are not known then."""
+    positions = subsampled(frames.lengths)
+    if types:
+        return np.stack([positions, np.zeros_like(positions)])
+    lines = [each.text for each in utterances]
+    return np.stack([positions, Characters.count(lines, lowercase).encode_all(lines).lengths])
 
 
 def _learn(

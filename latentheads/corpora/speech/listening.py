@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Hearing
-from latentheads.corpora.speech.sound import read_seconds, read_sound
+from latentheads.corpora.speech.sound import read_rate, read_seconds, read_sound
 
-__all__ = ["Ear", "Listening", "hear"]
+__all__ = ["Ear", "Listening", "check_head", "hear"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,26 @@ class Listening:
             raise ValueError(f"max_seconds must be at least 0 (0: any), got {self.max_seconds}")
 
 
+def check_head(path: Path, listening: Listening) -> None:
+    """Refuses a file by its head; nothing else of it is read.
+
+    Args:
+        path: The file.
+        listening: How it is to be read.
+
+    Raises:
+        ValueError: It cannot be read, is too long, or its sampling rate does not do.
+    """
+    _check_seconds(path, listening.max_seconds)
+    listening.hearing.check(read_rate(path))
+
+
+def _check_seconds(path: Path, most: float) -> None:
+    seconds = read_seconds(path)
+    if 0 < most < seconds:
+        raise ValueError(f"{seconds:,.6g} s of sound, more than max_seconds {most:g}")
+
+
 def hear(
     path: Path, listening: Listening, fewest: int = 1, silence: bool = True
 ) -> NDArray[np.float16]:
@@ -47,9 +67,7 @@ def hear(
     Raises:
         ValueError: It cannot be read, or is too short or too long, or silent where it must not be.
     """
-    seconds, most = read_seconds(path), listening.max_seconds
-    if 0 < most < seconds:
-        raise ValueError(f"{seconds:,.6g} s of sound, more than max_seconds {most:g}")
+    _check_seconds(path, listening.max_seconds)
     sound = read_sound(path)
     frames = listening.hearing.frames(sound)
     if len(frames) < fewest:

@@ -13,6 +13,7 @@ from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.speech.frames import Frames, pack
+from latentheads.corpora.speech.listening import hear
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.reading.labels import name_tokens
@@ -162,16 +163,55 @@ def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, said
         read(folder, max_seconds=1.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_seconds": 0.38}, r"valid\.tsv, line 5: 0\.41 s of sound, more than max_seconds"),
+        ({"top_frequency": 7600}, "sampling rate of 8,000 Hz.*use top_frequency 3800"),
+        ({"bins": 128}, "bins must be fewer at a sampling rate of 8,000 Hz, got 128"),
+        ({"max_line": 9}, r"valid\.tsv, line 5 has 10 tokens, more than max_line 9"),
+    ],
+)
+def test_what_is_held_out_is_refused_before_training_is_heard(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], said: str
+) -> None:
+    heard: list[Path] = []
+
+    def listen(path: Path, *given: Any) -> Any:
+        heard.append(path)
+        return hear(path, *given)
+
+    monkeypatch.setattr("latentheads.corpora.speech.listening.hear", listen)
+    with pytest.raises(ValueError, match=said):
+        read(folder, **options)
+    assert not [path for path in heard if path.name.startswith("train")]
+    read(folder)
+    assert [path.name[:-6] for path in heard[-12:]] == ["valid"] * 4 + ["test"] * 4 + ["train"] * 4
+
+
+def test_a_long_text_is_refused_before_training_is_heard(folder: Path) -> None:
+    table = folder / "test.tsv"
+    table.write_text(table.read_text("utf-8").replace("one two", "one two one"), "utf-8")
+    for audio in folder.glob("sound/train-*"):
+        audio.write_bytes(b"no sound")
+    with pytest.raises(ValueError, match=r"test\.tsv, line 2 has 12 tokens, more than max_line 10"):
+        read(folder, max_line=10)
+
+
+def test_training_files_that_the_filters_do_not_fit_are_counted(folder: Path) -> None:
+    write_sound(folder / "sound" / "train-2.wav", make_noise(0.3), 4000)
+    told: list[str] = []
+    read(folder, told.append)
+    assert "1 left out: 1 of an unfit sampling rate (" in told[0]
+    assert "4,000 Hz holds frequencies up to 2,000 Hz" in told[0]
+
+
 def test_silence_in_test_stays(folder: Path) -> None:
     write_sound(folder / "sound" / "test-2.wav", np.zeros(800, np.float32))
     assert len(read(folder).test) == len(TEXTS)
 
 
 def test_what_is_missing_is_named(folder: Path) -> None:
-    with pytest.raises(ValueError, match="has nothing to train on: 0 training utterances"):
-        read(folder, max_seconds=0.01)
-    with pytest.raises(ValueError, match=r"sampling rate of 8,000 Hz.*use top_frequency 3800"):
-        read(folder, top_frequency=7600)
     rows = (folder / "test.tsv").read_text(encoding="utf-8").split("\n")
     (folder / "test.tsv").write_text("\n".join([rows[0], "a\tsound/test-0.wav\t"]), "utf-8")
     with pytest.raises(ValueError, match="has no word in the texts of test"):
@@ -182,6 +222,11 @@ def test_what_is_missing_is_named(folder: Path) -> None:
         Data(task="recognition")
     with pytest.raises(ValueError, match=r"max_seconds must be at least 0 .*got -1"):
         Data("x", task="recognition", max_seconds=-1)
+    for audio in folder.glob("sound/train-*"):
+        write_sound(audio, np.zeros(800, np.float32))
+    (folder / "test.tsv").write_text("\n".join(rows), "utf-8")
+    with pytest.raises(ValueError, match="has nothing to train on: 0 training utterances"):
+        read(folder)
 
 
 def test_a_text_that_is_too_long_is_named(folder: Path) -> None:

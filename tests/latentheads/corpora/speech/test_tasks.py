@@ -138,6 +138,15 @@ def test_a_task_that_no_table_knows_is_told_what_they_know(
         read(folder, **options)
 
 
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_a_task_without_a_word_is_refused(folder: Path, part: str) -> None:
+    table = folder / f"{part}.tsv"
+    table.write_text(table.read_text("utf-8").replace("\tun\t", "\t\t"), "utf-8")
+    with pytest.raises(ValueError, match=f"has no word in the texts of {part} of fr$"):
+        read(folder, tasks="de,fr")
+    assert len(read(folder, tasks="de").test) == 3
+
+
 def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> None:
     for part in ("train", "valid", "test"):
         write_table(folder / f"{part}.tsv", [["x", f"{part}0.wav", "eins"]])
