@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ NEEDED = ("id", "audio", "tgt_text")
 
 COLUMNS = (*NEEDED, "src_lang", "tgt_lang", "speaker", "domain")
 """Columns that are read; a table may have more."""
+
+STRETCH = re.compile(r":[0-9]+:[0-9]+$")
+"""Where the tables of fairseq S2T name features in a zip, by their offset and length."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ def _read_table(path: Path) -> Iterator[Utterance]:
             raise ValueError(f"{where}: id {row['id']!r} is that of line {first} too")
         audio = path.parent / row["audio"]
         if not row["audio"] or not audio.is_file():
-            raise ValueError(f"{where}: there is no file {audio}")
+            more = ": stretches of a file are not read" if STRETCH.search(row["audio"]) else ""
+            raise ValueError(f"{where}: there is no file {audio}{more}")
         others = (row.get(name, "") for name in COLUMNS[len(NEEDED) :])
         yield Utterance(audio, row["tgt_text"].strip(), where, *others)
     if number == 1:
