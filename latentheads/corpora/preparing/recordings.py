@@ -38,8 +38,8 @@ LOWEST_RATE = 2 * Hearing.top
 FASTEST = 25
 """Letters that are said in a second, at most: where there are more, another text is said."""
 
-INSIDE = "'-"
-"""Belongs to a word that it stands in."""
+INSIDE = "'-\N{MIDDLE DOT}"
+"""Belongs to a word that it stands in, as in l'ami, weet-niet and al·ligàtor."""
 
 SIGNS = "%$€£¥=+"
 """Are said as words."""

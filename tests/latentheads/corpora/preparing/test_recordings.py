@@ -15,6 +15,7 @@ from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
     [
         ("«Un  chat»; l\N{RIGHT SINGLE QUOTATION MARK}ami !", "Un chat l'ami"),
         ("Jääb, 'k weet-niet.", "Jääb k weet-niet"),
+        ("Al·ligàtor · pel·lícula.", "Al·ligàtor pel·lícula"),
         ("e\N{COMBINING ACUTE ACCENT}te\N{COMBINING ACUTE ACCENT}", "été"),
         ("Une pièce de 2 euros.", ""),
         ("Le signe €.", ""),
