@@ -17,7 +17,7 @@ from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import pack
-from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.listening import hear_for_run
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.vocabulary import Vocabulary
@@ -348,8 +348,8 @@ def _encode_source(run: Finished, sentence: str) -> Part:
     if not isinstance(run.source, Positions):
         return Part(nothing, run.source.encode_all([sentence]))
     hearing = run.source.hearing
-    listening = Listening(hearing, run.settings.data.max_seconds)
-    frames = pack([hear(Path(sentence), listening)], hearing.bins)
+    found = hear_for_run(Path(sentence), hearing, run.settings.data.max_seconds)
+    frames = pack([found], hearing.bins)
     return Part(nothing, run.source.rows(frames), frames=frames)
 
 

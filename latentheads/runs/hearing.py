@@ -17,13 +17,13 @@ from latentheads.corpora import Part
 from latentheads.corpora.mixed import tag_of
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack
-from latentheads.corpora.speech.listening import Listening, hear
+from latentheads.corpora.speech.listening import hear_for_run
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, Lose, translate_part, work_through
+from latentheads.errors import UnfinishedError
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_laws
-from latentheads.runs.writing import lose_nothing
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -38,16 +38,16 @@ class Heard:
     Attributes:
         part: Those that can be heard.
         places: The place of each among all files.
-        number: All files.
+        files: All files.
     """
 
     part: Part
     places: list[int]
-    number: int
+    files: Sequence[str | Path]
 
     def spread(self, texts: Sequence[str]) -> list[str]:
         """The texts of all files, empty where one was not heard."""
-        found = [""] * self.number
+        found = [""] * len(self.files)
         for place, text in zip(self.places, texts, strict=True):
             found[place] = text
         return found
@@ -95,12 +95,11 @@ def hear_files(
         ValueError: The run reads text.
         UnfinishedError: A file is lost.
     """
-    source, lose = check_hears(run), lose or lose_nothing
-    listening = Listening(source.hearing, run.settings.data.max_seconds)
-    found, places = [], []
+    source, lose = check_hears(run), lose or partial(_lose_no_file, files)
+    longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):
         try:
-            found.append(hear(Path(file), listening, silence=False))
+            found.append(hear_for_run(Path(file), source.hearing, longest, silence=False))
             places.append(place)
         except ValueError as reason:
             lose(place, str(reason))
@@ -113,7 +112,12 @@ def hear_files(
         if isinstance(run.target, Tagged):
             tag = tag_of(run.target, mixture.tasks[task])
             part = replace(part, tags=np.full(len(rows), tag, np.int32))
-    return Heard(part, places, len(files))
+    return Heard(part, places, files)
+
+
+def _lose_no_file(files: Sequence[str | Path], place: int, why: str) -> None:
+    """Ends the work where a file would be lost."""
+    raise UnfinishedError(f"{files[place]}: {why}")
 
 
 def transcribe_heard(
@@ -128,7 +132,7 @@ def transcribe_heard(
         lose: Called with the place of a file for which there is too little memory; None ends the
             work.
     """
-    lose = lose or lose_nothing
+    lose = lose or partial(_lose_no_file, heard.files)
     written = translate_part(
         run.model,
         run.guide,
@@ -151,7 +155,7 @@ def time_words(
         texts: What is said in each file.
         lose: As for :func:`transcribe_heard`.
     """
-    lose = lose or lose_nothing
+    lose = lose or partial(_lose_no_file, heard.files)
     targets = run.target.encode_all(texts[place] for place in heard.places)
     found: list[list[TimedWord]] = [[] for _ in texts]
     timed = work_through(

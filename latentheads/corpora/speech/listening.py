@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Hearing
 from latentheads.corpora.speech.sound import read_rate, read_seconds, read_sound
 
-__all__ = ["Ear", "Listening", "check_head", "hear"]
+__all__ = ["Ear", "Listening", "check_head", "hear", "hear_for_run"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,29 @@ def hear(
     if sound.silent and not silence:
         raise ValueError("it is silent")
     return frames
+
+
+def hear_for_run(
+    path: Path, hearing: Hearing, max_seconds: float, silence: bool = True
+) -> NDArray[np.float16]:
+    """The frames of a file for a run, which was trained on such frames and reads no others.
+
+    Args:
+        path: The file.
+        hearing: How sound becomes frames there.
+        max_seconds: The longest file; 0: any.
+        silence: Whether it may be silent.
+
+    Raises:
+        ValueError: As for `hear`; where its sampling rate is too low, by what the run needs.
+    """
+    rate, least = read_rate(path), 2 * hearing.top
+    if rate < least:
+        raise ValueError(
+            f"its sampling rate is {rate:,} Hz: the run hears up to {hearing.top:,} Hz and needs "
+            f"at least {least:,} samples a second"
+        )
+    return hear(path, Listening(hearing, max_seconds), silence=silence)
 
 
 class Ear:
