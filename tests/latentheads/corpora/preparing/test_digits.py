@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from latentheads.corpora.preparing import digits
@@ -15,16 +16,18 @@ from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import read_utterances
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
 
+SPEAKERS = ("ann", "bob")
+
 
 @pytest.fixture
 def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One speaker whose recordings are of different lengths, and few utterances."""
+    """Two speakers, no two of whose recordings are alike, and few utterances."""
     monkeypatch.setattr(digits, "UTTERANCES", {"test": 3, "valid": 2, "train": 4})
     monkeypatch.setattr(digits, "INDEX", {"train": range(2, 3), "valid": range(1, 2), "test": [0]})
-    for digit in range(10):
-        for take in range(3):
-            sound = make_noise(0.03 + 0.01 * digit + 0.002 * take, 3 * digit + take)
-            write_sound(tmp_path / "set" / f"{digit}_ann_{take}.wav", sound)
+    every = [(digit, who, take) for who in SPEAKERS for digit in range(10) for take in range(3)]
+    for seed, (digit, who, take) in enumerate(every):
+        sound = make_noise(0.03 + 0.01 * digit + 0.002 * take, seed)
+        write_sound(tmp_path / "set" / f"{digit}_{who}_{take}.wav", sound)
     return tmp_path / "set"
 
 
@@ -45,14 +48,14 @@ def test_digits_are_connected(recordings: Path, tmp_path: Path, packed: bool) ->
     out = prepare_digits(source, tmp_path / "data" / "digits", told.append, digest)
     parts = {part: list(read_utterances(out / f"{part}.tsv")) for part in digits.UTTERANCES}
     assert {part: len(each) for part, each in parts.items()} == digits.UTTERANCES
-    for each in (*parts["train"], *parts["test"]):
-        said = [WORDS.index(word) for word in each.text.split()]
-        take = 2 if each in parts["train"] else 0
-        sounds = [read_sound(recordings / f"{digit}_ann_{take}.wav") for digit in said]
-        assert 3 <= len(said) <= 6
-        assert each.speaker == "ann"
-        expected = sum(len(sound.samples) for sound in sounds)
-        assert len(read_sound(each.audio).samples) == expected
+    for part, take in (("train", 2), ("valid", 1), ("test", 0)):
+        assert {each.speaker for each in parts[part]} == set(SPEAKERS)
+        for each in parts[part]:
+            said = [WORDS.index(word) for word in each.text.split()]
+            names = [f"{digit}_{each.speaker}_{take}.wav" for digit in said]
+            expected = np.concatenate([read_sound(recordings / name).samples for name in names])
+            assert 3 <= len(said) <= 6
+            assert read_sound(each.audio).samples == pytest.approx(expected, abs=2**-15)
     assert "CC BY-SA 4.0" in told[0]
     assert "CC BY-SA 4.0" in (out / "README.txt").read_text(encoding="utf-8")
     prepare_digits(tmp_path / "gone", out, told.append, digest)
@@ -89,7 +92,7 @@ def test_held_out_strings_are_none_of_training() -> None:
 
 
 def test_other_recordings_are_refused(recordings: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds 30 recordings that are not the 3,000"):
+    with pytest.raises(ValueError, match="holds 60 recordings that are not the 3,000"):
         prepare_digits(recordings, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="is there already and holds something else"):
