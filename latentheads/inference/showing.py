@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import MEANINGS, SCORES
 
 __all__ = ["figures_to_html", "figures_to_text"]
 
@@ -20,9 +20,7 @@ ROWS = {
     "truth": ("true log p", "of the corpus itself, not of the model"),
     "truth_elbo": ("bound (ELBO) of these sentences", "to be compared with the row above"),
     "plug_in": ("plug-in network", "another model, without noise: no bound"),
-    "accuracy": (SCORES["accuracy"], "of the translations: right to the letter"),
-    "bleu": (SCORES["bleu"], "of the translations"),
-    "chrf": (SCORES["chrf"], "of the translations"),
+    **{name: (title, MEANINGS[name]) for name, title in SCORES.items()},
 }
 """What a figure is called, and what it is."""
 

@@ -1,10 +1,10 @@
-"""What scores of written lines are called, and which of them comes first."""
+"""What scores of written lines are called and say, and which of them comes first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHIEF", "SCORES", "chief_score", "title_of"]
+__all__ = ["CHIEF", "MEANINGS", "SCORES", "chief_score", "title_of"]
 
 SCORES = {
     "accuracy": "accuracy, %",
@@ -20,6 +20,21 @@ SCORES = {
     "paper_wer": "papers' WER, %",
 }
 """The title of each score, by its name in a report."""
+
+MEANINGS = {
+    "accuracy": "of the translations: right to the letter",
+    "edit_distance": "edits from a translation to the right one: fewer are better",
+    "bleu": "of the translations",
+    "chrf": "of the translations",
+    "paper_bleu": "of the translations, by the papers' protocol",
+    "rouge1": "of the summaries",
+    "rouge2": "of the summaries",
+    "rouge_l": "of the summaries",
+    "wer": "of the transcripts, errors for a hundred words: fewer are better",
+    "cer": "of the transcripts, errors for a hundred characters: fewer are better",
+    "paper_wer": "of the transcripts, by the papers' protocol: fewer are better",
+}
+"""What each says."""
 
 CHIEF = ("accuracy", "wer", "bleu")
 """What one score stands for all: the first of them that is known."""

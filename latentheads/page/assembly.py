@@ -17,7 +17,7 @@ from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
-from latentheads.page.facts import find_revision, gather_facts
+from latentheads.page.facts import find_revision, gather_facts, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
 from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, gather_sides
 from latentheads.page.packing import pack_maps
@@ -214,7 +214,8 @@ def _fit_page(found: Sequence[_Gathered], sentences: int, draws: int) -> str:
     kept, shown = min(KEPT, draws), sentences
     while True:
         runs = [each.to_json(shown, kept) for each in found]
-        page = fill_page({"made": find_revision(), "kept": kept, "asked": sentences, "runs": runs})
+        said = {"made": find_revision(), "scores": list_scores(), "asked": sentences}
+        page = fill_page({**said, "kept": kept, "runs": runs})
         if len(page.encode()) <= LARGEST or (kept, shown) == (0, 1):
             return page
         kept, shown = (kept // 2, shown) if kept else (kept, shown - 1)

@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import latentheads
+from latentheads.metrics.scores import MEANINGS, SCORES
 from latentheads.runs.results import Figures
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 
-__all__ = ["find_revision", "gather_facts"]
+__all__ = ["find_revision", "gather_facts", "list_scores"]
+
+
+def list_scores() -> dict[str, list[str]]:
+    """What each score is called, and what it says."""
+    said = {name: f"{words[0].upper()}{words[1:]}." for name, words in MEANINGS.items()}
+    return {name: [title, said[name]] for name, title in SCORES.items()}
 
 
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
@@ -32,6 +39,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "prior": settings.prior_name,
         "guide": settings.guide_name,
         "reads": None if run.guide.alignments is None else run.guide.reads,
+        "writes": "transcript" if settings.data.recognises else "translation",
         "corpus": results.corpus if results else settings.data.data,
         "seed": settings.seed,
         "updates": _tell_updates(run),

@@ -72,7 +72,7 @@ const VIEWS = [
   {
     key: "sentences",
     title: "Sentences",
-    says: "Sentences of the corpus with the run's own translation and bound, in nats a token; k-hat says whether the draws suffice.",
+    says: "Sentences of the corpus with what the run writes and its bound, in nats a token; k-hat says whether the draws suffice.",
     offered: (run) => run.sentences.length > 0,
     draw: drawSentences,
   },

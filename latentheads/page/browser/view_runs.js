@@ -25,13 +25,8 @@ const FIGURES = {
     "The network with every head at its prior's location: another model, whose figure bounds nothing.",
   ],
   pareto_k: ["k-hat > 0.7", "none", "share", "Sentences whose weights have a tail too heavy to trust IWAE."],
-  accuracy: ["accuracy, %", "score", "score", "Of the translations: right to the letter."],
-  bleu: ["BLEU", "score", "score", "Of the translations."],
-  chrf: ["chrF", "score", "score", "Of the translations."],
-  rouge1: ["ROUGE-1", "score", "score", "Of the summaries."],
-  rouge2: ["ROUGE-2", "score", "score", "Of the summaries."],
-  rouge_l: ["ROUGE-L", "score", "score", "Of the summaries."],
 };
+for (const [name, [title, says]] of Object.entries(DATA.scores)) FIGURES[name] = [title, "score", "score", says];
 
 // What says nothing where the exact value is known: the plug-in network is then the exact law.
 const DRAWN = ["iwae", "plug_in", "pareto_k"];

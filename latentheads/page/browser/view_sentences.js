@@ -163,7 +163,7 @@ function drawSentences(run, box) {
       ...line("task", sentence.task),
       ...line("source", sentence.source),
       ...line(isKnown(sentence.source) ? "reference" : "text", sentence.reference),
-      ...line("translation", sentence.hypothesis),
+      ...line(run.writes, sentence.hypothesis),
     ];
     const name = make("b", {}, `Sentence ${place + 1}`);
     const head = make("div", { class: "bar" }, name, sentence.maps.length ? open : null);

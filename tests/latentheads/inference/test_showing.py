@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
 from latentheads.inference.evaluation import Report
 from latentheads.inference.showing import figures_to_html, figures_to_text
+from latentheads.metrics.scores import SCORES
 from latentheads.runs.results import Figures, Results
 
 FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
 NO_BOUND = "another model, without noise: no bound"
 
 
-def rows_of(html: str) -> dict[str, list[str]]:
+def rows_of(table: str) -> dict[str, list[str]]:
     """The cells of a table by the first of each row."""
-    lines = re.findall(r"<tr>(.*?)</tr>", html)
+    lines = re.findall(r"<tr>(.*?)</tr>", table)
     cells = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line) for line in lines]
     return {first: rest for first, *rest in cells}
 
@@ -65,6 +67,12 @@ def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
     assert rows["bound (ELBO) of these sentences"][:2] == ["-1.2500", "-1.2500"]
     rows = rows_of(figures_to_html({"": of_some}))
     assert rows["true log p"][-1] == f"{corpus}; of 11 of 1,200 sentences"
+
+
+def test_every_score_has_a_row() -> None:
+    rows = rows_of(figures_to_html({"": dict.fromkeys(SCORES, 12.345)}))
+    assert [*rows][1:] == [html.escape(title) for title in SCORES.values()]
+    assert {first for first, _ in rows.values()} == {"", "12.35"}
 
 
 def test_a_report_and_results_show_themselves() -> None:

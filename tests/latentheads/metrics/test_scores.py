@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads.metrics.scores import chief_score, title_of
+from latentheads.metrics.scores import MEANINGS, SCORES, chief_score, title_of
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,10 @@ from latentheads.metrics.scores import chief_score, title_of
 )
 def test_the_title_of_a_score_of_a_part_ends_in_its_unit(score: str, title: str) -> None:
     assert title_of(score, "de") == title
+
+
+def test_every_score_has_a_meaning() -> None:
+    assert list(MEANINGS) == list(SCORES)
 
 
 def test_the_first_score_that_is_known_stands_for_all() -> None:

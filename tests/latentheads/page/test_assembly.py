@@ -13,6 +13,7 @@ import pytest
 
 import latentheads as lh
 from latentheads.page import assembly
+from latentheads.page.facts import list_scores
 from latentheads.page.grid import gather_grid, measure_distances
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
@@ -44,6 +45,7 @@ def page(runs: list[lh.Run]) -> lh.ReportPage:
 def test_it_tells_every_run(page: lh.ReportPage, runs: list[lh.Run]) -> None:
     pairs, aligned, text = told(page)["runs"]
     assert [run["name"] for run in (pairs, aligned, text)] == ["pairs", "aligned", "text"]
+    assert told(page)["scores"] == list_scores()
     assert pairs["figures"]["test"]["elbo"] == runs[0].results.test.elbo
     assert pairs["curves"]["steps"] == [1, 2, 3]
     assert [len(run["sentences"]) for run in (pairs, aligned, text)] == [2, 2, 2]

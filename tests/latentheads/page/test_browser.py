@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import latentheads as lh
+from latentheads.metrics.scores import SCORES
+from tests.experiments.cli.test_tables import FIGURES
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 
 BROWSER = next(
@@ -31,6 +33,7 @@ SELECTION = {
         "by_chance": 0.67,
     }
 }
+SCORED = {**FIGURES, **dict.fromkeys(SCORES, 12.34)}
 PERPLEXITY = {
     "mode": "sentences",
     "part": "test",
@@ -56,7 +59,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> lh.ReportPage:
     place = tmp_path_factory.mktemp("runs")
     runs = [
         make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
-        make_run(place / "aligned", small_corpus(), "delta", "two blocks"),
+        make_run(place / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
         make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
     return lh.report(runs, sentences=3, draws=3)
@@ -103,6 +106,12 @@ def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
 def test_it_says_what_is_measured_here_and_what_was_reported(seen: dict[str, Any]) -> None:
     words = "on 3 sentences of the test part, but for KL and gap, which the run reported"
     assert words in seen["dom"]
+
+
+def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
+    for title in SCORES.values():
+        assert f">{html.escape(title, quote=False)}<br>" in seen["dom"]
+    assert seen["dom"].count(">12.34<") == len(SCORES)
 
 
 def test_words_stay_words(seen: dict[str, Any]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from latentheads.corpora.data import Data
+from latentheads.metrics.scores import SCORES
 from latentheads.page import facts as room
-from latentheads.page.facts import find_revision, gather_facts
+from latentheads.page.facts import find_revision, gather_facts, list_scores
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -26,6 +29,19 @@ def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Pa
         "other": ("1,234 trained; weights of step 7", other),
         "old": ("weights of step 7", None),
     }
+
+
+def test_every_score_has_a_title_and_says_what_it_is() -> None:
+    scores = list_scores()
+    assert {name: title for name, (title, _) in scores.items()} == SCORES
+    assert scores["accuracy"][1] == "Of the translations: right to the letter."
+
+
+def test_a_run_that_recognises_writes_transcripts(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    assert gather_facts(run, "run")["writes"] == "translation"
+    run.settings = replace(run.settings, data=Data("folder", task="recognition"))
+    assert gather_facts(run, "run")["writes"] == "transcript"
 
 
 def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None:
