@@ -32,9 +32,9 @@ SEPARATE = (
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
 """What the code of a module may take for the width of all heads together; it stays as it is."""
 
-COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""What modules keep of the number of their heads, and of the width of all of them."""
+"""What modules keep of the number of their heads, beside num_heads, and of the width of all."""
 
 
 def check_cut(address: Address, kept: Sequence[int]) -> None:
@@ -89,6 +89,7 @@ def cut_heads(address: Address, kept: Sequence[int]) -> None:
     _keep_inputs(address.projection, rows)
     if not kept:
         _weight_of(address.projection).zero_()
+    module.num_heads = len(left)  # type: ignore[assignment]  # Llama's leaves it to the configuration
     for name in COUNTS:
         if hasattr(module, name):
             setattr(module, name, len(left))

@@ -65,6 +65,8 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     assert type(opened) is type(made)
     assert opened.config.kept_heads == KEPT[name]
     again = lh.latent(opened, "delta")
+    left = {n: len(h) or 1 for n, h in every_head(model).items()}  # one is silent where all went
+    assert {n: len(h) for n, h in every_head(again).items()} == left
     torch.testing.assert_close(again.law(batch).log_prob(batch.scored), want)
 
 
@@ -78,6 +80,27 @@ def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: P
     told = {"input_ids": IDS, "attention_mask": REAL}
     with torch.no_grad():
         torch.testing.assert_close(opened(**told).logits, lh.plain(model)(**told).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "block"), [("llama", "decoder.0.self"), ("bert", "encoder.1.self")]
+)
+@torch.no_grad()
+def test_heads_of_an_opened_network_are_removed_too(name: str, block: str, tmp_path: Path) -> None:
+    model = lh.latent(network(name), "delta")
+    remove_heads(model, KEPT[name])
+    lh.plain(model).save_pretrained(tmp_path / "once")
+    again = lh.latent(from_pretrained(tmp_path / "once").double().eval(), "delta")
+    batch = again.batch(inputs_of(again.network), labels_of(name))
+    silence(again, {block: [1]})
+    want = again.law(batch).log_prob(batch.scored)
+    remove_heads(again, {block: [1]})
+    lh.plain(again).save_pretrained(tmp_path / "twice")
+    opened = from_pretrained(tmp_path / "twice").double().eval()
+    assert opened.config.kept_heads == {**KEPT[name], block: KEPT[name][block][1:]}
+    smaller = lh.latent(opened, "delta")
+    assert every_head(smaller)[block] == [0]
+    torch.testing.assert_close(smaller.law(batch).log_prob(batch.scored), want)
 
 
 def test_a_guide_forgets_the_heads_that_go() -> None:
