@@ -145,7 +145,7 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
 
 
 def _cut_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
-    for address in find_heads(network):
+    for address in find_heads(network) if kept else ():
         if address.block.name in kept:
             cut_heads(address, kept[address.block.name])
 

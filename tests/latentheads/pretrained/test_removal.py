@@ -8,6 +8,7 @@ from typing import Any
 import pyro
 import pytest
 import torch
+import transformers
 
 import latentheads as lh
 from latentheads.guides import Cascaded, Tied
@@ -101,6 +102,12 @@ def test_heads_of_an_opened_network_are_removed_too(name: str, block: str, tmp_p
     smaller = lh.latent(opened, "delta")
     assert every_head(smaller)[block] == [0]
     torch.testing.assert_close(smaller.law(batch).log_prob(batch.scored), want)
+
+
+def test_a_whole_network_whose_heads_nobody_finds_is_opened_too(tmp_path: Path) -> None:
+    config = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
+    transformers.XLNetModel(config).save_pretrained(tmp_path)
+    assert type(from_pretrained(tmp_path)) is transformers.XLNetModel
 
 
 def test_a_guide_forgets_the_heads_that_go() -> None:
