@@ -6,7 +6,7 @@ Every one is a categorical law of a label at each scored place, given what the n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Bool, Float, Int, Shaped
@@ -21,6 +21,7 @@ __all__ = [
     "OwnLikelihood",
     "Scores",
     "TargetToken",
+    "check_labels",
     "likelihood_of",
 ]
 
@@ -110,6 +111,7 @@ class NextToken(Likelihood):
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Not the last token, and nothing behind the last that is predicted."""
+        _check_places(scored.shape, self.places(real).shape)
         before = real.new_zeros(real.shape)
         before[:, :-1] = read_later(scored)
         return real & before
@@ -143,6 +145,7 @@ class TargetToken(EveryToken):
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Nothing behind the last token that is predicted."""
+        _check_places(scored.shape, real.shape)
         return real & read_later(scored)
 
 
@@ -189,19 +192,9 @@ class OwnLikelihood(Likelihood):
         return given[:, None] if given.ndim == 1 else given
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
-        """What the function says.
-
-        Raises:
-            ValueError: That is no score of every label at every place.
-        """
+        """What the function says; one row of scores a sentence is of its only place."""
         found = self.function(outputs, batch)
-        found = found[:, None] if found.ndim == 2 else found
-        if found.shape[:-1] != batch.target.shape:
-            raise ValueError(
-                "likelihood must give scores of every label for sentences and places "
-                f"{tuple(batch.target.shape)}, got shape {tuple(found.shape)}"
-            )
-        return found
+        return found[:, None] if found.ndim == 2 else found
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
@@ -229,6 +222,34 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
     if given not in LIKELIHOODS:
         raise ValueError(f"unknown likelihood {given!r}: choose from {', '.join(LIKELIHOODS)}")
     return LIKELIHOODS[given]()
+
+
+def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
+    """Refuses labels that are not, at every place that is scored, one of those with a score.
+
+    Args:
+        labels: 0 where nothing is predicted.
+        scores: The sizes of what scores them: sentences, places, labels.
+
+    Raises:
+        ValueError: There are other places, or another label.
+    """
+    _check_places(labels.shape, scores[:-1])
+    wrong = labels[(labels < 0) | (labels >= scores[-1])]
+    if len(wrong):
+        raise ValueError(
+            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORED} where nothing is "
+            f"predicted; got {wrong[0]}"
+        )
+
+
+def _check_places(labels: Sequence[int], scored: Sequence[int]) -> None:
+    """Refuses labels of other sentences and places than those that are scored."""
+    if tuple(labels) != tuple(scored):
+        raise ValueError(
+            f"labels are given for sentences and places {tuple(labels)}, and scores for "
+            f"{tuple(scored)}: both must be the same"
+        )
 
 
 def _find_likelihood(name: str) -> Likelihood | None:

@@ -25,7 +25,12 @@ from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
 from latentheads.pretrained.block import Holder, Passing, PretrainedBlock
-from latentheads.pretrained.likelihoods import Likelihood, Scores, likelihood_of
+from latentheads.pretrained.likelihoods import (
+    Likelihood,
+    Scores,
+    check_labels,
+    likelihood_of,
+)
 from latentheads.pretrained.registry import NAME, OWNER, need_transformers, register
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
@@ -88,7 +93,7 @@ class Pretrained(HeadModel):
                 network.config,
             )
             for address, block in parts
-        ).to(network.device)
+        ).to(network.device, torch.promote_types(network.dtype, torch.float32))
         self._before = _read_attention(network)
         self._hooks: list[Any] = []
         self._attach()
@@ -103,6 +108,11 @@ class Pretrained(HeadModel):
             self._hooks += self._above.attach()
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
+
+    @property
+    def _attached(self) -> bool:
+        """Whether it is this model that the network's attention modules call."""
+        return getattr(self.network, OWNER, (None,))[0] is self
 
     def detach(self) -> None:
         """Gives every attention module back what it called before; see :func:`plain`."""
@@ -224,6 +234,8 @@ class Pretrained(HeadModel):
         """
         if not isinstance(batch, EncodedBatch):
             raise ValueError("a pre-trained network takes the batches that its method batch makes")
+        if not self._attached:
+            raise ValueError("plain gave its network back: take what a new latent(network) returns")
         if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
             raise ValueError(
                 "heads are drawn again for a gradient: activation_checkpointing_disable() first"
@@ -258,7 +270,9 @@ class Pretrained(HeadModel):
         outputs = self.run(batch, choices)
         assert isinstance(batch, EncodedBatch)
         assert self.labelling is not None
-        return self.labelling.scores(outputs, batch)
+        scores = self.labelling.scores(outputs, batch)
+        check_labels(batch.target, scores.shape)
+        return scores
 
     def _find_hidden(self, batch: Batch, choices: Mapping[str, Choice] | None) -> Hidden:
         """What alignments know of a batch."""
@@ -280,8 +294,9 @@ class Pretrained(HeadModel):
         if self.alignments is None:
             return super().law(batch, choices)
         hidden = self._find_hidden(batch, choices)
-        output = cast(LinearOutput, self.output)
-        return self.alignments(hidden, batch.counted, MatrixOutput(output.weight))
+        output = MatrixOutput(cast(LinearOutput, self.output).weight)
+        check_labels(batch.target, (*hidden.states.shape[:-1], len(output.weight)))
+        return self.alignments(hidden, batch.counted, output)
 
     def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
         """The law of the labels."""
@@ -358,7 +373,7 @@ def plain(model: Any) -> Any:
         ValueError: Its heads are not latent.
     """
     (owner,) = (model,) if isinstance(model, Pretrained) else getattr(model, OWNER, (None,))
-    if owner is None or not hasattr(owner.network, OWNER):
+    if owner is None or not owner._attached:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
     return owner.network

@@ -309,6 +309,10 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)
     refuse(lambda: lh.latent(made), "already")
+    old = model
+    model = lh.latent(lh.plain(old))
+    refuse(lambda: old(old.batch({"input_ids": IDS})), "plain gave its network back")
+    refuse(lambda: lh.plain(old), "not latent")
     refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
     made.activation_checkpointing_enable()
     made.train()
@@ -332,6 +336,41 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
     told = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
     refuse(lambda: lh.terms(one, Tied(one), told), "two labels")
     refuse(lambda: one.batch({"input_ids": IDS}, torch.zeros(3)), "whole number")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "said"),
+    [
+        ("gpt2", IDS[:, :1], "(3, 0), and scores for (3, 4)"),
+        ("gpt2", IDS[:, :2], "(3, 1), and scores for (3, 4)"),
+        ("gpt2", IDS + 3, "between 0 and 12, or be -100 where nothing is predicted; got 14"),
+        ("bert", IDS[:, :1], "(3, 1), and scores for (3, 5)"),
+        ("bert", IDS[:, :4], "(3, 4), and scores for (3, 5)"),
+        ("bert", IDS - 3, "between 0 and 12, or be -100 where nothing is predicted; got -1"),
+        ("bart", IDS, "(3, 5), and scores for (3, 3)"),
+        ("bart", TARGETS[:, :1], "(3, 1), and scores for (3, 3)"),
+        ("classifier", torch.tensor([2, 0, 3]), "between 0 and 2"),
+    ],
+)
+def test_labels_that_are_not_scored_are_refused(name: str, labels: Tensor, said: str) -> None:
+    model = lh.latent(network(name), "delta")
+    refuse(lambda: model.law(model.batch(inputs_of(model.network), labels)), said)
+
+
+def test_labels_that_a_function_does_not_score_are_refused() -> None:
+    model = lh.latent(network("bert"), likelihood=lambda said, _: said.logits)
+    refuse(lambda: model.law(model.batch({"input_ids": IDS}, IDS[:, 0])), "(3, 1)", "(3, 5)")
+
+
+def test_a_network_of_another_type_than_the_usual_has_priors_of_its_own() -> None:
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        model = lh.latent(gpt2().double().eval(), "cascaded")
+        bound = lh.terms(model, Tied(model), model.batch({"input_ids": IDS}))
+    finally:
+        torch.set_default_dtype(usual)
+    assert bound.log_likelihood.dtype == torch.double
 
 
 def test_a_machine_without_transformers_is_told_of_the_extra(
