@@ -17,7 +17,10 @@ __all__ = ["Address", "find_heads", "parse_blocks"]
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """What modules and configurations call the number of their heads."""
 
-OUTPUTS = ("o_proj", "out_proj", "c_proj", "o", "out_lin", "dense", "wo", "proj", "projection")
+OUTPUTS = (
+    *("o_proj", "out_proj", "c_proj", "o", "out_lin"),
+    *("dense", "wo", "Wo", "proj", "projection"),
+)
 """What modules call the projection that reads their heads out."""
 
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)

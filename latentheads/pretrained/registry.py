@@ -29,6 +29,9 @@ REFUSED = {
 }
 """What would change the law of the heads, by the argument that says so."""
 
+UNREAD = ("position_ids", "cache_position", "num_items_in_batch")
+"""Tensors that networks hand on to every attention function, and that change nothing there."""
+
 
 def need_transformers() -> ModuleType:
     """Loads ``transformers``, or says which extra brings it."""
@@ -83,7 +86,7 @@ def attend(
         scaling: Factor of the products.
         position_bias: Added to the scores.
         softcap: The scores are squeezed between minus this and this.
-        **options: Of other attention functions.
+        **options: Of other attention functions; a tensor that nobody here knows is refused.
 
     Raises:
         ValueError: The module is of no latent network, or the network asks for what is not drawn.
@@ -96,5 +99,10 @@ def attend(
     for name, what in REFUSED.items():
         if options.get(name) is not None:
             raise ValueError(f"block {block.block.name!r}: latent heads know no {what} ({name})")
+    for name, option in options.items():
+        if isinstance(option, Tensor) and name not in UNREAD:
+            raise ValueError(
+                f"block {block.block.name!r}: latent heads do not know what {name} would change"
+            )
     scores = block.score(query, key, scaling, position_bias, softcap)
     return block.read_out(scores, value, attention_mask, dropout)

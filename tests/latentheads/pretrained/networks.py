@@ -41,6 +41,15 @@ def bert(kind: str = "BertForMaskedLM", **options: Any) -> Any:
     return getattr(transformers, kind)(config)
 
 
+def modernbert() -> Any:
+    """An encoder with one projection of queries, keys and values, and a window in some layers."""
+    sizes = {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 3, "local_attention": 2, "max_position_embeddings": 16}
+    ends = {f"{name}_token_id": number for number, name in enumerate(("bos", "eos", "pad"))}
+    config = transformers.ModernBertConfig(vocab_size=TYPES, **sizes, **heads, **ends)
+    return transformers.ModernBertForMaskedLM(config)
+
+
 def bart(name: str = "Bart", kind: str = "BartForConditionalGeneration") -> Any:
     sizes = {"d_model": 6, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16}
     heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
@@ -66,6 +75,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "mistral": lambda: grouped("Mistral", sliding_window=2),
     "bert": bert,
     "classifier": lambda: bert("BertForSequenceClassification", num_labels=3),
+    "modernbert": modernbert,
     "bart": bart,
     "marian": lambda: bart("Marian", "MarianMTModel"),
     "t5": t5,
@@ -90,7 +100,7 @@ def inputs_of(made: Any) -> dict[str, Tensor]:
 
 def labels_of(name: str) -> Tensor | None:
     """What the network is to predict, where it is not its own input."""
-    if name == "bert":
+    if name in ("bert", "modernbert"):
         return IDS.masked_fill(torch.arange(5) % 2 == 1, -100).masked_fill(REAL == 0, -100)
     if name == "classifier":
         return torch.tensor([2, 0, 1])
