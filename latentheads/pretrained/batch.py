@@ -30,7 +30,8 @@ class EncodedBatch(Batch):
         scored_valid: True where something is predicted.
         read: The tokens that the decoder reads, or the encoder where there is no decoder.
         encoder_real: The encoder's positions that are no padding; None: all.
-        decoder_real: The same for the decoder.
+        decoder_real: The same for the decoder; behind an encoder, where no mask says which, those
+            that something predicted reads.
         decoder_drawn: The decoder's positions that something predicted reads; None: all that are
             real.
     """

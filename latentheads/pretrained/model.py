@@ -37,6 +37,9 @@ from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Pretrained", "latent", "plain"]
 
+OWN_PLACES = "create_position_ids_from_input_ids"
+"""What embeddings have that know from the tokens which are padding, and so every position."""
+
 
 class Pretrained(HeadModel):
     """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
@@ -184,15 +187,17 @@ class Pretrained(HeadModel):
             if "decoder_input_ids" not in inputs:
                 inputs["decoder_input_ids"] = self._shift_right(told)
             read = inputs["decoder_input_ids"]
-            mine = inputs.get("decoder_attention_mask", torch.ones_like(read)).bool()
-            drawn = self.labelling.drawn(valid, mine)
+            mask = inputs.get("decoder_attention_mask")
+            known = torch.ones_like(read) if mask is None else mask
+            drawn = self.labelling.drawn(valid, known.bool())
+            mine = drawn if mask is None else mask.bool()  # what nothing predicted reads is padding
             told = replace(told, source=tokens, encoder_real=real)
             return replace(told, inputs=inputs, read=read, decoder_real=mine, decoder_drawn=drawn)
         if any(block.side == "encoder" for block in self._own_blocks()):
             return replace(told, source=tokens, read=tokens, encoder_real=real, decoder_real=real)
         if real is None:
             return replace(told, read=tokens)
-        if not real.all():
+        if not real[:, 0].all():
             inputs = self._place_tokens(inputs, real)
         drawn = self.labelling.drawn(valid, real)
         return replace(told, inputs=inputs, read=tokens, decoder_real=real, decoder_drawn=drawn)
@@ -207,8 +212,10 @@ class Pretrained(HeadModel):
         return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORED))
 
     def _place_tokens(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
-        """Counts positions from the first real token, as ``generate`` does."""
-        if "position_ids" in inputs or not self._takes("position_ids"):
+        """Counts positions from the first real token, as ``generate`` does, behind left padding."""
+        # RoBERTa and those like it count by themselves, and from another number than 0
+        counts = any(hasattr(part, OWN_PLACES) for part in self.network.modules())
+        if counts or "position_ids" in inputs or not self._takes("position_ids"):
             return inputs
         return inputs | {"position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
 

@@ -41,6 +41,15 @@ def bert(kind: str = "BertForMaskedLM", **options: Any) -> Any:
     return getattr(transformers, kind)(config)
 
 
+def roberta() -> Any:
+    """A decoder that finds positions from its tokens, and counts from the padding's id on."""
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 3, "max_position_embeddings": 16, "is_decoder": True}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    config = transformers.RobertaConfig(vocab_size=TYPES, **sizes, **heads, **ends)
+    return transformers.RobertaForCausalLM(config)
+
+
 def modernbert() -> Any:
     """An encoder with one projection of queries, keys and values, and a window in some layers."""
     sizes = {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 2}
@@ -73,6 +82,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "gpt2": gpt2,
     "llama": grouped,
     "mistral": lambda: grouped("Mistral", sliding_window=2),
+    "roberta": roberta,
     "bert": bert,
     "classifier": lambda: bert("BertForSequenceClassification", num_labels=3),
     "modernbert": modernbert,

@@ -140,7 +140,7 @@ def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
         assert (kl[1] > 0).all()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "roberta"])
 @torch.no_grad()
 def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
     model = lh.latent(network(name), "delta")
@@ -275,6 +275,19 @@ def test_heads_are_read_as_those_of_the_librarys_models() -> None:
             b.name: b.heads for b in model.blocks
         }
         assert all((value > 0).any() for value in importance.values())
+
+
+@pytest.mark.parametrize("name", ["bart", "llama"])
+def test_padding_changes_no_importance_of_a_query(name: str) -> None:
+    model, batch = made_latent(name, "delta")
+    options: dict[str, Any] = {"unit": "token", "normalise": False}
+    whole = gradient_importance(model, [batch], **options)
+    labels, alone = labels_of(name), []
+    for row, length in enumerate(REAL.sum(1)):
+        own = None if labels is None else labels[row : row + 1][labels[row : row + 1] > 0][None]
+        alone.append(model.batch({"input_ids": IDS[row : row + 1, :length]}, own))
+    for block, found in gradient_importance(model, alone, **options).items():
+        torch.testing.assert_close(found, whole[block])
 
 
 def test_a_copy_is_latent_by_itself() -> None:
