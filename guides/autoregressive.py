@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.alignment.posterior import Reads
+from latentheads.checks import check_words
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
 from latentheads.families import (
@@ -158,6 +159,7 @@ class Autoregressive(Guide):
         reads: Reads = "target",
     ) -> None:
         check_options(hidden, scale)
+        check_words({"form": form}, form=get_args(Form))
         self.form, self.hidden, self.scale = form, hidden, scale
         self.reads = reads
         super().__init__(model)

@@ -1,11 +1,11 @@
-"""Figures of a command line: within their limits, or refused in one line."""
+"""Figures and words of a command line: within their limits, or refused in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["check_least", "check_seed", "distinct", "whole_numbers"]
+__all__ = ["check_least", "check_seed", "check_words", "distinct", "whole_numbers"]
 
 TOP = 2**63
 
@@ -25,6 +25,21 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         if value is not None and not bound <= value < TOP:
             most = " and less than 2^63" if value >= TOP else ""
             raise ValueError(f"{name} must be at least {bound}{most}, got {value}")
+
+
+def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
+    """Refuses a word that is none of those that may be said.
+
+    Args:
+        values: Options by name.
+        **known: What may be said of each.
+
+    Raises:
+        ValueError: The first that is none of them.
+    """
+    for name, words in known.items():
+        if values[name] not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}, got {values[name]!r}")
 
 
 def check_seed(seed: int) -> None:

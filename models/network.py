@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
+from latentheads.checks import check_words
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
@@ -22,7 +23,8 @@ from latentheads.models.mixing import STACKS, Mixing, mixings
 
 __all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
 
-
+Norm = Literal["post", "pre"]
+Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
 """What is said of n-gram layers alone."""
 
@@ -77,11 +79,11 @@ class Network:
     feed_forward: int = 128
     heads: int = 4
     layers: int = 2
-    norm: Literal["post", "pre"] = "post"
+    norm: Norm = "post"
     dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    share: Literal["decoder", "all", "none"] = "decoder"
+    share: Share = "decoder"
     final_norm: bool = True
     cutoffs: tuple[int, ...] = ()
     adaptive_factor: int = 4
@@ -98,6 +100,8 @@ class Network:
     decoder_layers: int = 0
 
     def __post_init__(self) -> None:
+        check_words(vars(self), norm=get_args(Norm), share=get_args(Share))
+        check_words(vars(self), spec_augment=get_args(Policy))
         for name in ("width", "feed_forward", "heads", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -105,9 +109,6 @@ class Network:
             raise ValueError(f"decoder_layers must be at least 0, got {self.decoder_layers}")
         if self.channels < 2 or self.channels % 2:
             raise ValueError(f"channels must be even and at least 2, got {self.channels}")
-        if self.spec_augment not in POLICIES:
-            known = ", ".join(POLICIES)
-            raise ValueError(f"spec_augment must be one of {known}, got {self.spec_augment!r}")
         if self.width % self.heads:
             raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
         if self.width % 2:

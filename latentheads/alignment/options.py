@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from latentheads.alignment.emission import LARGEST
-from latentheads.checks import check_least
+from latentheads.checks import check_least, check_words
 
 __all__ = ["AlignmentOptions"]
 
@@ -44,11 +44,7 @@ class AlignmentOptions:
     def __post_init__(self) -> None:
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
         check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
-        if self.alignment_prior not in get_args(Prior):
-            known = ", ".join(get_args(Prior))
-            raise ValueError(
-                f"alignment_prior must be one of {known}, got {self.alignment_prior!r}"
-            )
+        check_words(vars(self), alignment_prior=get_args(Prior))
         if self.alignment_prior != "soft" and self.heads > LARGEST:
             raise ValueError(
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "

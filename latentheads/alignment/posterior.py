@@ -22,6 +22,7 @@ from latentheads.alignment.block import point
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import NOWHERE, Pair, Pointing
 from latentheads.batch import Batch
+from latentheads.checks import check_words
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
 
@@ -118,8 +119,7 @@ class AlignmentPosterior(nn.Module):
         self, aligner: Aligner, width: int, form: Form, reads: Reads, size: int = 64
     ) -> None:
         super().__init__()
-        if reads not in get_args(Reads):
-            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}, got {reads!r}")
+        check_words({"reads": reads}, reads=get_args(Reads))
         self.form, self.reads = form, reads
         heads = aligner.options.heads
         self.chain = aligner.options.alignment_prior == "chain" and form == "cascaded"

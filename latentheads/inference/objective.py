@@ -20,6 +20,7 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
+from latentheads.checks import check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import ModelGuide
@@ -80,9 +81,7 @@ class Head_ELBO(Trace_ELBO):
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic
-        if objective not in get_args(Objective):
-            known = ", ".join(get_args(Objective))
-            raise ValueError(f"objective must be one of {known}, got {objective!r}")
+        check_words({"objective": objective}, objective=get_args(Objective))
         if objective_draws < 2:
             raise ValueError(f"objective_draws must be at least 2, got {objective_draws}")
         self.objective, self.objective_draws = objective, objective_draws

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from latentheads.checks import check_words
 from latentheads.names import Objective
 
 __all__ = ["Training"]
@@ -97,9 +98,7 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in _read_choices().items():
-            if (said := getattr(self, name)) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {said!r}")
+        check_words(vars(self), **_read_choices())
         for name in ("steps", "tokens", "accumulate", "report_every"):
             _require(name, getattr(self, name), at_least=1)
         _require("objective_draws", self.objective_draws, at_least=2)

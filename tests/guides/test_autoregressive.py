@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -24,6 +25,14 @@ def test_form_names_its_law(form: str, batch: Batch) -> None:
     model = build()
     _, found = traces(model, attach(form, model), batch)
     assert {type(found.nodes[b.site()]["fn"]) for b in model.blocks} == {LAWS[form]}
+
+
+def test_an_unknown_form_is_refused() -> None:
+    """Tests look at annotations before it is made; who uses the library does not."""
+    make = inspect.unwrap(Autoregressive.__init__)
+    message = "^form must be one of cholesky, inverse, masked, got 'choleski'$"
+    with pytest.raises(ValueError, match=message):
+        make(Autoregressive.__new__(Autoregressive), build(), form="choleski")
 
 
 @every_form

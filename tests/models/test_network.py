@@ -86,3 +86,19 @@ def test_each_dropout_acts_while_training_alone(part: str) -> None:
 def test_wrong_sizes_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         Network(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "message"),
+    [
+        ("norm", "prenorm", "norm must be one of post, pre, got 'prenorm'"),
+        ("share", "target", "share must be one of decoder, all, none, got 'target'"),
+        ("spec_augment", "lb", "spec_augment must be one of none, LB, LD, got 'lb'"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused(name: str, word: str, message: str) -> None:
+    """Tests look at annotations before it is made; who uses the library does not."""
+    network = Network()
+    vars(network)[name] = word
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        network.__post_init__()
