@@ -64,7 +64,7 @@ def describe_run(
         training=training,
         decoding=decoding,
         selecting=_describe_selecting(model),
-        gates=_describe_gates(model),
+        gates=_describe_gates(model, corpus.train.tokens),
         alignment=AlignmentOptions(0) if model.alignments is None else model.alignments.options,
         seed=seed,
         samples=samples,
@@ -139,7 +139,7 @@ def _describe_selecting(model: Decoder) -> Selecting:
     return Selecting(select=law, candidates=candidates, select_chains=chains)
 
 
-def _describe_gates(model: Decoder) -> Gates:
+def _describe_gates(model: Decoder, tokens: int) -> Gates:
     selector = model.selector
     if not isinstance(selector, Gating):
         return Gates()
@@ -148,6 +148,7 @@ def _describe_gates(model: Decoder) -> Gates:
         gate_open=selector.prior_open,
         gate_start=selector.location,
         gate_temperature=selector.temperature,
+        gate_penalty=float(selector.pressure.value) / tokens,
     )
 
 

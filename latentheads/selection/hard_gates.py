@@ -38,7 +38,7 @@ class GatePenalty(nn.Module):
 
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
-        self.register_buffer("value", torch.tensor(value))
+        self.register_buffer("value", torch.tensor(float(value)))
 
     def forward(self) -> float | Tensor:
         """The pressure; none in evaluation."""

@@ -17,8 +17,11 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.corpora.options import Data, make_corpus
 from latentheads.guides import Cascaded, MeanField
-from latentheads.models import LanguageModel, Translation
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models.network import Network
+from latentheads.names import CHAINS
 from latentheads.runs.results import Results
+from latentheads.selection.hard_gates import GatePenalty, Gating
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import inside
@@ -293,3 +296,15 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
     assert isinstance(run.guide, Cascaded)
     assert run.guide.reads == "prefix"
     assert len(run.translate(["the cat sleeps"])) == 1
+
+
+def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
+    gating = Gating(SIZES["heads"], CHAINS, pressure=GatePenalty(500))
+    sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
+    model = Translation(*types, make_prior("independent"), sizes, selector=gating)
+    made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
+    assert float(gating.pressure.value) == 500
+    assert made.settings.gates.gate_penalty == 500 / corpus.train.tokens
+    again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
+    assert again.model.pressure is not None
+    assert float(again.model.pressure.value) == 500
