@@ -6,6 +6,7 @@ python experiments/prune.py runs/transformer-seed0 --heads 16,8 --out runs/prune
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +32,16 @@ from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
-from latentheads.runs.pruned import Pruned, measure, point, smaller, time_all, write_run
+from latentheads.runs.pruned import (
+    Pruned,
+    folder_of,
+    measure,
+    networks_in,
+    point,
+    smaller,
+    time_all,
+    write_run,
+)
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
@@ -110,7 +120,9 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--out", type=str, help="where everything goes (default: RUN-pruned)")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace a curve that is there already"
+        "--overwrite",
+        action="store_true",
+        help="replace a curve that is there already, and its networks",
     )
     add_run_options(parser, "of chance, and of the bound's noise")
     return parser
@@ -184,11 +196,14 @@ def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
         raise ValueError(
             f"{run.path} selects its heads for every task: no candidate can be removed"
         )
-    if options.by != "gates":
-        return
     chains = _chains(options, laws)
+    where = "" if options.chains == "all" else f" in {options.chains}"
+    if options.by != "gates":
+        there = every_head(run.model).items()
+        if not any(heads for name, heads in there if chain_of(name) in chains):
+            raise ValueError(f"{run.path} has no heads{where}: none can be removed")
+        return
     if not chains:
-        where = "" if options.chains == "all" else f" in {options.chains}"
         raise ValueError(
             f"{run.path} has no gates{where}: train it with --gates, or prune by gradient"
         )
@@ -237,8 +252,11 @@ def write(
     test = corpus.test.first(options.sentences or len(corpus.test))
     timed = int(test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]
-    for found in every[1:]:
-        write_run(out / f"heads-{found.heads}", run, found, test.references, options.by)
+    new = {folder_of(out, found.heads): found for found in every[1:]}
+    for stale in set(networks_in(out)) - new.keys():
+        shutil.rmtree(stale)
+    for folder, found in new.items():
+        write_run(folder, run, found, test.references, options.by)
     asked = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
     facts = {name: options[name] for name in asked}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
@@ -256,6 +274,8 @@ def _check(options: Namespace) -> None:
     """Refuses figures out of range, and what acts on nothing."""
     check_least(vars(options), sentences=0, timed=1, rounds=1)
     check_seed(options.seed)
+    if chains_of(options.chains) == ():
+        raise ValueError(f"chains must name a chain: all, or some of {','.join(CHAINS)}")
     if options.by != "gradient" and not options.normalise:
         raise ValueError("--normalise acts on nothing here: it needs --by gradient")
 
@@ -267,7 +287,10 @@ def _make_folder(options: Namespace) -> Path:
     out = Path(options.out or run.with_name(f"{run.name}-pruned"))
     if (out / "config.yaml").exists():
         raise ValueError(f"{out} is a run folder: choose another --out")
-    if (out / "curve.json").exists() and not options.overwrite:
+    there = networks_in(out)
+    if run.resolve() in (path.resolve() for path in there):
+        raise ValueError(f"{out} holds {run}, the run itself: choose another --out")
+    if (there or (out / "curve.json").exists()) and not options.overwrite:
         raise ValueError(f"{out} holds a curve already: choose another --out or --overwrite")
     return make_folder(out, "curve.json")
 

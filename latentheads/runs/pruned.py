@@ -25,14 +25,23 @@ from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
-from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.folder import HEADS, Folder, read_results
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.runs.scoring import score_written
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
 
-__all__ = ["Pruned", "measure", "point", "smaller", "time_all", "write_run"]
+__all__ = [
+    "Pruned",
+    "folder_of",
+    "measure",
+    "networks_in",
+    "point",
+    "smaller",
+    "time_all",
+    "write_run",
+]
 
 BY_SITE = ("kl_by_site", "gap_by_site", "how")
 """What is measured of every site, beside the figures of a part."""
@@ -69,6 +78,25 @@ class Pruned:
     def parameters(self) -> int:
         """Parameters of model and guide."""
         return sum(p.numel() for part in (self.model, self.guide) for p in part.parameters())
+
+
+def folder_of(out: Path, heads: int) -> Path:
+    """Where a network of so many heads is written."""
+    return out / f"heads-{heads}"
+
+
+def networks_in(out: Path) -> list[Path]:
+    """The folders of the pruned networks that were written before.
+
+    Raises:
+        ValueError: Something else has the name of one.
+    """
+    there = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
+    for path in there:
+        results = read_results(path)
+        if results is None or results.pruned is None:
+            raise ValueError(f"{path} is not a finished pruned network: choose another --out")
+    return there
 
 
 def smaller(run: Run, kept: dict[str, list[int]]) -> Pruned:

@@ -254,6 +254,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--heads=5 --chains=decoder-self", "heads must lie between 8 and 12, got 5"),
         ("--heads=5,x", "heads must be whole numbers with commas between, got '5,x'"),
         ("--chains=encoder", "unknown chain 'encoder': choose from all"),
+        ("--chains=none", "chains must name a chain: all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
         (
             "--by=gates --normalise=false",
@@ -277,6 +278,43 @@ def test_a_mistake_costs_one_line_and_status_two(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("language-model --chains=encoder-self", "has no heads in encoder-self: none can be"),
+        ("pruned/heads-0", "has no heads: none can be removed"),
+    ],
+)
+def test_a_run_without_a_head_that_may_go_is_refused(
+    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*f"{runs}/{words}".split(), f"--out={tmp_path / 'out'}") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_pruned_networks_are_replaced(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = str(runs / "language-model"), tmp_path / "out"
+    other = shutil.copytree(run, out / "heads-1")
+    before = (other / "results.json").read_text()
+    for more in ([], ["--overwrite"]):
+        assert call(run, "--heads=1", f"--out={out}", *more) == 2
+        assert "heads-1 is not a finished pruned network: choose" in capsys.readouterr().err
+    assert (other / "results.json").read_text() == before
+    shutil.rmtree(other)
+    assert call(run, "--heads=3,1", f"--out={out}") == 0
+    (out / "curve.json").unlink()
+    capsys.readouterr()
+    assert call(run, "--heads=2", f"--out={out}") == 2
+    assert "holds a curve already" in capsys.readouterr().err
+    assert call(str(out / "heads-3"), "--heads=2", f"--out={out}", "--overwrite") == 2
+    assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
+    assert call(run, "--heads=2,1", f"--out={out}", "--overwrite") == 0
+    assert sorted(path.name for path in out.glob("heads-*")) == ["heads-1", "heads-2"]
 
 
 @pytest.mark.parametrize(
