@@ -95,27 +95,30 @@ class HeadModel(nn.Module, ABC):
             batch: The sentences.
             drawn: What was drawn at each site; it is then not drawn again.
         """
+        alone = self._find_alone()
         if drawn is not None:
-            return self._choose_drawn(batch, drawn)
+            values = ((m, drawn.get(m.block.site("selection"))) for m in self.selecting)
+            return {m.block.name: self._choose_heads(m, batch, alone, v) for m, v in values}
         found: dict[str, Choice] = {}
         for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
-                    found |= {m.block.name: self._choose_heads(m, batch) for m in blocks}
+                    found |= {m.block.name: self._choose_heads(m, batch, alone) for m in blocks}
         return found
 
-    def _choose_drawn(self, batch: Batch, drawn: Mapping[str, Tensor]) -> dict[str, Choice]:
-        return {
-            module.block.name: self._choose_heads(
-                module, batch, drawn.get(module.block.site("selection"))
-            )
-            for module in self.selecting
-        }
+    def _find_alone(self) -> set[str]:
+        """The chains of which no block looks at what was drawn below it."""
+        attending = [m for m in self.modules() if isinstance(m, HeadBlock) and m.attends]
+        looked_at = {m.block.chain for m in attending if not m.sparse}
+        return {m.block.chain for m in attending} - looked_at
 
-    def _choose_heads(self, module: HeadBlock, batch: Batch, drawn: Tensor | None = None) -> Choice:
-        task = batch.task_of(module.block.chain)
-        return module.choose(task, batch.one_task, drawn, batch.draws)
+    def _choose_heads(
+        self, module: HeadBlock, batch: Batch, alone: Collection[str], drawn: Tensor | None = None
+    ) -> Choice:
+        chain = module.block.chain
+        task = batch.task_of(chain)
+        return module.choose(task, batch.one_task, drawn, batch.draws, chain in alone)
 
     @abstractmethod
     def states(

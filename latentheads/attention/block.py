@@ -122,7 +122,7 @@ class HeadBlock(nn.Module, ABC):
 
     @property
     def sparse(self) -> bool:
-        """Whether those of its heads that speak may be computed alone."""
+        """Whether those of its heads that speak may be computed alone, for all that it reads."""
         return False
 
     def choose(
@@ -131,6 +131,7 @@ class HeadBlock(nn.Module, ABC):
         common: bool,
         drawn: Tensor | None = None,
         draws: int = 1,
+        alone: bool = False,
     ) -> Choice:
         """Draws which candidates fill the places, of every task, and takes the sentences' own.
 
@@ -141,6 +142,7 @@ class HeadBlock(nn.Module, ABC):
             common: Whether all sentences have one task.
             drawn: What was drawn before; None draws it.
             draws: Draws that the sentences stand for, one behind the other.
+            alone: Whether no block above looks at its heads, so that those that speak suffice.
         """
         selector, chain = self.selector, self.block.chain
         assert selector is not None
@@ -157,7 +159,7 @@ class HeadBlock(nn.Module, ABC):
             )
         choice = selector.choose(value, task, common, draws)
         own_places = choice.index is None and choice.common
-        if self.training or not own_places or value.requires_grad or not self.sparse:
+        if self.training or not own_places or value.requires_grad or not (alone and self.sparse):
             return choice
         return choice.of_active()
 

@@ -70,7 +70,7 @@ class LatentAttention(HeadBlock):
 
     @property
     def sparse(self) -> bool:
-        """Whether its logits are its scores, which no other block looks at."""
+        """Whether its logits are its scores, whatever lies below."""
         point = isinstance(self.prior, Point) and isinstance(self.prior.location, Plain)
         return self.prior is None or point
 

@@ -12,11 +12,13 @@ import torch
 from latentheads import Batch, Head_ELBO, PlugIn
 from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
+from latentheads.families import Family, Plain, Point, RunningSum
 from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.names import CHAINS
+from latentheads.models.priors import Prior
+from latentheads.names import CHAINS, Block
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from tests.tiny import FORMS, HEADS, KINDS, jiggle, sizes
@@ -97,6 +99,28 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
 def modes(guide: Any) -> dict[str, torch.Tensor]:
     found = guide.selections.items()
     return {key.replace("_", "."): family().mode[0] for key, family in found}
+
+
+class OnlyAbove(Prior):
+    """Scores in the first block of a chain, running sums above."""
+
+    deterministic = True
+
+    def __call__(self, block: Block) -> Family:
+        return Point(Plain() if block.first else RunningSum())
+
+
+def test_closed_heads_that_a_block_above_looks_at_are_computed(batch: Batch) -> None:
+    model = LanguageModel(
+        13, OnlyAbove(), sizes(layers=2), selector=Gating(HEADS, CHAIN["language-model"])
+    )
+    model = jiggle(model, 0.3).double().eval()
+    guide = spread(model)
+    with torch.no_grad():
+        whole = plug_in_log_likelihood(model, batch, guide)
+        fold_gates(model, guide)
+        folded = plug_in_log_likelihood(model, batch, guide)
+    assert torch.allclose(whole, folded, rtol=0, atol=1e-12)
 
 
 def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
