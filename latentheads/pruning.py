@@ -13,7 +13,8 @@ logits may go too where nothing else depends on them, as the
 * they mix heads within a block: all of them are drawn where one speaks;
 * they mix heads below, as a cascade does: all are drawn, up to the last block that speaks.
 
-N-gram heads have no logits: each goes whole, with the noise around what it says.
+N-gram heads have no logits: each goes whole, with the noise around what it says. Where that is
+mixed, the heads of a block stay or go together.
 
 So the network is equal in every case, under noise too, and always smaller. What is no longer drawn
 has no KL either: the bound is that of the smaller model.
@@ -91,8 +92,8 @@ def remove_heads(
         guide: A guide of this model; changed in place.
 
     Raises:
-        ValueError: There is no such block or head, or the block selects its heads. Nothing is
-            changed.
+        ValueError: There is no such block or head, the block selects its heads, or it cannot lose
+            them. Nothing is changed.
     """
     blocks = _blocks_of(model)
     active = _find_active(blocks, kept)
@@ -182,10 +183,11 @@ def _find_drawn(
 
 
 def _dependence_of(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
-    """What the logits of one head depend on, in their prior or their posterior."""
-    if module.prior is None or not module.attends:
+    """What a draw of one head depends on, in its prior or its posterior."""
+    if module.prior is None:
         return ALONE
     laws = [module.prior.dependence] + (
         [guide.dependence(module.block)] if guide is not None else []
     )
-    return Dependence(any(law.mixes for law in laws), any(law.climbs for law in laws))
+    climbs = module.attends and any(law.climbs for law in laws)
+    return Dependence(any(law.mixes for law in laws), climbs)

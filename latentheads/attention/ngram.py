@@ -230,6 +230,18 @@ class NGram(HeadBlock):
         """Keeps the last n - 1 inputs."""
         return NGramCache(self.band.before)
 
+    def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
+        """Refuses a removal of some of the heads where all are drawn together.
+
+        Raises:
+            ValueError: What stays depends on what is to go.
+        """
+        if len(computed) > len(active):
+            raise ValueError(
+                f"block {self.block.name!r}: prior or guide mixes what its heads say, and an "
+                "n-gram computes none that it does not read out"
+            )
+
     @torch.no_grad()
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads: those that speak are those that are computed."""

@@ -17,10 +17,13 @@ from torch.distributions import Normal
 from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
 from latentheads.decoding.beam_search import beam_search
+from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guide import WithSelection
+from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.mask import Reach
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -613,6 +616,27 @@ def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Bat
             assert torch.equal(family.scale.log, before.scale.log[heads])
         if heads:
             assert torch.equal(rest.prior.scale.log, module.prior.scale.log[heads])
+
+
+class MixingOutputs(MeanField):
+    """What one n-gram head says is drawn in the light of what all say."""
+
+    def outputs(self, module: HeadBlock) -> Family:
+        heads = module.block.heads
+        return Gaussian(OwnMLP(heads, 2), HeadScale(heads))
+
+
+def test_heads_that_are_drawn_together_are_removed_together(batch: Batch) -> None:
+    model = noisy("language-model")
+    guide = MixingOutputs(model).double().eval()
+    before = terms(model, guide, batch)
+    message = "^block 'decoder.0.self': prior or guide mixes what its heads say, and an n-gram"
+    with pytest.raises(ValueError, match=message):
+        remove_heads(model, {"decoder.0.self": [0, 2]}, guide)
+    assert terms(model, guide, batch).kl.keys() == before.kl.keys()
+    remove_heads(model, {"decoder.0.self": []}, guide)
+    after = terms(model, guide, batch)
+    assert set(before.kl) - set(after.kl) == {"decoder.0.self.outputs"}
 
 
 @pytest.mark.parametrize("choice", ["slices", "mixed"])
