@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from functools import cache
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -124,3 +125,50 @@ def test_the_table_of_a_step_is_that_of_its_rows() -> None:
             figures = [row["ratio"], row["ratio_low"], row["ratio_high"]]
             pairs = zip(numbers(cell), figures, strict=True)
             assert all(among(text, [figure]) for text, figure in pairs), (name, column)
+
+
+def measured(name: str) -> dict[str, Any]:
+    """What a benchmark wrote."""
+    return json.loads((RESULTS / "bench" / f"{name}-cpu.json").read_text(encoding="utf-8"))
+
+
+def said_of_cost(pattern: str) -> list[str]:
+    """The figures that the page of cost says where a pattern finds them."""
+    (found,) = re.findall(pattern, re.sub(r"\s+", " ", Page(ROOT / "docs" / "cost.md").text))
+    return list(found)
+
+
+def test_what_drawing_costs_is_that_of_the_rows() -> None:
+    shorter, longer = said_of_cost(r"([\d.]+) of the time .* 512 tokens, and ([\d.]+) at 1,024")
+    rows = measured("growth")["growth"]["length"]
+    plain = {row["size"]["length"]: row["ratio"] for row in rows if row["row"] == "no latents"}
+    assert among(shorter, [plain[512]])
+    assert among(longer, [plain[1024]])
+    points = {(each["row"], each["length"]): each["ms"] for each in measured("length")["points"]}
+    said = r"takes ([\d.]+) times as long as .* 512 .*?\((\d+) against (\d+) ms\), and ([\d.]+) "
+    said += r"times at 1,024 \((\d+) against (\d+) ms\)"
+    figures = said_of_cost(said)
+    for length, (ratio, *times) in ((512, figures[:3]), (1024, figures[3:])):
+        ours, plains = points["cascaded", length], points["transformer", length]
+        assert among(ratio, [ours / plains])
+        assert [float(time) for time in times] == [round(ours), round(plains)]
+
+
+def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
+    rows = [row for row in measured("decoding")["rows"] if row["row"] == "cache"]
+    for beam, how in ((1, "greedily"), (5, "with beam 5")):
+        speeds = [row["sentences_per_second"] for row in rows if row["beam"] == beam]
+        said = said_of_cost(rf"{how} \((\d+) to (\d+) sentences")
+        assert said == [f"{min(speeds):.0f}", f"{max(speeds):.0f}"]
+
+
+def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
+    folder = RESULTS / "multi30k-end"
+    text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
+    said = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
+    assert said
+    for place, run in enumerate(("transformer-seed0", "exact-seed0"), 1):
+        with (folder / f"{run}.csv").open(encoding="utf-8", newline="") as file:
+            course = {int(row[0]): float(row[1]) for row in list(csv.reader(file))[1:]}
+        for each in said:
+            assert among(each[place], [course[int(each[0].replace(",", ""))]]), (run, *each)
