@@ -205,9 +205,9 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
 
 
 def _perplexities_of(found: Mapping[str, Any]) -> list[str]:
-    """The kinds that are shown: the exact one where it is known, else that of the plug-in."""
-    left_out = "plug_in" if "exact" in found else "exact"
-    return [name for name in PERPLEXITIES if name != left_out]
+    """The kinds that are shown: beside the exact one neither that of the plug-in nor of draws."""
+    left_out = ("plug_in", "iwae") if "exact" in found else ("exact",)
+    return [name for name in PERPLEXITIES if name not in left_out]
 
 
 def _translation_rows(results: dict[str, Any]) -> list[Row]:

@@ -60,12 +60,12 @@ def figures_to_text(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> 
 def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether a part knows a figure that says something.
 
-    Where log p is exact, the plug-in network is that law; of one draw IWAE is the bound; where the
-    truth is known of all sentences, their bound has its row.
+    Where log p is exact, the plug-in network is that law, and IWAE an estimate of it; of one draw
+    IWAE is the bound; where the truth is known of all sentences, their bound has its row.
     """
     if name == "truth_elbo" and not any(map(_tell_known, parts.values())):
         return False
-    if name == "plug_in" and _is_shown("exact", parts):
+    if name in ("plug_in", "iwae") and _is_shown("exact", parts):
         return False
     if name == "iwae" and all(each.get("iwae_k") == 1 for each in parts.values()):
         return False
