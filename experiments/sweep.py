@@ -6,6 +6,7 @@ python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16,32 
 from __future__ import annotations
 
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     Plan,
     check_words,
+    describe_options,
     describe_plans,
     plan_all,
     train_all,
@@ -52,8 +54,9 @@ NUMBERS = "4,8,16,32"
 
 
 def extend(parser: Parser) -> None:
-    """Adds the options of a sweep."""
+    """Adds the options of a sweep; the number of heads of a single run is not shown."""
     extend_comparison(parser)
+    describe_options(parser, out="folder of all runs (default: runs/sweep)", heads=SUPPRESS)
     parser.set_defaults(recipes="transformer,coda", seeds="0")
     parser.add_argument(
         "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma between"

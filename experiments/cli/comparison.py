@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from latentheads.selection.laws import LAWS
 __all__ = [
     "Plan",
     "check_words",
+    "describe_options",
     "describe_plans",
     "extend",
     "plan_all",
@@ -42,8 +44,21 @@ __all__ = [
 RECIPES = ",".join(guide + ALIGNED for guide in ("tied", "mean-field", "cascaded", "exact"))
 
 
+OF_ONE_RUN = {
+    "--recipe": "--recipes",
+    "--guide": "--recipes",
+    "--prior": "--recipes",
+    "--seed": "--seeds",
+    "--heads": "--head_numbers",
+}
+"""What says of several runs what an option says of one."""
+
+
 def extend(parser: Parser) -> None:
-    """Adds the options of a comparison."""
+    """Adds the options of a comparison; those of a single run are not shown."""
+    single = ("recipe", "guide", "prior", "seed", "select", "tensorboard")
+    out = "folder of all runs (default: runs/compare)"
+    describe_options(parser, out=out, **dict.fromkeys(single, SUPPRESS))
     parser.add_argument(
         "--recipes",
         type=str,
@@ -89,6 +104,17 @@ def extend(parser: Parser) -> None:
         help="I/N: trains the I-th of N parts of the runs, and writes no table; the same command "
         "without it writes the table when all are done",
     )
+
+
+def describe_options(parser: Parser, **said: str) -> None:
+    """Says something else of options that a parser has.
+
+    Args:
+        parser: The parser.
+        said: The help of each, by its name.
+    """
+    for action in parser._actions:
+        action.help = said.get(action.dest, action.help)
 
 
 @dataclass(frozen=True)
@@ -251,6 +277,12 @@ def describe_plans(plans: Sequence[Plan]) -> str:
     return f"{corpus}, {seeds} seeds"
 
 
+def _refusal(option: str, prog: str) -> str:
+    """What is said of an option of a single run."""
+    instead = OF_ONE_RUN.get(option)
+    return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
+
+
 def check_words(
     words: Sequence[str],
     recipes: Sequence[str],
@@ -272,7 +304,7 @@ def check_words(
     own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
     given = {word.partition("=")[0] for word in words}
     if taken := own & given:
-        raise ValueError(f"{min(taken)} belongs to run.py: {prog} takes --recipes and --seeds")
+        raise ValueError(_refusal(min(taken), prog))
     if "--select" in given:
         raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
     distinct("recipes", recipes)

@@ -185,7 +185,9 @@ def test_a_folder_of_an_older_version_may_hold_a_guide_of_ones_own(
         ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
         ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
         ("--recipes coda,coda --seeds 0", "recipes must differ from each other, got coda,coda"),
-        ("--guide tied", "--guide belongs to run.py"),
+        ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
+        ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
+        ("--tensorboard true", "--tensorboard belongs to run.py"),
         ("--recipes coda+group --select subset", "--select stands in a recipe's name: write"),
         (
             "--recipes coda,coda+static --candidates=6",

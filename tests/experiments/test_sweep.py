@@ -57,7 +57,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
         ),
         ("--head_numbers=2,x", "head_numbers must be whole numbers with commas between"),
         ("--head_numbers=2,2", "head_numbers must differ from each other, got 2,2"),
-        ("--heads=4", "--heads belongs to run.py: sweep.py takes"),
+        ("--heads=4", "--heads belongs to run.py: sweep.py takes --head_numbers"),
         ("--recipes=coda,codda", "unknown recipe 'codda'"),
         ("--seeds=0,0", "seeds must differ from each other, got 0,0"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 from collections import Counter
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -70,6 +71,17 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert f"python experiments/{name}.py" in done.stdout
     assert "(type:" not in done.stdout
     assert "default: null" not in done.stdout
+
+
+@pytest.mark.parametrize(("name", "one"), [("compare", {"head_numbers"}), ("sweep", {"heads"})])
+def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, one: set[str]) -> None:
+    said = inside(f"{name}.py", "--help").stdout
+    shown = set(re.findall(r"^  --([\w.]+)", said, re.MULTILINE))
+    single = {"recipe", "guide", "prior", "seed", "select", "tensorboard"}
+    assert not shown & (single | one)
+    assert shown >= {"recipes", "seeds", *({"heads", "head_numbers"} - one)}
+    assert f"(default: runs/{name})" in said
+    assert "runs/RECIPE-seedSEED" not in said
 
 
 def test_an_option_of_no_group_stays_where_it_is() -> None:
