@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,11 @@ def test_the_table_of_a_step_is_that_of_its_rows() -> None:
             figures = [row["ratio"], row["ratio_low"], row["ratio_high"]]
             pairs = zip(numbers(cell), figures, strict=True)
             assert all(among(text, [figure]) for text, figure in pairs), (name, column)
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*/README.md")), ids=lambda it: it.parent.name)
+def test_every_page_of_results_names_its_revision(page: Path) -> None:
+    assert re.search(r"evisions?\s+[0-9a-f]{7}\b", page.read_text(encoding="utf-8"))
 
 
 def measured(name: str) -> dict[str, Any]:
