@@ -24,6 +24,7 @@ from latentheads.names import chains_of
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Pair, Spec, join_pair
 from latentheads.runs.recipes import DEFAULTS, split_path
+from latentheads.runs.trust import refuse_code
 from latentheads.runs.values import fit, plain, refuse_unknown, take_group
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
@@ -141,6 +142,9 @@ class Settings:
         object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
         check_alignments(self.alignment, self.network, past)
         _ = self.pair, self.chains, self.disagreement_term
+        for kind in DEFAULTS:  # what no reader would take from a folder is not trained
+            said = getattr(self, kind).to_yaml(kind)
+            refuse_code(kind, said.get("init_args"), said["class_path"])
 
     @cached_property
     def pair(self) -> Pair:

@@ -17,7 +17,8 @@ GROUPS = (list, tuple, dict, Union, UnionType)
 def refuse_code(kind: str, options: Any, path: str | None) -> None:
     """Refuses options that the parser would take for names of classes or functions to import.
 
-    A number is none. A text or a list is none where the option is annotated as such.
+    A number is none. A text or a list is none where the option is annotated as such; of one with a
+    default alone the parser reads a text as YAML, which may name a class.
 
     Args:
         kind: ``guide`` or ``prior``.
@@ -34,8 +35,8 @@ def refuse_code(kind: str, options: Any, path: str | None) -> None:
         number = value is None or isinstance(value, (bool, int, float))
         if not str(name).isidentifier() or not (number or _is_plain(hints.get(name))):
             raise ValueError(
-                f"{kind}.{name} {value!r} might name code: in a file it must be a number, or be "
-                "annotated as str, Path, Literal, or a list of such values"
+                f"{kind}.{name} {value!r} might name code: in a run folder it must be a number, "
+                "or be annotated by its class as str, Path, Literal, or a list of such values"
             )
 
 
