@@ -8,7 +8,7 @@ from typing import TypeVar
 from jsonargparse import Namespace
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.corpora.data import Data
+from latentheads.corpora.data import OF_ONE_DIRECTION, Data
 from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
@@ -47,7 +47,7 @@ class Intent:
     @classmethod
     def read(cls, options: Namespace) -> Intent:
         """Reads a command line that was parsed."""
-        data, alignment = group_of(Data, options), group_of(AlignmentOptions, options)
+        data, alignment = _read_data(options), group_of(AlignmentOptions, options)
         of_logits = not spec_of("prior", options).find("prior").deterministic
         alignment = alignment.settle(data.alone, of_logits)
         pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
@@ -139,3 +139,11 @@ class Intent:
         """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
         drawn = self.draws_heads and self.guide is not GUIDES["tied"]
         return drawn or self.draws_choice or self.gates
+
+
+def _read_data(options: Namespace) -> Data:
+    """The corpus; what a file says of one direction acts on nothing where there are tasks."""
+    said = options.clone()
+    for name in OF_ONE_DIRECTION if said.tasks else ():
+        said[name] = getattr(Data, name)
+    return group_of(Data, said)

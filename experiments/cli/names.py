@@ -29,7 +29,7 @@ from latentheads.runs.recipes import (
     split_law,
     split_path,
 )
-from latentheads.runs.settings import BY_HAND
+from latentheads.runs.settings import BY_HAND, join_unused
 
 __all__ = [
     "expand_words",
@@ -235,7 +235,7 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
     value = parse_yaml(text)
     if isinstance(value, dict) and value.get("corpus") == BY_HAND:
         raise ValueError("corpus by hand: only who made it can train on it, from Python")
-    return read_names(value, trusted) if isinstance(value, dict) else value
+    return read_names(join_unused(value), trusted) if isinstance(value, dict) else value
 
 
 def spec_of(kind: str, configuration: Namespace) -> Spec:

@@ -16,7 +16,7 @@ from latentheads.corpora.tasks import Apart, Mixture, Task
 from latentheads.corpora.vocabulary import Unit
 from latentheads.metrics.protocol import Protocol
 
-__all__ = ["ENGLISH", "MADE", "TASK_OPTIONS", "Data"]
+__all__ = ["ENGLISH", "MADE", "OF_ONE_DIRECTION", "TASK_OPTIONS", "Data"]
 
 ENGLISH = "en"
 """What the grammar's English-like side is called in a task."""
@@ -32,6 +32,9 @@ SPEECH_OPTIONS = ("bins", "top_frequency", "max_seconds")
 
 TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
 """Options that say nothing where there are no tasks."""
+
+OF_ONE_DIRECTION = ("references", "max_source")
+"""Options that say nothing where there are."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,9 @@ class Data:
             raise ValueError("tasks are directions of translation: a language model has none")
         if self.from_hub and any(task.domain for task in mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
+        for name in OF_ONE_DIRECTION:
+            if getattr(self, name):
+                raise ValueError(f"{name} is of one direction of translation: drop it, or tasks")
         if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
             raise ValueError(
                 f"task_sizes must be one for each of the {len(mixture.tasks)} tasks, "

@@ -14,7 +14,7 @@ import yaml
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora.data import SPEECH_OPTIONS, TASK_OPTIONS, Data
+from latentheads.corpora.data import OF_ONE_DIRECTION, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
@@ -30,7 +30,7 @@ from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
 
-__all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "trusted_paths"]
+__all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "join_unused", "trusted_paths"]
 
 GROUPS: dict[str, type] = {
     "data": Data,
@@ -87,8 +87,8 @@ class Settings:
             written and however deep the decoder is, as for translation behind recognition.
         train: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
-        unused: Options of a file that act on nothing here. They are written down with the others,
-            so that the same file is the same run.
+        unused: Options of a file that act on nothing here. They are written down apart, so that
+            the same file is the same run.
 
     Example:
         >>> lh.Settings().recipe
@@ -252,13 +252,13 @@ class Settings:
         if not isinstance(said, dict):
             raise ValueError(f"a configuration must name options, got {said!r}")
         known = read_names(said, trusted_paths(trusted))
-        known = _read_by_hand(known)
-        refuse_unknown(known, option_names())
+        known, unused = _split_unused(_read_by_hand(known))
+        refuse_unknown({**known, **unused}, option_names())
         hints = get_type_hints(cls)
         own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
         own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
         own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
-        return cls(**own)
+        return cls(**own, unused=unused)
 
     def to_options(self) -> dict[str, Any]:
         """All options side by side, as a file says them."""
@@ -266,7 +266,7 @@ class Settings:
         found["latent"] = self.latent
         for name in GROUPS:
             found |= asdict(getattr(self, name))
-        found |= {name: getattr(self, name) for name in _own_names()} | dict(self.unused)
+        found |= {name: getattr(self, name) for name in _own_names()}
         unsaid: tuple[str, ...] = () if self.data.tasks else TASK_OPTIONS
         if not self.data.hears:
             unsaid += OF_SPEECH
@@ -274,6 +274,8 @@ class Settings:
         if self.by_hand:
             mine = {each.name for each in fields(Data)} - set(OF_HAND)
             found = {"corpus": BY_HAND} | {n: v for n, v in found.items() if n not in mine}
+        if unused := {n: value for n, value in self.unused.items() if n not in unsaid}:
+            found["unused"] = unused
         return {name: plain(value) for name, value in found.items()}
 
     def to_yaml(self) -> str:
@@ -315,6 +317,31 @@ def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in known.items() if name != "corpus"} | {"data": BY_HAND}
 
 
+def _split_unused(known: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that act, and those that do not.
+
+    In folders of older versions they stand side by side: there these two would act after all.
+    """
+    unused = _unused_of(known)
+    acting = {name: value for name, value in known.items() if name != "unused"}
+    if acting.get("tasks"):
+        unused |= {name: acting.pop(name) for name in OF_ONE_DIRECTION if acting.get(name)}
+    return acting, unused
+
+
+def _unused_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    unused = said.get("unused", {})
+    if not isinstance(unused, dict):
+        raise ValueError(f"unused must be options with their values, got {unused!r}")
+    return dict(unused)
+
+
+def join_unused(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Options side by side with those that act on nothing, as a command line says them."""
+    acting = {name: value for name, value in said.items() if name != "unused"}
+    return acting | _unused_of(said)
+
+
 def complete_options(said: Any, trusted: str | None = None) -> Any:
     """What a file says with the default of all that it does not say; another thing as it is.
 
@@ -324,4 +351,4 @@ def complete_options(said: Any, trusted: str | None = None) -> Any:
         settings = Settings.from_options(said, trusted)
     except (TypeError, ValueError):
         return said
-    return settings.to_options()
+    return join_unused(settings.to_options())

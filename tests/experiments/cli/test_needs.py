@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from latentheads.runs.settings import Settings
 from tests.experiments.programs import assert_one_line, inside
 
 TIED = {"guide": "tied"}
@@ -306,6 +307,23 @@ def test_a_run_whose_options_act_on_nothing_is_the_same_run_when_it_is_read_agai
     assert again.to_yaml() == before.to_yaml()
     assert not Folder(out, again.to_yaml()).fresh
     assert again.training.kl_warmup_steps == before.training.kl_warmup_steps == 0
+
+
+def test_options_of_one_direction_in_a_file_act_on_nothing_beside_tasks(
+    settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = tmp_path / "some.yaml", tmp_path / "run.yaml"
+    file.write_text("data: own\nsource: de\ntasks: fr\nreferences: refs\nmax_source: 5\n")
+    read = settings("--config", str(file))
+    said = capsys.readouterr().err
+    assert "--references acts on nothing here" in said
+    assert "--max_source acts on nothing here" in said
+    run.write_text(read.to_yaml())
+    for again in (settings("--config", str(run)), Settings.read(run)):
+        assert again.to_yaml() == read.to_yaml()
+        assert (again.data.references, again.data.max_source) == ("", 0)
+    alone = settings("--config", str(run), "--tasks=")
+    assert (alone.data.references, alone.data.max_source) == ("refs", 5)
 
 
 @pytest.mark.parametrize("program", ["compare.py", "sweep.py"])

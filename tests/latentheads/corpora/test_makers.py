@@ -116,6 +116,12 @@ def test_a_folder_is_read_whatever_it_is_called(
     assert [task.name for task in both.tasks] == ["en-de", "de-en"]
 
 
+@pytest.mark.parametrize(("name", "value"), [("references", "refs"), ("max_source", 5)])
+def test_what_is_of_one_direction_is_refused_beside_tasks(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is of one direction of translation: drop it,"):
+        Data(data="own", source="en", tasks="de", **{name: value})
+
+
 @pytest.mark.parametrize("name", ["grammar", "wikitext-2", "nowhere"])
 def test_a_name_that_the_hub_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"name must be one of multi30k, .*with a hub_path"):

@@ -92,6 +92,8 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"prior": "delta", "guide": "cascaded"}, "prior 'delta' has no noise: use guide tied"),
         ({"gates": "all", "select": "group"}, "heads are either selected or gated"),
         ({"corpus": "mine"}, "corpus: choose from by hand, got mine"),
+        ({"unused": [3]}, "unused must be options with their values, got [3]"),
+        ({"unused": {"wdith": 8}}, "unknown option 'wdith': did you mean width?"),
     ],
 )
 def test_a_mistake_names_the_option_and_what_is_accepted(
@@ -152,10 +154,24 @@ def test_a_class_that_is_not_trusted_is_not_imported(
     sys.modules.pop("my_tied")
 
 
-def test_what_acts_on_nothing_is_written_down_with_the_rest() -> None:
-    settings = replace(Settings(), unused={"momentum": 0.5})
-    assert settings.training.momentum == 0.99
-    assert yaml.safe_load(settings.to_yaml())["momentum"] == 0.5
+def test_what_acts_on_nothing_is_written_down_apart_and_does_so_when_it_is_read() -> None:
+    data = Data(data="own", source="en", tasks="de")
+    settings = replace(Settings(data=data), unused={"momentum": 0.5, "references": "refs"})
+    said = yaml.safe_load(settings.to_yaml())
+    assert (said["momentum"], said["unused"]) == (0.99, settings.unused)
+    again = written(settings)
+    assert (again.data, again.training.momentum) == (data, 0.99)
+    assert again.to_yaml() == settings.to_yaml()
+
+
+def test_what_acts_on_nothing_is_found_in_folders_of_older_versions() -> None:
+    """They say it among the options that act."""
+    said = {"data": "own", "source": "en", "tasks": "de"}
+    idle = {"references": "refs", "max_source": 3, "momentum": 0.5}
+    older = Settings.from_options({**said, **idle})
+    assert (older.data.references, older.data.max_source) == ("", 0)
+    now = complete_options({**said, "unused": idle})
+    assert complete_options({**said, **idle}) == now == {**now, **idle}
 
 
 def test_a_prior_of_logits_has_no_alignments_beside_it() -> None:
