@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from latentheads.batch import EOS, UNK, Batch
-from latentheads.corpora import Corpus, Part, Rows, Words
+from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
@@ -154,11 +154,10 @@ def parsed_part(parsed: Sequence[Parsed], run: Run, name: str) -> Parses:
     vocabulary = run.source or run.target
     if isinstance(vocabulary, Tagged):
         raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
-    spaced = isinstance(vocabulary, Words) or getattr(vocabulary, "tokenised", False)
     if run.settings.data.lowercase:
         parsed = [replace(each, words=tuple(map(str.lower, each.words))) for each in parsed]
     try:
-        rows, words = encode_parsed(parsed, vocabulary, spaced)
+        rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
     most = run.settings.data.max_line or int(rows.lengths.max(initial=0))

@@ -278,6 +278,8 @@ def _key(data: Data) -> str:
         unsaid = tuple(name for name in unsaid if name != "tell_apart")
     for name in (*unsaid, *(() if data.hears else SPEECH_OPTIONS)):
         del options[name]
+    if data.running and data.lowercase:  # what was kept before does not know it of itself
+        options["lowercase"] = "by the vocabulary"
     return repr((options, _digest_stamps(stamps) if data.hears else stamps))
 
 

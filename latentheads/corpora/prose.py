@@ -50,8 +50,8 @@ def prose(
     Raises:
         ValueError: A part has no word, or an option is out of range.
     """
-    texts = [_Text(lines, lowercase) for lines in (train, valid, test)]
-    vocabulary, first = _learn(texts[0], unit, types, minimum)
+    texts = [_Text(lines) for lines in (train, valid, test)]
+    vocabulary, first = _learn(texts[0], unit, types, minimum, lowercase)
     rows = first, *(vocabulary.encode_all(text) for text in texts[1:])
     for part, text in zip(("train", "valid", "test"), texts, strict=True):
         if text.words == text.lines:
@@ -73,8 +73,8 @@ class _Text:
         lines: Its lines.
     """
 
-    def __init__(self, lines: Lines, lowercase: bool) -> None:
-        self._lines, self._lowercase = lines, lowercase
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
         self.words = self.lines = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -82,14 +82,16 @@ class _Text:
         for line in self._lines():
             self.words += len(line.split()) + 1
             self.lines += 1
-            yield line.lower() if self._lowercase else line
+            yield line
 
 
-def _learn(text: _Text, unit: Unit, types: int, minimum: int) -> tuple[Vocabulary, Rows]:
+def _learn(
+    text: _Text, unit: Unit, types: int, minimum: int, lowercase: bool
+) -> tuple[Vocabulary, Rows]:
     """The vocabulary of a text, and the text in it."""
     if unit == "word":
-        return Words.learn(text, minimum)
-    subwords = Subwords.train(text, types)
+        return Words.learn(text, minimum, lowercase)
+    subwords = Subwords.train(text, types, lowercase)
     return subwords, subwords.encode_all(text)
 
 

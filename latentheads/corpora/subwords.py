@@ -278,7 +278,9 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     if kind != Words.kind:
         known = ", ".join(each.kind for each in (Words, Subwords, Tagged, Characters))
         raise ValueError(f"a vocabulary's kind must be {known} or {Positions.kind}; got {kind!r}")
-    return Words(_strings(value, kind, "words"))
+    if not isinstance(lowercase := value.get("lowercase", False), bool):
+        raise ValueError(f"lowercase of a vocabulary of words is true or false, got {lowercase!r}")
+    return Words(_strings(value, kind, "words"), lowercase)
 
 
 def _strings(value: dict[str, Any], kind: str, name: str) -> list[str]:

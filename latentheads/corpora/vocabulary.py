@@ -21,9 +21,16 @@ Unit = Literal["word", "subword"]
 
 
 class Vocabulary(ABC):
-    """One side of a corpus: turns a line of text into ids and back."""
+    """One side of a corpus: turns a line of text into ids and back.
+
+    Attributes:
+        lowercase: Whether lines are lower-cased first.
+        tokenised: Whether lines are words with a space between.
+    """
 
     kind: str
+    lowercase: bool = False
+    tokenised: bool = False
 
     @abstractmethod
     def __len__(self) -> int:
@@ -64,12 +71,15 @@ class Words(Vocabulary):
 
     Args:
         words: The types, without the special tokens.
+        lowercase: Whether lines are lower-cased first.
     """
 
     kind = "words"
+    tokenised = True
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], lowercase: bool = False) -> None:
         self.words = [*SPECIALS, *words]
+        self.lowercase = lowercase
         self._ids = {word: UNK + place for place, word in enumerate(self.words[UNK:])}
 
     @classmethod
@@ -80,14 +90,18 @@ class Words(Vocabulary):
         return cls(_ranked(counts.items(), minimum))
 
     @classmethod
-    def learn(cls, lines: Iterable[str], minimum: int = 1) -> tuple[Words, Rows]:
+    def learn(
+        cls, lines: Iterable[str], minimum: int = 1, lowercase: bool = False
+    ) -> tuple[Words, Rows]:
         """Collects the words of a text as `count` does and encodes it, in one reading."""
         places: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
         places[SPECIALS[UNK]] = UNK
-        found = _encoded([*map(places.__getitem__, line.split()), EOS] for line in lines)
+        read = (_prepare(line, lowercase).split() for line in lines)
+        found = _encoded([*map(places.__getitem__, words), EOS] for words in read)
         del places[SPECIALS[UNK]]
         times = np.bincount(found.tokens, minlength=len(SPECIALS) + len(places)).tolist()
-        words = cls(_ranked(((word, times[place]) for word, place in places.items()), minimum))
+        counts = ((word, times[place]) for word, place in places.items())
+        words = cls(_ranked(counts, minimum), lowercase)
         order = np.array(
             [*range(len(SPECIALS)), *(words._ids.get(word, UNK) for word in places)], np.int32
         )
@@ -98,7 +112,8 @@ class Words(Vocabulary):
 
     def encode(self, line: str) -> list[int]:
         """Turns words into ids, ended by EOS; an unknown word becomes UNK."""
-        return [*(self._ids.get(word, UNK) for word in line.split()), EOS]
+        words = _prepare(line, self.lowercase).split()
+        return [*(self._ids.get(word, UNK) for word in words), EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line."""
@@ -118,8 +133,9 @@ class Words(Vocabulary):
         return [place for place, _ in enumerate(takewhile(EOS.__ne__, ids))]
 
     def to_json(self) -> dict[str, Any]:
-        """The words, without the special tokens."""
-        return {"kind": self.kind, "words": self.words[len(SPECIALS) :]}
+        """The words, without the special tokens; lowercase where it is so, as not all files say."""
+        said = {"lowercase": True} if self.lowercase else {}
+        return {"kind": self.kind, **said, "words": self.words[len(SPECIALS) :]}
 
 
 class Tagged(Vocabulary):
@@ -134,6 +150,7 @@ class Tagged(Vocabulary):
 
     def __init__(self, plain: Vocabulary, tags: Sequence[str]) -> None:
         self.plain = plain
+        self.lowercase, self.tokenised = plain.lowercase, plain.tokenised
         self.tags = tuple(tags)
 
     def __len__(self) -> int:
@@ -164,6 +181,10 @@ class Tagged(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         """The vocabulary of the text, and the tags."""
         return {"kind": self.kind, "tags": list(self.tags), "plain": self.plain.to_json()}
+
+
+def _prepare(line: str, lowercase: bool) -> str:
+    return line.lower() if lowercase else line
 
 
 def _ranked(counts: Iterable[tuple[str, int]], minimum: int) -> list[str]:

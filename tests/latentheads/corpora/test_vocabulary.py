@@ -11,6 +11,7 @@ import pytest
 
 from latentheads.batch import EOS, PAD, UNK
 from latentheads.corpora import Words
+from latentheads.corpora.subwords import vocabulary_from_json
 
 TEXT = [
     "b a b",
@@ -71,6 +72,15 @@ def test_the_text_of_a_special_token_is_a_word_and_only_unk_is_special(minimum: 
 def test_nothing_to_read_makes_an_empty_vocabulary() -> None:
     words, rows = Words.learn([])
     assert (len(words), len(rows), len(rows.tokens)) == (4, 0, 0)
+
+
+def test_a_file_of_words_may_leave_out_their_case() -> None:
+    plain, lower = Words(["a"]), Words(["a"], lowercase=True)
+    assert plain.to_json() == {"kind": "words", "words": ["a"]}
+    assert [vocabulary_from_json(each.to_json()).lowercase for each in (plain, lower)] == [0, 1]
+    assert (plain.encode("A"), lower.encode("A")) == ([UNK, EOS], [4, EOS])
+    with pytest.raises(ValueError, match="lowercase of a vocabulary of words is true or false"):
+        vocabulary_from_json({**plain.to_json(), "lowercase": 1})
 
 
 def text(lines: int, width: int) -> Iterator[str]:

@@ -16,7 +16,13 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT
-from tests.latentheads.corpora.test_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.corpora.test_options import (
+    BRIEF,
+    LANGUAGES,
+    SMALL,
+    write_corpus,
+    write_text,
+)
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -119,6 +125,20 @@ def test_a_language_model_is_loaded(tmp_path: Path) -> None:
     assert loaded.source is None
     assert loaded.target.words == run.corpus.target.words
     assert equal(loaded, run.model, run.guide)
+
+
+def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
+    """In a folder of an older version too, whose vocabulary does not say it."""
+    data, out = write_text(tmp_path / "corpus"), tmp_path / "run"
+    words = ["--data", str(data), "--task=language-model", "--lowercase=true", "--types=300"]
+    train(out, *words, "--unit=subword", "--guide=tied")
+    path = out / "vocabulary.json"
+    said = json.loads(path.read_text())
+    assert said["target"]["lowercase"]
+    path.write_text(json.dumps({"target": said["target"] | {"lowercase": False}}))
+    loaded = load(out)
+    assert loaded.target.encode("THE dog") == loaded.target.encode("the dog")
+    assert loaded.corpus.target.lowercase
 
 
 def test_a_run_may_be_moved_and_read_from_anywhere(
