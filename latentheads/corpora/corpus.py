@@ -124,16 +124,17 @@ class Part:
         def cut(rows: Rows) -> Rows:
             return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
 
-        sources = None if self.sources is None else cut(self.sources)
-        truth = None if self.truth is None else self.truth[:number]
-        return Part(
+        return replace(
+            self,
             targets=cut(self.targets),
-            sources=sources,
+            sources=None if self.sources is None else cut(self.sources),
             references=self.references[:number],
-            truth=truth,
-            block=self.block,
+            truth=None if self.truth is None else self.truth[:number],
+            words=None,
+            alternatives=self.alternatives[:number],
             links=self.links[:number],
             frames=None if self.frames is None else self.frames.take(range(number)),
+            tags=None if self.tags is None else self.tags[:number],
         )
 
 

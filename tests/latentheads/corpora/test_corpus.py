@@ -10,6 +10,7 @@ from latentheads import corpora
 from latentheads.batch import UNK
 from latentheads.corpora.corpus import draw_pairs, draw_text
 from latentheads.corpora.grammar import sample
+from tests.latentheads.corpora.texts import pets
 
 
 def test_no_held_out_source_occurs_in_training() -> None:
@@ -63,6 +64,16 @@ def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
     both = draw_text(sentences=2003, held_out=5)
     assert one.source is None
     assert all(math.isfinite(value) and value < 0 for value in (*one.test.truth, *both.test.truth))
+
+
+def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
+    """A running text keeps what stands before them; else they are those that are taken."""
+    test = [(f"{place}", f"one {place}\tother {place}") for place in range(5)]
+    part = pets(test=test, several=True).test
+    some, taken = part.first(3), part.take(range(3))
+    assert some.alternatives == taken.alternatives == [right.split("\t") for _, right in test[:3]]
+    for name in ("references", "truth", "links", "words", "block"):
+        assert getattr(some, name) == getattr(taken, name)
 
 
 def test_an_empty_corpus_is_refused() -> None:
