@@ -295,4 +295,7 @@ def _check_name(name: str, known: Collection[str], hub_path: str) -> str:
 
 def _join_tasks(tasks: str | Sequence[str]) -> str:
     """The tasks as an option says them, comma between."""
-    return tasks if isinstance(tasks, str) else ",".join(tasks)
+    joined = tasks if isinstance(tasks, str) else ",".join(tasks)
+    if not joined:
+        raise ValueError(f"tasks must name at least one direction, as de or en-de; got {tasks!r}")
+    return joined

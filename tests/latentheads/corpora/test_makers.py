@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,14 @@ def test_a_folder_is_read_whatever_it_is_called(
     assert lh.folder_text(Path("pydoc"), block=8).train.block == 8
     both = lh.folder_tasks("grammar", ["en-de", "de-en"], types=300)
     assert [task.name for task in both.tasks] == ["en-de", "de-en"]
+
+
+@pytest.mark.parametrize("tasks", [[], ""])
+def test_tasks_of_no_direction_are_refused(tasks: Any) -> None:
+    makers = (lh.grammar_tasks, partial(lh.folder_tasks, "own"), partial(lh.hub_tasks, "wmt14"))
+    for maker in makers:
+        with pytest.raises(ValueError, match=r"^tasks must name at least one direction, as de or"):
+            maker(tasks)
 
 
 @pytest.mark.parametrize(("name", "value"), [("references", "refs"), ("max_source", 5)])
