@@ -10,7 +10,7 @@ from torch import nn
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
-from latentheads.corpora import Corpus, Words
+from latentheads.corpora import Corpus
 from latentheads.corpora.options import Data
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.decoding.translate import Decoding
@@ -84,7 +84,8 @@ def describe_data(corpus: Corpus) -> Data:
         data=BY_HAND,
         task=_name_task(corpus),
         block=corpus.train.block,
-        tokenised=isinstance(corpus.target, Words),
+        lowercase=corpus.target.lowercase,
+        tokenised=corpus.target.tokenised,
         tasks="" if mixture is None else ",".join(mixture.names),
         tell_apart="language" if mixture is None else mixture.apart,
     )

@@ -49,7 +49,7 @@ BY_HAND = "by hand"
 OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc", "start_with")
 """Options that it does not say where the source is text."""
 
-OF_HAND = ("task", "block", "tokenised", "tasks", "tell_apart")
+OF_HAND = ("task", "block", "lowercase", "tokenised", "tasks", "tell_apart")
 """What it says of such a corpus beside that."""
 
 
