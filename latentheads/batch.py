@@ -121,6 +121,11 @@ class Batch:
         return self.target[:, self.context :]
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids of tokens that only begin or end a sentence."""
+        return BOS, EOS
+
+    @property
     def counted(self) -> Bool[Tensor, "batch scored"]:
         """True at the scored tokens that are real: those that a likelihood counts."""
         return self.scored != PAD

@@ -34,6 +34,7 @@ class EncodedBatch(Batch):
             that something predicted reads.
         decoder_drawn: The decoder's positions that something predicted reads; None: all that are
             real.
+        ends: The ids of tokens that only begin or end a sentence.
     """
 
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class EncodedBatch(Batch):
     encoder_real: Bool[Tensor, "batch source"] | None = None
     decoder_real: Bool[Tensor, "batch read"] | None = None
     decoder_drawn: Bool[Tensor, "batch read"] | None = None
+    ends: tuple[int, ...] = ()
 
     @property
     def fed(self) -> Int[Tensor, "batch read"]:

@@ -40,6 +40,9 @@ __all__ = ["Pretrained", "latent", "plain"]
 OWN_PLACES = "create_position_ids_from_input_ids"
 """What embeddings have that know from the tokens which are padding, and so every position."""
 
+ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
+"""What configurations call the tokens that only begin or end a sentence."""
+
 
 class Pretrained(HeadModel):
     """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
@@ -173,7 +176,15 @@ class Pretrained(HeadModel):
         real = None if mask is None else mask.bool()
         if real is None and tokens is not None:
             real = torch.ones_like(tokens, dtype=torch.bool)
-        told = EncodedBatch(target, None, index, corpus_size, inputs=inputs, scored_valid=valid)
+        told = EncodedBatch(
+            target,
+            None,
+            index,
+            corpus_size,
+            inputs=inputs,
+            scored_valid=valid,
+            ends=_find_ends(self.network.config),
+        )
         return self._tell_sides(told, tokens, real)
 
     def _tell_sides(
@@ -384,6 +395,13 @@ def plain(model: Any) -> Any:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
     return owner.network
+
+
+def _find_ends(config: Any) -> tuple[int, ...]:
+    """The ids that a configuration names of tokens that only begin or end a sentence."""
+    named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
+    several = [each if isinstance(each, list) else [each] for each in named if each is not None]
+    return tuple(dict.fromkeys(number for each in several for number in each))
 
 
 def _gates_of(block: Block, gates: Selector | None) -> Selector | None:

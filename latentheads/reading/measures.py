@@ -91,8 +91,8 @@ def measure(
         parts: Batches, each sentence once.
         guide: Draws the heads from this guide; without one they stand at their plug-in value.
         seed: Of the guide's noise.
-        exclude: Where BOS and EOS do not count for the confidence, one of ``EXCLUDE``: as both
-            query and key, as one of them, or nowhere, ``none``.
+        exclude: Where tokens that only begin or end a sentence do not count for the confidence,
+            one of ``EXCLUDE``: as both query and key, as one of them, or nowhere, ``none``.
     """
     entropy, confidence, cosine = Means(), Means(), Means()
     for batch, heads in readings(model, parts, guide, seed):

@@ -248,7 +248,10 @@ def _inputs(model: nn.Module) -> Iterator[list[Tensor]]:
 
     modules = [part for name, part in model.named_children() if name.endswith("embedding")]
     if not modules:
-        raise ValueError("model must have a child whose name ends in embedding, where inputs are")
+        raise ValueError(
+            "model must have a child whose name ends in embedding, where inputs are; a pre-trained "
+            "network has none: its relevance is not known"
+        )
     handles = [part.register_forward_hook(hook) for part in modules]
     try:
         yield found

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from latentheads.batch import BOS, EOS, Batch
+from latentheads.batch import Batch
 from latentheads.names import CHAINS
 
 __all__ = ["EXCLUDE", "Sides", "sides"]
 
 EXCLUDE = ("both", "key", "query", "none")
-"""Where BOS and EOS do not count."""
+"""Where tokens that only begin or end a sentence do not count."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,28 @@ class Sides:
         keys: The token at each key.
         real_queries: True at queries that are no padding, nor context that is only read.
         real_keys: True at keys that are no padding.
+        ends: The ids of tokens that only begin or end a sentence.
     """
 
     queries: Int[Tensor, "batch query"]
     keys: Int[Tensor, "batch key"]
     real_queries: Bool[Tensor, "batch query"]
     real_keys: Bool[Tensor, "batch key"]
+    ends: tuple[int, ...]
 
     def asking(self, exclude: str = "both") -> Bool[Tensor, "batch query"]:
         """The queries that count."""
-        return self.real_queries & _kept(self.queries, "query", exclude)
+        return self.real_queries & self._kept(self.queries, "query", exclude)
 
     def answering(self, exclude: str = "both") -> Bool[Tensor, "batch key"]:
         """The keys that count."""
-        return self.real_keys & _kept(self.keys, "key", exclude)
+        return self.real_keys & self._kept(self.keys, "key", exclude)
 
-
-def _kept(tokens: Tensor, side: str, exclude: str) -> Tensor:
-    if exclude not in EXCLUDE:
-        raise ValueError(f"exclude must be one of {', '.join(EXCLUDE)}; got {exclude!r}")
-    special = (tokens == BOS) | (tokens == EOS)
-    return ~special if exclude in ("both", side) else torch.ones_like(special)
+    def _kept(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
+        if exclude not in EXCLUDE:
+            raise ValueError(f"exclude must be one of {', '.join(EXCLUDE)}; got {exclude!r}")
+        special = torch.isin(tokens, tokens.new_tensor(self.ends))
+        return ~special if exclude in ("both", side) else torch.ones_like(special)
 
 
 def sides(batch: Batch, chain: str) -> Sides:
@@ -58,9 +59,9 @@ def sides(batch: Batch, chain: str) -> Sides:
     if chain not in CHAINS:
         raise ValueError(f"chain must be one of {', '.join(CHAINS)}; got {chain!r}")
     if chain == "decoder-self":
-        return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid)
+        return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends)
     valid = batch.source_valid
     assert batch.source is not None
     if chain == "encoder-self":
-        return Sides(batch.source, batch.source, valid, valid)
-    return Sides(batch.fed, batch.source, batch.target_drawn, valid)
+        return Sides(batch.source, batch.source, valid, valid, batch.ends)
+    return Sides(batch.fed, batch.source, batch.target_drawn, valid, batch.ends)

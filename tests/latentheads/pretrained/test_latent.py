@@ -18,7 +18,8 @@ from torch import Tensor
 import latentheads as lh
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
 from latentheads.models import PRIORS, make_prior
-from latentheads.reading import Recording, gradient_importance
+from latentheads.reading import Recording, gradient_importance, relevance
+from latentheads.reading.sides import sides
 from latentheads.selection.static import StaticSelector
 from tests.latentheads.pretrained.networks import (
     IDS,
@@ -288,6 +289,17 @@ def test_padding_changes_no_importance_of_a_query(name: str) -> None:
         alone.append(model.batch({"input_ids": IDS[row : row + 1, :length]}, own))
     for block, found in gradient_importance(model, alone, **options).items():
         torch.testing.assert_close(found, whole[block])
+
+
+def test_what_is_no_word_is_what_the_network_says() -> None:
+    model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
+    assert batch.ends == (0, 1, 9)
+    assert sides(batch, "decoder-self").answering().equal(batch.target_valid & (IDS != 9))
+    two, both = made_latent("bart")
+    assert (sides(both, "decoder-cross").asking() == (both.target_valid & (both.fed != 1))).all()
+    assert sides(made_latent("bert")[1], "encoder-self").asking().equal(REAL.bool())
+    refuse(lambda: relevance(two, [both]), "a pre-trained network has none")
 
 
 def test_a_copy_is_latent_by_itself() -> None:
