@@ -111,7 +111,7 @@ class Study:
 
     def run(self, prices: Sequence[float], heads: Sequence[int]) -> None:
         """Measures everything, and writes each table as soon as it is known."""
-        self._check_heads(heads)
+        self._check_network(heads)
         vectors = self.encoder.embed_all(self.test.questions)
         answers = self.encoder.embed_all(self.test.answers)
         bank = self.encoder.embed_all(self.training.answers)
@@ -132,9 +132,14 @@ class Study:
         self._time(min(heads))
         self._draw(noise, rows)
 
-    def _check_heads(self, heads: Sequence[int]) -> None:
-        """Refuses numbers of heads that the network has not: they come last, after hours."""
-        total = sum(address.block.heads for address in find_heads(self.encoder.network))
+    def _check_network(self, heads: Sequence[int]) -> None:
+        """Refuses a network that encodes nothing, and heads that it has not: they come last."""
+        blocks = [address.block for address in find_heads(self.encoder.network)]
+        if chains := {block.chain for block in blocks} - {"encoder-self"}:
+            raise ValueError(
+                f"network must be an encoder alone, as BERT is, got blocks of {min(chains)}"
+            )
+        total = sum(block.heads for block in blocks)
         for number in heads:
             if not 0 <= number <= total:
                 raise ValueError(f"heads must lie between 0 and {total}, got {number}")
@@ -171,6 +176,7 @@ class Study:
         )
         several, _ = self.training.split(5 * chosen.alone)
         self.maps["gradient"] = measures.rank_by_gradient(self.encoder, several, bank, size)
+        self._write_heads()  # so that a failure of the gates loses nothing
         known = (self.encoder, self.training, bank, chosen.gate_target)
         sizes = (chosen.gate_steps, size)
         self.maps["gates"] = measures.learn_gates(*known, *sizes, chosen.gate_rate, chosen.seed)

@@ -23,6 +23,9 @@ SHARPNESS = 20.0
 SENTENCES = 64
 """Sentences that are encoded at a time."""
 
+UNBOUNDED = 1 << 20
+"""Tokens of a sentence where neither the network nor its tokenizer knows a limit."""
+
 
 class Encoder:
     """A network with its tokenizer.
@@ -33,6 +36,7 @@ class Encoder:
     Attributes:
         network: An encoder of ``transformers``, frozen.
         tokenizer: Its tokenizer.
+        longest: Tokens of a sentence that the network reads; later ones are cut off.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -46,10 +50,18 @@ class Encoder:
         self.network: Any = transformers.AutoModel.from_pretrained(folder).eval()
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
         self.network.requires_grad_(False)
+        places = getattr(self.network.config, "max_position_embeddings", UNBOUNDED)
+        self.longest = min(self.tokenizer.model_max_length, places, UNBOUNDED)
 
     def encode(self, sentences: Sequence[str]) -> dict[str, Tensor]:
-        """The token ids of sentences, padded to the longest."""
-        words = self.tokenizer(list(sentences), padding=True, return_tensors="pt")
+        """The token ids of sentences, cut to what the network reads, padded to the longest."""
+        words = self.tokenizer(
+            list(sentences),
+            padding=True,
+            truncation=True,
+            max_length=self.longest,
+            return_tensors="pt",
+        )
         return {name: words[name] for name in ("input_ids", "attention_mask")}
 
     @torch.no_grad()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from latentheads.experiments.retrieval import measures
+from latentheads.experiments.retrieval.encoder import Encoder
 from latentheads.experiments.retrieval.paraphrases import find_pairs
 from tests.experiments.programs import assert_one_line, inside
 
@@ -52,6 +55,33 @@ def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path
     assert (tables["removal"].parameters > 0).all()
     assert list(tables["speed"].network) == ["whole", "2 heads"]
     assert (tmp_path / "out" / "heads.png").is_file()
+
+
+def test_a_long_sentence_is_cut_to_what_the_network_reads(task: list[str], tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "network")
+    assert encoder.encode(["ann is good", "ann " * 17])["input_ids"].shape == (2, 16)
+    assert encoder.embed_all(["ann " * 17]).shape == (1, 6)
+
+
+def test_maps_are_kept_where_gates_fail(
+    task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("no gate")
+
+    monkeypatch.setattr(measures, "learn_gates", fail)
+    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--heads=2", "--prices=.1"]
+    assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
+    known = pd.read_csv(tmp_path / "out" / "heads.csv")
+    assert {"noise 0.1", "alone", "gradient"} < set(known)
+
+
+def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
+    done = inside("paraphrase.py", *task, "--test=4", "--heads=2")
+    assert_one_line(done, "paraphrase.py")
+    assert "network must be an encoder alone, as BERT is, got blocks of decoder-self" in done.stderr
 
 
 def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> None:
