@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -75,6 +75,7 @@ class Pretrained(HeadModel):
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
         chains = {address.block.chain for address in addresses}
+        _check_gates(gates, sorted(chains))
         latent_chains = {block.chain for block in chosen.values()}
         super().__init__(sorted(chains), sorted(latent_chains), selector=gates)
         self.network, self.labelling, self.prior = network, likelihood, prior
@@ -356,8 +357,8 @@ def latent(
     Raises:
         ImportError: ``transformers`` is not installed.
         ValueError: The network is none of ``transformers``, is latent already, or does not let its
-            attention be chosen; or there is no such block, prior or likelihood; or alignments
-            cannot stand above it.
+            attention be chosen; or there is no such block, gated chain, prior or likelihood; or
+            alignments cannot stand above it.
     """
     transformers = need_transformers()
     if not isinstance(model, transformers.PreTrainedModel):
@@ -402,6 +403,16 @@ def _find_ends(config: Any) -> tuple[int, ...]:
     named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
     several = [each if isinstance(each, list) else [each] for each in named if each is not None]
     return tuple(dict.fromkeys(number for each in several for number in each))
+
+
+def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:
+    """Refuses gates of heads that a network does not have."""
+    for chain in () if gates is None else gates.chains:
+        if chain not in chains:
+            raise ValueError(
+                f"gates name the chain {chain!r}, which no block of this network is in: it has "
+                f"{', '.join(chains)}"
+            )
 
 
 def _gates_of(block: Block, gates: Selector | None) -> Selector | None:

@@ -20,6 +20,7 @@ from latentheads.guides import Cascaded, Guide, MeanField, Tied
 from latentheads.models import PRIORS, make_prior
 from latentheads.reading import Recording, gradient_importance, relevance
 from latentheads.reading.sides import sides
+from latentheads.selection.hard_gates import Gating
 from latentheads.selection.static import StaticSelector
 from tests.latentheads.pretrained.networks import (
     IDS,
@@ -330,6 +331,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
     refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
     refuse(lambda: lh.latent(made, gates=StaticSelector(3)), "Gating", "candidates")
+    encoder = Gating(3, ("decoder-self", "encoder-self"))
+    refuse(lambda: lh.latent(made, gates=encoder), "'encoder-self'", "it has decoder-self")
     refuse(lambda: lh.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)
