@@ -261,6 +261,8 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     refuse(lambda: model.law(model.batch({"input_ids": IDS})), "Gemma2ForCausalLM", "softcap")
     chained, _ = build("gpt2", "chain")
     left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
+    unknown = chained.batch({"input_ids": IDS}, IDS + 3)
+    refuse(lambda: chained.law(unknown), "labels must lie between 0 and 12", "got 14")
     refuse(lambda: chained.batch(left), "pad on the right")
     refuse(lambda: chained.network(**left), "pad on the right")
     embeds = chained.network.transformer.wte(IDS)
