@@ -28,7 +28,7 @@ from latentheads.reading import (
     read_conllu,
 )
 from latentheads.runs.folder import unlike_names
-from latentheads.runs.run import Run, check_vocabulary
+from latentheads.runs.run import Run, check_corpus
 
 __all__ = ["Parses", "Text", "parsed_part", "texts"]
 
@@ -121,7 +121,7 @@ def texts(options: Namespace) -> list[Text]:
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
         corpus = corpora[data] = corpora.get(data) or make_corpus(data, keep=False)
-        check_vocabulary(run, corpus)
+        check_corpus(run, corpus)
         part = getattr(corpus, options.part).first(options.sentences)
         if data.data == "grammar":
             parses = _of_grammar(part, corpus)

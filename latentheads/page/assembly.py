@@ -25,7 +25,7 @@ from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.loading import load_run
-from latentheads.runs.run import Run, check_vocabulary
+from latentheads.runs.run import Run, check_corpus
 
 __all__ = ["ReportPage", "report"]
 
@@ -166,7 +166,7 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
 def _share_corpus(first: Run, run: Run) -> Corpus | None:
     """The corpus of another run of the same options; None where it cannot be made."""
     try:
-        check_vocabulary(run, first.corpus)
+        check_corpus(run, first.corpus)
     except (OSError, ValueError):
         return None
     return first.corpus

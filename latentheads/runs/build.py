@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from latentheads.corpora import Corpus, Vocabulary, Words
+from latentheads.corpora import Corpus, Part, Vocabulary, Words
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
@@ -28,6 +28,7 @@ __all__ = [
     "apply_pruning",
     "choose_trained",
     "digest_corpus",
+    "digest_parts",
     "find_device",
     "make_accelerator",
     "make_model",
@@ -203,6 +204,20 @@ def digest_corpus(corpus: Corpus) -> str:
     if train.task is not None:
         digest.update(",".join(task.name for task in corpus.tasks).encode())
         digest.update(train.task.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def digest_parts(corpus: Corpus) -> dict[str, str]:
+    """Tells the text of every part from others; of speech what is written, and how long it is."""
+    return {name: _digest_part(getattr(corpus, name)) for name in ("train", "valid", "test")}
+
+
+def _digest_part(part: Part) -> str:
+    texts = [list(part.references), [list(right) for right in part.alternatives]]
+    digest = hashlib.sha256(json.dumps(texts).encode())
+    for side in part.sides:
+        digest.update(side.ends.tobytes())
+        digest.update(np.ascontiguousarray(side.tokens).data)
     return digest.hexdigest()[:16]
 
 

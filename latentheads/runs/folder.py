@@ -23,10 +23,13 @@ from latentheads.files import (
 from latentheads.runs.results import Results
 from latentheads.runs.settings import complete_options
 
-__all__ = ["HEADS", "Folder", "read_metrics", "read_results", "unlike_names"]
+__all__ = ["HEADS", "TEXTS", "Folder", "read_metrics", "read_results", "unlike_names"]
 
 HEADS = "heads.json"
 """What the folder of a pruned network says of the heads that stayed."""
+
+TEXTS = "corpus.json"
+"""What tells the text of every part of the corpus from others."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""

@@ -25,7 +25,7 @@ from latentheads.inference.evaluation import evaluate, evaluating, fixed_noise
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
-from latentheads.runs.folder import HEADS, Folder, read_results
+from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.runs.scoring import score_written
@@ -174,8 +174,9 @@ def write_run(out: Path, run: Run, found: Pruned, references: Sequence[str], by:
     """Writes a pruned network as a run folder; what was there is replaced."""
     folder = Folder(out, _without_gates(run.path / "config.yaml"), overwrite=True)
     folder.begin()
-    words = read_text(run.path / "vocabulary.json")
-    folder.write("vocabulary.json", words)
+    for name in ("vocabulary.json", TEXTS):
+        if (run.path / name).exists():
+            folder.write(name, read_text(run.path / name))
     folder.write(HEADS, json.dumps(_places(found.kept, run.heads), indent=2) + "\n")
     reported = "average" if run.settings.training.average else "best"
     tensors = checkpoints.weights(model=found.model, guide=found.guide)

@@ -11,18 +11,20 @@ from typing import Any, Literal, overload
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.options import make_corpus
+from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
 from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
 from latentheads.runs.aligning import align_lines, check_alignments
-from latentheads.runs.folder import read_metrics, read_results
+from latentheads.runs.build import digest_parts
+from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
 
-__all__ = ["Run", "check_vocabulary", "same_vocabulary"]
+__all__ = ["Run", "check_corpus", "check_vocabulary", "same_vocabulary"]
 
 
 @dataclass(eq=False, repr=False)
@@ -70,7 +72,7 @@ class Run:
         if self.settings.by_hand:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
         corpus = make_corpus(self.settings.data, keep=False)
-        check_vocabulary(self, corpus)
+        check_corpus(self, corpus)
         return corpus
 
     @cached_property
@@ -246,4 +248,27 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
         raise ValueError(
             f"{run.path} was trained with another vocabulary than its corpus gives now: "
             "the text has changed since"
+        )
+
+
+def check_corpus(run: Run, corpus: Corpus) -> None:
+    """Refuses a corpus of other text than the run was trained, watched and reported on.
+
+    The folder of an older version knows the vocabulary alone.
+    """
+    check_vocabulary(run, corpus)
+    path = run.path / TEXTS
+    try:
+        known = read_json(path)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path} cannot be read: {reason}") from reason
+    if not isinstance(known, dict):
+        raise ValueError(f"{path} cannot be read: it must name the parts of a corpus")
+    now = digest_parts(corpus)
+    if changed := [name for name in now if known.get(name) != now[name]]:
+        raise ValueError(
+            f"{run.path} was trained on another corpus than its options give now: "
+            f"the text of {', '.join(changed)} has changed since"
         )

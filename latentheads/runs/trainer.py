@@ -26,6 +26,7 @@ from latentheads.runs.build import (
     apply_pruning,
     choose_trained,
     digest_corpus,
+    digest_parts,
     find_device,
     make_accelerator,
     make_model,
@@ -33,7 +34,7 @@ from latentheads.runs.build import (
     vocabularies_text,
 )
 from latentheads.runs.describe import check_rebuilt, describe_run
-from latentheads.runs.folder import HEADS, Folder
+from latentheads.runs.folder import HEADS, TEXTS, Folder
 from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
 from latentheads.runs.report import complete, finite
@@ -201,7 +202,8 @@ class Trainer:
             self.model, self.guide, train, settings.training, settings.seed, self.accelerator
         )
         source, target = self.corpus.source, self.corpus.target
-        names = {"vocabulary.json": vocabularies_text(target, source)}
+        texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
+        names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         self.keeper = Keeper(self.folder, self.engine, self.digest, names)

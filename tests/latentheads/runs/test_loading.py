@@ -141,6 +141,22 @@ def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
     assert loaded.corpus.target.lowercase
 
 
+def test_a_corpus_whose_text_has_changed_is_refused_by_its_parts(tmp_path: Path) -> None:
+    """Where the vocabulary stays the same; folders of older versions know that alone."""
+    data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
+    train(out, "--data", str(data), *LANGUAGES, "--guide=tied")
+    assert load(out).corpus.test.references
+    for path in data.glob("test.*"):
+        path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    with pytest.raises(ValueError, match=r"the text of test has changed since$"):
+        _ = load(out).corpus
+    (out / "corpus.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"corpus.json cannot be read: it must name the parts"):
+        _ = load(out).corpus
+    (out / "corpus.json").unlink()
+    assert load(out).corpus.test.references
+
+
 def test_a_run_may_be_moved_and_read_from_anywhere(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
