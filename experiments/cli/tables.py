@@ -197,7 +197,7 @@ def _perplexity_rows(found: list[dict[str, Any]]) -> list[Row]:
         rows.append((f"  by {valid['mode']}", "", ""))
         for name in _perplexities_of(test["token"]):
             title = PERPLEXITIES[name].format(k=test["iwae_k"])
-            for unit in ("token", "word") if test["word"] != test["token"] else ("token",):
+            for unit in ("token",) if test["word"] in ({}, test["token"]) else ("token", "word"):
                 label = f"{title}, by {unit}" if unit == "word" else title
                 cells = (figure(part[unit][name], "{:.2f}".format) for part in (valid, test))
                 rows.append((f"    {label}", *cells))

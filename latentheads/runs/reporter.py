@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus, Part, batches, windows
+from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
@@ -147,11 +147,16 @@ class Reporter:
                 "tokens": report.tokens,
                 "iwae_k": report.iwae_k,
                 "token": report.perplexities(),
-                "word": report.perplexities(parts[name].words),
+                "word": self._by_word(parts[name], report),
             }
             for mode, found in reports.items()
             for name, report in found.items()
         ]
+
+    def _by_word(self, part: Part, report: Report) -> dict[str, float]:
+        """Perplexities by word; none where nobody counted words and tokens are not they."""
+        known = part.words is not None or isinstance(self.corpus.target, Words)
+        return report.perplexities(part.words) if known else {}
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
         samples, seed = self.settings.samples, self.settings.seed

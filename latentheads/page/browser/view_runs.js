@@ -67,7 +67,7 @@ function drawBounds(run, box) {
 function drawPerplexity(box) {
   const found = DATA.runs.flatMap((run) =>
     run.perplexity.filter((each) => each.part === "test").map((each) => [`${run.name}, ${each.mode}`, each.word]),
-  );
+  ).filter(([, word]) => Object.keys(word).length);
   if (!found.length) return;
   const names = ["elbo", "iwae", "exact", "plug_in"].filter((name) =>
     found.some(([, word]) => figureOf(word, name) !== null),

@@ -119,6 +119,13 @@ def test_perplexities_survive_a_bound_that_is_no_number() -> None:
     assert "true log p(y)" in rows
 
 
+def test_no_perplexity_by_word_stands_where_nobody_counted_words() -> None:
+    one = {"mode": "sentences", "iwae_k": 2, "token": {"elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}}
+    rows = told(perplexity=[one | {"word": {}}] * 2)
+    assert rows["perplexity from the bound"] == ["4.00", "4.00"]
+    assert not any("by word" in name for name in rows)
+
+
 def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() -> None:
     found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
     rows = told(perplexity=[{"mode": "sentences", "iwae_k": 2, "token": found, "word": found}] * 2)

@@ -1,0 +1,34 @@
+"""What a report says of a text: by word only where words are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads.guides import Tied
+from latentheads.inference.evaluation import evaluate
+from latentheads.models import LanguageModel
+from latentheads.runs.describe import describe_data
+from latentheads.runs.folder import Folder
+from latentheads.runs.reporter import Reporter
+from latentheads.runs.settings import Settings
+from tests.latentheads.corpora.texts import story
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Path) -> None:
+    corpus = story(unit=unit)
+    if not counted:
+        corpus = replace(corpus, test=corpus.test.first(2))
+    model = LanguageModel.of(corpus, width=6, feed_forward=5, heads=2, layers=1)
+    guide, settings = Tied(model), Settings(data=describe_data(corpus), samples=2)
+    reporter = Reporter(settings, model, guide, corpus, Folder(tmp_path / "run", ""))
+    reports = (evaluate(model, guide, part, 2) for part in (corpus.valid, corpus.test))
+    valid, test = reporter.perplexities(*reports)
+    assert valid["word"].keys() == valid["token"].keys()
+    assert (test["word"] == {}) == (unit == "subword" and not counted)
+    assert (test["word"] == test["token"]) == (unit == "word")
