@@ -287,11 +287,17 @@ class Trainer:
         elif self.results is None and self._begun:  # it was broken off, perhaps within an update
             self._go_back(self.settings)
         if self.results is not None:
+            self._say_finished()
             self.keeper.restore_reported()
             return self.results
         self.train(self.quiet)
         self.release()
         return self.finish() if self.main else None
+
+    def _say_finished(self) -> None:
+        """Says that these are the figures of a run that was finished before."""
+        if self.main and not self._begun:
+            print(f"{self.folder.path} is finished; overwrite=True trains it anew", flush=True)
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings."""
