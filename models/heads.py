@@ -32,6 +32,12 @@ class HeadOptions:
     latent: tuple[str, ...]
     selector: Selector | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.prior, Prior):
+            raise ValueError(
+                f"prior must be made, as make_prior('independent') makes one, got {self.prior!r}"
+            )
+
     def family_of(self, block: Block) -> Family | None:
         """The prior of a block's logits; None where its chain is not drawn."""
         return self.prior(block) if block.chain in self.latent else None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.batch import Batch
-from latentheads.corpora import Part
+from latentheads.corpora import Corpus, Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection
@@ -191,6 +191,8 @@ def evaluate(
         >>> list(report.perplexities())
         ['elbo', 'iwae', 'plug_in']
     """
+    if isinstance(batches, Corpus):
+        raise ValueError("batches must be a part of the corpus, as corpus.test, or batches")
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth
         batches = in_batches(batches, TOKENS)

@@ -52,6 +52,8 @@ def describe_run(
             f"model must be a Translation or a LanguageModel, got {type(model).__name__}: no run "
             "folder can say what another one is; train it with lh.fit"
         )
+    if not isinstance(corpus, Corpus):
+        raise ValueError(f"corpus must be a Corpus, with all its parts, got {corpus!r}")
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it reads another")
     adapters = getattr(model, "adapters", None)

@@ -48,10 +48,15 @@ class Spec:
             ValueError: An option is no plain value, so that no file can say it.
         """
         for name, value in made.options.items():
+            if isinstance(value, HeadModel):
+                raise ValueError(
+                    f"{kind} {type(made).__name__} calls its model {name!r}: its first argument "
+                    "must be called model"
+                )
             if not _is_plain(value):
                 raise ValueError(
-                    f"{kind} option {name!r} is {value!r}: a run folder holds numbers, texts and "
-                    "lists of them"
+                    f"{kind} option {name!r} is of type {type(value).__name__}: a run folder holds "
+                    "numbers, texts and lists of them"
                 )
         return cls(name_of(type(made), NAMED[kind]), made.options)
 

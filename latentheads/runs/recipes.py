@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
@@ -181,7 +181,12 @@ def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ValueError(f"{kind} {name!r} is abstract: it must define {missing}")
-    for option in own_options(found):
+    own = own_options(found)
+    if kind == "guide" and own and own[0] == next(iter(_parameters(found))):
+        raise ValueError(
+            f"guide {name!r}: its first argument must be called model, got {own[0].name}"
+        )
+    for option in own:
         if option.annotation is option.empty and option.default is option.empty:
             raise ValueError(
                 f"{kind} {name!r}: its option {option.name!r} needs a type or a default, as "
@@ -191,9 +196,16 @@ def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
 
 def own_options(found: type) -> list[inspect.Parameter]:
     """The options that a guide or a prior has beside the model."""
-    given = inspect.signature(found).parameters.values()
-    named = (each for each in given if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+    named = (
+        each
+        for each in _parameters(found)
+        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    )
     return [each for each in named if each.name != "model"]
+
+
+def _parameters(found: type) -> Iterable[inspect.Parameter]:
+    return inspect.signature(found).parameters.values()
 
 
 def check_untyped(kind: str, found: type, given: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -11,6 +11,8 @@ from typing import Any, Literal, overload
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.options import make_corpus
+from latentheads.corpora.text import PARTS
+from latentheads.decoding.translate import Decoding
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
@@ -22,6 +24,7 @@ from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
+from latentheads.runs.values import make_group
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
 
 __all__ = ["Run", "check_corpus", "check_vocabulary", "same_vocabulary"]
@@ -132,7 +135,7 @@ class Run:
         check_least({"draws": draws}, draws=0)
         check_seed(seed)
         lines, task = list(sentences), find_task(self, direction)
-        chosen = replace(self.settings.decoding, **decoding)
+        chosen = self._decode_with(decoding)
         with fixed_noise(seed, self.model.device):
             if not draws:
                 return translate_lines(self, lines, chosen, task)
@@ -165,9 +168,13 @@ class Run:
             raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
         check_seed(seed)
         check_hears(self)
-        chosen, task = replace(self.settings.decoding, **decoding), find_task(self, direction)
+        chosen, task = self._decode_with(decoding), find_task(self, direction)
         with fixed_noise(seed, self.model.device):
             return transcribe_heard(self, hear_files(self, files, task=task), chosen)
+
+    def _decode_with(self, options: dict[str, Any]) -> Decoding:
+        """The run's own decoding with some options changed."""
+        return make_group(Decoding, asdict(self.settings.decoding) | options)
 
     def align(
         self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None
@@ -230,7 +237,12 @@ class Run:
         Args:
             part: Which.
             samples: Draws of each sentence; the run's own number when not given.
+
+        Raises:
+            ValueError: There is no such part.
         """
+        if part not in PARTS:
+            raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)

@@ -160,5 +160,5 @@ def _kind_name(annotation: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
+    text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]} ..."

@@ -201,6 +201,10 @@ class Untyped(Guide):
 class Bare(Guide):
     def __init__(self, model, start): ...
     def family(self, block): ...
+
+class Net(Guide):
+    def __init__(self, net, start=0.5): ...
+    def family(self, block): ...
 """
 
 
@@ -209,6 +213,7 @@ class Bare(Guide):
     [
         ("Typed", "guide 'my_options:Typed' needs --guide.start"),
         ("Typed --guide.strt 1", "guide 'my_options:Typed' has no option 'strt'; it has start"),
+        ("Net", "'my_options:Net': its first argument must be called model, got net"),
         ("Bare", "its option 'start' needs a type or a default, as start: float = 1.0"),
         ("Bare --guide.start 1", "its option 'start' needs a type or a default, as start: float"),
         ("Untyped --guide.start x", "error: --guide.start: expected float, got x"),

@@ -14,7 +14,9 @@ from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.mask import Reach
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.models.heads import HeadOptions
 from tests.tiny import build
+from tests.typechecking import unchecked
 
 BLOCKS = [Block("decoder-self", layer, 3) for layer in range(2)]
 
@@ -122,3 +124,11 @@ def test_released_prior_adds_24_h_squared_plus_9_h_a_block(heads: int) -> None:
     for layers in (1, 2, 3):
         added = count("released", layers) - count("delta", layers)
         assert added == (layers - 1) * (24 * heads**2 + 9 * heads)
+
+
+def test_a_class_is_no_prior_yet() -> None:
+    for given in (PRIORS["cascaded"], "cascaded"):
+        with pytest.raises(
+            ValueError, match=r"^prior must be made, as make_prior\('independent'\)"
+        ):
+            unchecked(HeadOptions.__init__)(object.__new__(HeadOptions), given, ())

@@ -27,8 +27,9 @@ from latentheads.inference.evaluation import (
 from latentheads.models import LanguageModel, make_prior
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import telling
-from tests.latentheads.corpora.texts import TEXTS, running
+from tests.latentheads.corpora.texts import TEXTS, running, story
 from tests.tiny import attach, bernoulli_gate, build, counting, rows, sizes, small_batch
+from tests.typechecking import unchecked
 
 
 def pair(name: str = "cascaded", **changes: object) -> tuple:
@@ -207,6 +208,12 @@ def test_no_samples_are_refused_in_one_line() -> None:
 
 
 ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
+
+
+def test_a_whole_corpus_is_refused_in_one_line() -> None:
+    model, guide = pair()
+    with pytest.raises(ValueError, match=r"^batches must be a part of the corpus, as corpus.test"):
+        unchecked(evaluate)(model, guide, story())
 
 
 def test_nothing_to_predict_is_refused_in_one_line() -> None:

@@ -20,11 +20,14 @@ from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.names import CHAINS
+from latentheads.runs.describe import describe_run
 from latentheads.runs.results import Results
 from latentheads.selection.hard_gates import GatePenalty, Gating
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
+from latentheads.training.options import Training
 from tests.experiments.programs import inside
+from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -111,13 +114,22 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
         run.translate(lines, direction="en-de")
     with pytest.raises(ValueError, match="is a translation run"):
         run.generate("the dog")
+    with pytest.raises(ValueError, match=r"unknown option 'beams': did you mean beam\?"):
+        run.translate(lines, beams=3)
+    with pytest.raises(ValueError, match=r"^beam: expected int, got '3'$"):
+        run.translate(lines, beam="3")
+    with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
+        unchecked(lh.Run.evaluate)(run, "dev")
 
 
-def test_a_run_in_the_same_folder_is_the_same_run(corpus: Corpus, finished: Path) -> None:
+def test_a_run_in_the_same_folder_is_the_same_run(
+    corpus: Corpus, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     again = trainer(corpus, finished)
     assert again.results is not None
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
+    assert capsys.readouterr().out == f"{finished} is finished; overwrite=True trains it anew\n"
     assert same(again, lh.load_run(finished))
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     with pytest.raises(
@@ -260,6 +272,31 @@ def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     assert "corpus by hand: only who made it" in done.stderr
 
 
+def test_a_guide_that_calls_its_model_otherwise_is_told_so(corpus: Corpus, tmp_path: Path) -> None:
+    class Own(Cascaded):
+        def __init__(self, net: Any, start: float = 0.0) -> None:
+            super().__init__(net)
+
+    model = Translation.of(corpus, **SIZES)
+    said = "^guide Own calls its model 'net': its first argument must be called model$"
+    with pytest.raises(ValueError, match=said):
+        lh.Trainer(model, Own(model), corpus, out=tmp_path / "run", **SHORT)
+
+
+def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
+    model = Translation.of(corpus, **SIZES)
+    with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
+        unchecked(describe_run)(
+            model,
+            Cascaded(model),
+            corpus.train,
+            training=Training(),
+            decoding=lh.Decoding(),
+            seed=0,
+            samples=1,
+        )
+
+
 def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -273,7 +310,7 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Cascaded(other), {}, "guide must be one of this model"),
         (Odd(model, hook=print), {}, "guide option 'hook' is "),
         (Cascaded(model), {"stpes": 3}, "unknown option 'stpes': did you mean steps"),
-        (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got high"),
+        (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got 'high'"),
         (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
         (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
