@@ -20,6 +20,7 @@ from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
+from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import CHAINS
@@ -62,8 +63,7 @@ class LanguageModel(Decoder):
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, selector)
-        if "encoder=" in sizes.mixers or sizes.ngram_context:
-            raise ValueError("mixers of an encoder, and ngram_context, are for a translation model")
+        _refuse_encoder(sizes)
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
         table, self.output = _make_ends(vocabulary, sizes)
@@ -141,6 +141,15 @@ class LanguageModel(Decoder):
             self.embedding(tokens, state.position), reach, state=state, choices=state.choices
         )
         return self.advance(x, tokens, state)
+
+
+def _refuse_encoder(sizes: Network) -> None:
+    """Refuses what is said of an encoder."""
+    for name in ("mixers", "windows", "ngram_width"):
+        if STACKS[0] in named_stacks(name, str(getattr(sizes, name))):
+            raise ValueError(f"{name} of an encoder is for a translation model")
+    if sizes.ngram_context:
+        raise ValueError("ngram_context is for the encoder of a translation model")
 
 
 def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "words_by_layer"]
+__all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "named_stacks", "words_by_layer"]
 
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
@@ -78,6 +78,11 @@ def words_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str
     if len(words) != layers:
         raise ValueError(f"{option} {said!r} is for {len(words)} layers: a stack has {layers}")
     return tuple(words)
+
+
+def named_stacks(option: str, text: str) -> list[str]:
+    """The stacks of which a text says something alone."""
+    return [stack for stack in _by_stack(option, text) if stack]
 
 
 def _by_stack(option: str, text: str) -> dict[str, str]:

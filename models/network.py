@@ -19,7 +19,7 @@ from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
 from latentheads.layers.spec_augment import POLICIES, Policy, hide
 from latentheads.layers.subsampler import Subsampler
-from latentheads.models.mixing import STACKS, Mixing, mixings
+from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
 
 __all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
 
@@ -27,6 +27,8 @@ Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
 """What is said of n-gram layers alone."""
+SAID_OF = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
+"""What is said in words for layers of some mixers, for a stack alone where one is named."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Network:
     adaptive_factor: int = 4
     adaptive_dropout: float = 0.0
     mixers: str = "attention"
-    windows: str = ""
+    windows: str | int = ""
     ngram_heads: int = 0
-    ngram_width: str = ""
+    ngram_width: str | int = ""
     ngram_slices: bool = False
     ngram_context: bool = False
     ngram_noise: float = 0.0
@@ -118,12 +120,23 @@ class Network:
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        self._read_numbers()
         self._check_mixers()
+
+    def _read_numbers(self) -> None:
+        """A whole number is as good as the word for it."""
+        for name in SAID_OF:
+            object.__setattr__(self, name, str(getattr(self, name)))
 
     def _check_mixers(self) -> None:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
             raise ValueError("windows are for local and ngram layers: mixers has none")
+        for name, acting in SAID_OF.items():
+            for stack in named_stacks(name, getattr(self, name)):
+                if not acting & {mixing.kind for mixing in self.stack(stack)}:
+                    said = " and ".join(sorted(acting))
+                    raise ValueError(f"{name} is for {said} layers: the {stack} has none")
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
                 raise ValueError(f"{name} is for ngram layers: mixers has none")
@@ -140,7 +153,8 @@ class Network:
 
     def stack(self, name: str) -> tuple[Mixing, ...]:
         """What mixes positions in every layer of the encoder or the decoder."""
-        return mixings(self.mixers, self.windows, self.ngram_width, name, self.depth(name))
+        numbers = str(self.windows), str(self.ngram_width)
+        return mixings(self.mixers, *numbers, name, self.depth(name))
 
     def depth(self, name: str) -> int:
         """Layers of the encoder or the decoder."""

@@ -41,6 +41,12 @@ def test_windows_and_widths_go_to_the_layers_that_have_them() -> None:
     assert found == (A, Mixing("local", 3), Mixing("ngram", 7, 11))
 
 
+def test_a_number_is_the_word_for_it() -> None:
+    network = Network(mixers="ngram", windows=3, ngram_width=7)
+    assert network == Network(mixers="ngram", windows="3", ngram_width="7")
+    assert network.stack("encoder") == (Mixing("ngram", 3, 7),) * 2
+
+
 def test_a_chain_passes_by_what_draws_nothing() -> None:
     stack = (N, A, N, N, A, A)
     assert [heads_below(stack, n) for n in range(6)] == [None, None, 1, 1, 1, 4]
@@ -59,6 +65,15 @@ def test_a_chain_passes_by_what_draws_nothing() -> None:
         ({"mixers": "local", "windows": "0"}, "windows must be whole numbers from 1 on, got '0'"),
         ({"mixers": "local", "windows": "3,5,7"}, "windows '3,5,7' is for 3 layers: a stack has 2"),
         ({"windows": "3"}, "windows are for local and ngram layers: mixers has none"),
+        (
+            {"mixers": "decoder=ngram", "windows": "encoder=3"},
+            "windows is for local and ngram layers: the encoder has none",
+        ),
+        (
+            {"mixers": "encoder=ngram decoder=local", "ngram_width": "encoder=3 decoder=5"},
+            "ngram_width is for ngram layers: the decoder has none",
+        ),
+        ({"mixers": "local", "windows": 0}, "windows must be whole numbers from 1 on, got '0'"),
         ({"ngram_heads": 2}, "ngram_heads is for ngram layers: mixers has none"),
         ({"mixers": "local", "ngram_width": "2"}, "ngram_width is for ngram layers: .*"),
         ({"mixers": "ngram", "ngram_width": "-2"}, "ngram_width must be whole .*, got '-2'"),
