@@ -52,7 +52,7 @@ OWN = (
     "or sampled"
 )
 ALIGNMENTS = "--alignments"
-KL = f"a KL that is not 0 by construction ({OWN}; {LAW}; or --gates)"
+KL = f"a KL that is not 0 by construction ({OWN}; or {LAW})"
 SAMPLED = (
     "a KL that is not 0 by construction and no sum over alignments (a guide other than tied and "
     f"{NOISE}; {LAW}; or --gates)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, cast
@@ -27,9 +27,9 @@ from latentheads.effects import SharedDraws
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SENTENCES
-from latentheads.selection.distribution import Countable
+from latentheads.selection.distribution import Countable, Selection
 
-__all__ = ["MOST", "Enumerated_ELBO", "ScoreFunction_ELBO"]
+__all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 
 MOST = 64
 """Choices of all blocks together that are gone through at every update."""
@@ -51,6 +51,18 @@ class Alternatives(Head_ELBO):
         if self.free_bits:
             raise ValueError("free_bits needs select_gradient straight-through")
 
+    def check(self, laws: Sequence[Selection]) -> None:
+        """Refuses laws whose choices cannot be weighed by their probability.
+
+        Raises:
+            ValueError: It names what learns them.
+        """
+        if not all(isinstance(law, Countable) for law in laws):
+            raise ValueError(
+                "gates are learned by select_gradient straight-through, "
+                "in Pyro's SVI by Head_ELBO(analytic=True)"
+            )
+
     @abstractmethod
     def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
         """Selections to compare: what each site draws."""
@@ -71,16 +83,13 @@ class Alternatives(Head_ELBO):
 
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
         """That of one draw of everything else."""
-        laws, kl = {}, torch.zeros((), device=batch.target.device)
-        for module in model.selecting:
-            if module.block.key not in guide.selections:
-                continue  # its heads are given, not drawn
-            site = module.block.site("selection")
-            laws[site] = guide.selections[module.block.key]()
-            if not isinstance(laws[site], Countable):
-                raise ValueError(f"site {site!r}: gates are learned by Head_ELBO(analytic=True)")
-            prior = module.selector.prior(module.block.chain, laws[site].logits)
-            kl = kl + cast(Tensor, closed_form(laws[site], prior)).sum()
+        drawn = [m for m in model.selecting if m.block.key in guide.selections]  # else given
+        laws = {m.block.site("selection"): guide.selections[m.block.key]() for m in drawn}
+        self.check(list(laws.values()))
+        kl = torch.zeros((), device=batch.target.device)
+        for module, law in zip(drawn, laws.values(), strict=True):
+            prior = module.selector.prior(module.block.chain, law.logits)
+            kl = kl + cast(Tensor, closed_form(law, prior)).sum()
         alternatives = self._alternatives(laws)
         with _same_noise(batch.target.device) as again:
             objective = torch.stack(
@@ -141,14 +150,14 @@ class Enumerated_ELBO(Alternatives):
     .. math:: \sum_s \sum_z q_s(z) f_s(z) - \mathrm{KL}.
     """
 
-    @staticmethod
-    def check(laws: Iterable[Countable]) -> None:
-        """Refuses more choices than are gone through.
+    def check(self, laws: Sequence[Selection]) -> None:
+        """Refuses more choices than are gone through, too.
 
         Raises:
-            ValueError: It says how many there are.
+            ValueError: It says how many there are, or names what learns them.
         """
-        number = math.prod(law.number for law in laws)
+        super().check(laws)
+        number = math.prod(cast(Countable, law).number for law in laws)
         if number > MOST:
             raise ValueError(
                 f"select_gradient enumerate goes through all choices of all blocks together: at "
@@ -156,7 +165,6 @@ class Enumerated_ELBO(Alternatives):
             )
 
     def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
-        self.check(laws.values())
         supports = (law.enumerate_support() for law in laws.values())
         return [dict(zip(laws, choice, strict=True)) for choice in product(*supports)]
 

@@ -18,7 +18,11 @@ from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.inference.objective import Head_ELBO
-from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.inference.selection_objectives import (
+    Alternatives,
+    Enumerated_ELBO,
+    ScoreFunction_ELBO,
+)
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.faults import find_fault
@@ -88,8 +92,8 @@ class Engine:
         self.elbo = make_elbo(training)
         self.objective = self.elbo(model, guide)
         self.selections = guide.selection_families
-        if isinstance(self.elbo, Enumerated_ELBO):
-            self.elbo.check(family() for family in self.selections)
+        if isinstance(self.elbo, Alternatives):
+            self.elbo.check([family() for family in self.selections])
         if training.noise_warmup_steps:
             check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
@@ -376,6 +380,12 @@ def check_together(training: Training, model: HeadModel) -> None:
         raise ValueError(
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
+        )
+    weighted = training.kl_warmup_steps or training.max_kl_weight != 1
+    if model.pressure is not None and weighted:
+        raise ValueError(
+            "gates need a KL of weight 1, which their penalty is a part of: drop kl_warmup_steps "
+            "and max_kl_weight"
         )
     if training.objective != "bound" and (model.alignments is None or model.alignments.soft):
         raise ValueError(f"objective {training.objective} needs alignments that are drawn")

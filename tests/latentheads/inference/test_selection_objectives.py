@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO, PlugIn
+from latentheads import Batch, Head_ELBO, PlugIn, fit
 from latentheads.effects import SharedDraws
 from latentheads.guides import Tied
 from latentheads.inference.bound import closed_form
@@ -208,14 +208,31 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     torch.testing.assert_close(found, -10 * law.log_prob(batch.scored).sum())
 
 
+def gated() -> Any:
+    network, gates = sizes(heads=2, layers=1), Gating(2)
+    return Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates)
+
+
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
-    network, gates = sizes(heads=2, layers=1), Gating(2)
-    model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates
-    )
-    with pytest.raises(ValueError, match=r"gates are learned by Head_ELBO\(analytic=True\)"):
+    model = gated()
+    with pytest.raises(ValueError, match=r"gates are learned by .* Head_ELBO\(analytic=True\)"):
         make().differentiable_loss(model, Tied(model), Batch.of(TARGETS, SOURCES))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"select_gradient": "enumerate"}, "gates are learned by select_gradient straight-through"),
+        ({"select_gradient": "score"}, "gates are learned by select_gradient straight-through"),
+        ({"max_kl_weight": 0.5}, "gates need a KL of weight 1, .*kl_warmup_steps and max_kl_wei"),
+        ({"kl_warmup_steps": 5}, "gates need a KL of weight 1, .*kl_warmup_steps and max_kl_wei"),
+    ],
+)
+def test_a_training_of_gates_is_refused_in_one_line(option: dict[str, Any], message: str) -> None:
+    model = gated()
+    with pytest.raises(ValueError, match=f"^{message}"):
+        fit(model, Tied(model), [Batch.of(TARGETS, SOURCES)], steps=1, quiet=True, **option)
 
 
 def test_too_many_choices_are_told_in_one_line() -> None:
