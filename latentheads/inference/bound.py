@@ -30,6 +30,7 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
+from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
@@ -302,6 +303,9 @@ def _tail_shape(log_weights: np.ndarray) -> float:
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
     """Draws K samples, one pass each, and keeps the log-weight of each sentence.
 
+    Raises:
+        ValueError: There are no samples.
+
     Example:
         >>> weights = lh.importance(model, guide, batch, samples=8)
         >>> weights.log_weights.shape
@@ -309,6 +313,7 @@ def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) 
         >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of its K draws
         tensor([True, True])
     """
+    check_least({"samples": samples}, samples=1)
     draws = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
     weights = torch.stack([draw.log_weight for draw in draws])
     if draws[0].shared_kl:

@@ -248,6 +248,12 @@ def test_effective_sample_size_lies_between_one_and_all() -> None:
     assert size[2].item() == pytest.approx(1)
 
 
+def test_importance_needs_a_sample(batch: Batch) -> None:
+    model = build()
+    with pytest.raises(ValueError, match=r"^samples must be at least 1, got 0$"):
+        importance(model, Tied(model), batch, samples=0)
+
+
 def test_importance_bound_is_the_log_mean_weight() -> None:
     log_weights = torch.randn(7, 3)
     expected = log_weights.exp().mean(0).log()
