@@ -25,7 +25,7 @@ from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
-from latentheads.names import CHOICE, Block
+from latentheads.names import CHOICE, Block, block_of
 from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
@@ -310,7 +310,7 @@ class WithSelection(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
-            block = msg["name"].removesuffix(".selection").replace(".", "_")
+            block = block_of(msg["name"]).replace(".", "_")
             if block in self.families:
                 msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
                 msg["infer"].pop("unselected", None)

@@ -13,6 +13,7 @@ __all__ = [
     "TARGET",
     "Block",
     "Objective",
+    "block_of",
     "chain_of",
     "chains_of",
     "latent_of",
@@ -29,6 +30,11 @@ CHOICE = "choice"
 
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
 """What alignments are trained by."""
+
+
+def block_of(site: str) -> str:
+    """``encoder.2.self.logits`` is a site of ``encoder.2.self``; so is that itself."""
+    return ".".join(site.split(".")[:3])
 
 
 def chain_of(site: str) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
-from latentheads.names import ALIGNMENT, CHAINS, Block, chain_of, layer_of
+from latentheads.names import ALIGNMENT, CHAINS, Block, block_of, chain_of, layer_of
 from latentheads.reading.divergence import Divergence, divergence
 from latentheads.reading.head_report import others
 from latentheads.reading.importance import gradient_importance
@@ -52,7 +52,7 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
     with WithSelection(run.guide):
         measures = measure(model, batches(part, TOKENS))
         importance = gradient_importance(model, batches(part, TOKENS))
-    distances = {_name_block(site): others(each) for site, each in apart.normalised.items()}
+    distances = {block_of(site): others(each) for site, each in apart.normalised.items()}
     of_heads = {
         "entropy": measures.entropy,
         "confidence": measures.confidence,
@@ -77,7 +77,7 @@ def gather_pairs(apart: Divergence) -> dict[str, Any]:
     if all(each.isnan().all() for each in wide.values()):
         return {}
     order = sorted(wide, key=lambda site: (CHAINS.index(chain_of(site)), layer_of(site)))
-    return {_name_block(site): [_to_list(row) for row in wide[site]] for site in order}
+    return {block_of(site): [_to_list(row) for row in wide[site]] for site in order}
 
 
 def measure_distances(run: Run, part: Part) -> Divergence:
@@ -91,12 +91,6 @@ def _describe_block(block: Block, attends: bool) -> dict[str, Any]:
     return {**found, "attends": attends}
 
 
-def _name_block(site: str) -> str:
-    """``encoder.2.self.logits`` is a site of ``encoder.2.self``."""
-    stack, _, kind = chain_of(site).partition("-")
-    return f"{stack}.{layer_of(site)}.{kind}"
-
-
 def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
     """The KL or the gap of every block that draws, one figure for all its heads."""
     results = run.results
@@ -105,7 +99,7 @@ def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
     by_site = results.kl_by_site if name == "kl" else results.gap_by_site
     fixed = {site for site, how in results.kl_how.items() if how == "fixed"}
     own = {site: v for site, v in by_site.items() if site not in fixed and _is_of_heads(site)}
-    return {_name_block(site): [value] for site, value in own.items()}
+    return {block_of(site): [value] for site, value in own.items()}
 
 
 def _is_of_heads(site: str) -> bool:

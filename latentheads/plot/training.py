@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.names import CHOICE
+from latentheads.names import CHOICE, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -153,7 +153,7 @@ def draw_kl(
         places = range(len(labels), len(labels) + len(sites))
         known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
         axis.bar(places, known, color=CHAIN_COLOURS[chain], label=chain)
-        labels += [site.removesuffix(".logits").removesuffix(f".{CHOICE}") for site in sites]
+        labels += map(_label, sites)
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axis.set_xlim(-0.6, max(len(labels), 6) - 0.4)  # a few bars are no wider than many
     axis.set_ylabel("KL, nats a target token")
@@ -192,7 +192,7 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
                 "marker": MARKERS[place % len(MARKERS)],
             }
             line = ("-", "--", ":", "-.")[place % 4]
-            axis.plot(steps, values, line, label=site.rpartition(".")[0], **shown)
+            axis.plot(steps, values, line, label=_label(site), **shown)
     axis.set_xlabel("updates")
     axis.set_ylabel("KL, nats a target token (validation)")
     axis.grid(axis="y")
@@ -203,3 +203,8 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
         say_nothing(axis, NO_KL if chains else "no latent block")
     write_title(figure, f"What each block pays to differ from its prior, while training\n{title}")
     return figure
+
+
+def _label(site: str) -> str:
+    """The block of logits or of choices; of what else a block draws the whole name."""
+    return block_of(site) if latent_of(site) in ("logits", CHOICE) else site

@@ -24,7 +24,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import HeadModel
-from latentheads.names import Block
+from latentheads.names import Block, block_of
 
 __all__ = ["Heads", "Recording", "readings"]
 
@@ -139,7 +139,8 @@ class Recording:
         modules = [m for m in model.modules() if isinstance(m, HeadBlock)]
         self._modules = {m.block.name: m for m in modules if m.speakers}
         if blocks is not None:
-            self._modules = {name: self._modules[self._known(name)] for name in map(_own, blocks)}
+            names = [self._known(block_of(block)) for block in blocks]
+            self._modules = {name: self._modules[name] for name in names}
         self.keep_gradients = keep_gradients
         self._passes: dict[str, list[Heads]] = defaultdict(list)
         self._endings: list[Callable[[], None]] = []
@@ -164,7 +165,7 @@ class Recording:
 
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; none if it did not run."""
-        return self._passes[self._known(_own(block))]
+        return self._passes[self._known(block_of(block))]
 
     def __getitem__(self, block: str) -> Heads:
         """The last pass of a block."""
@@ -220,11 +221,6 @@ class Recording:
 def _spoken(module: HeadBlock) -> Block:
     """A block with those of its heads that are read out."""
     return replace(module.block, heads=module.speakers)
-
-
-def _own(block: str) -> str:
-    """The name of a block, from itself or from its site's."""
-    return block.removesuffix(".logits").removesuffix(".outputs")
 
 
 def readings(

@@ -46,6 +46,15 @@ def test_a_block_without_noise_has_no_bar() -> None:
     assert [bar.get_height() for bar in axis.patches] == [0.5]
 
 
+def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
+    sites = ("encoder.0.self.logits", "encoder.0.self.selection", "decoder.0.alignment.choice")
+    names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
+    kl_by_site = dict.fromkeys(sites, 0.5)
+    (axis,) = plot.draw_kl(kl_by_site).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == names
+    assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
+
+
 def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     sites = ("encoder.0.self.logits", "decoder.0.cross.logits")
     records = [{"step": step, "kl_by_site": dict(zip(sites, (1 / step, 0.0)))} for step in (1, 2)]
