@@ -9,7 +9,8 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,11 +81,12 @@ def run_on_cluster(
         folder: Where submitit keeps what it hands in, and what the nodes say.
 
     Raises:
-        ValueError: submitit is not installed, or an option is not its own.
+        ValueError: submitit is not installed, an option is not its own, or the cluster refuses
+            the runs.
         UnfinishedError: Some have failed; it names them, and the last words of each.
     """
     executor = _make_executor(launcher, parallel, options, folder)
-    with executor.batch():
+    with _naming(launcher), executor.batch():
         waiting = {executor.submit(run): run.job for run in runs}
     table, failed = Table(len(runs)), []
     try:
@@ -108,16 +110,23 @@ def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], fol
         raise ValueError(f"launcher {launcher} needs submitit: pip install 'latentheads[slurm]'")
     import submitit
 
-    try:
+    with _naming(launcher):
         slurm = launcher == "slurm"
         ends = {"slurm_max_num_timeout": ENDS} if slurm else {}
         executor = submitit.AutoExecutor(folder=folder, cluster=launcher, **ends)
         if slurm:
             executor.update_parameters(slurm_array_parallelism=parallel)
         executor.update_parameters(name="latentheads", **options)
+    return executor
+
+
+@contextmanager
+def _naming(launcher: str) -> Iterator[None]:
+    """Names what submitit, or the cluster itself, refuses."""
+    try:
+        yield
     except (NameError, TypeError, RuntimeError) as reason:
         raise ValueError(f"launcher {launcher}: {' '.join(str(reason).split())}") from reason
-    return executor
 
 
 def _find_failure(handed: Any, job: Job) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from submitit.core import submission
 from submitit.core.core import Job as Handed
+from submitit.core.utils import FailedJobError
 from submitit.slurm.test_slurm import mocked_slurm
 
 from latentheads.errors import UnfinishedError
@@ -52,6 +53,18 @@ def test_slurm_is_asked_for_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyP
     asked = Handed(tmp_path / "nodes", job_id="12").paths.submission_file.read_text().splitlines()
     for line in ("--array=0-2%2", "--partition=gpu", "--time=7", "--gpus-per-node=1"):
         assert f"#SBATCH {line}" in asked
+
+
+def test_what_slurm_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise FailedJobError("sbatch: error: invalid partition: gpu\nsbatch: error: Batch job\n")
+
+    runs = [ClusterRun(job, PROGRAM) for job in make(tmp_path, [], [])]
+    said = r"^launcher slurm: sbatch: error: invalid partition: gpu sbatch: error: Batch job$"
+    with mocked_slurm(), monkeypatch.context() as patch:
+        patch.setattr("submitit.core.utils.CommandFunction", lambda *_, **__: refuse)
+        with pytest.raises(ValueError, match=said):
+            run_on_cluster(runs, "slurm", 2, {}, tmp_path / "nodes")
 
 
 def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> None:
