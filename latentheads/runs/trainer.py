@@ -290,9 +290,12 @@ class Trainer:
             self._say_finished()
             self.keeper.restore_reported()
             return self.results
-        self.train(self.quiet)
-        self.release()
-        return self.finish() if self.main else None
+        try:
+            self.train(self.quiet)
+            self.release()
+            return self.finish() if self.main else None
+        finally:
+            self.folder.release()
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
