@@ -170,6 +170,7 @@ class Keeper:
         tensors, facts = checkpoints.load(path)
         self._restore(path, tensors)
         self.reported = checkpoints.read_step(path, facts)
+        self.averaged = facts.get("averaged", 0)
 
     def choose(self) -> None:
         """Takes the weights to report on.
@@ -189,7 +190,6 @@ class Keeper:
     def _save_average(self, kept: Sequence[Path]) -> None:
         facts = {"step": self.engine.step, "averaged": len(kept)}
         checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
-        self.averaged = len(kept)
 
     def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
         """Those checkpoints that can be read; others are told."""

@@ -104,7 +104,11 @@ class Engine:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
         self._seconds = 0.0
-        torch.manual_seed(seed + self.rank)
+        self._seed_noise(seed)
+
+    def _seed_noise(self, seed: int) -> None:
+        """Gives every process of every seed noise of its own."""
+        torch.manual_seed((seed * self.processes + self.rank) % 2**63)
 
     def _make_stream(self, source: Part | UpdateStream) -> UpdateStream:
         if isinstance(source, UpdateStream):
@@ -354,7 +358,7 @@ class Engine:
     def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
         on_gpu = self.device.type == "cuda"
         if processes != self.processes or on_gpu != ("noise.cuda" in tensors):
-            torch.manual_seed((self.seed + self.step) * self.processes + self.rank)
+            self._seed_noise(self.seed + self.step)
             return
         torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
         if on_gpu:

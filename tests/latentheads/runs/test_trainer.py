@@ -138,6 +138,14 @@ def test_a_run_in_the_same_folder_is_the_same_run(
         trainer(corpus, finished, seed=1)
 
 
+def test_a_finished_run_knows_how_many_checkpoints_it_is_the_average_of(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    first = trainer(corpus, tmp_path / "run", average=2)
+    assert first.fit() == (again := trainer(corpus, tmp_path / "run", average=2)).fit()
+    assert first.averaged == again.averaged == 2
+
+
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +177,8 @@ def test_a_training_that_was_broken_off_is_fitted_again(
         patch.setattr(lh.Trainer, "_tick", stop)
         with pytest.raises(KeyboardInterrupt):
             found.fit()
+        with pytest.raises(KeyboardInterrupt):
+            trainer(corpus, tmp_path / "run").fit()  # the folder is free though the other one lives
     assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
 
 

@@ -219,6 +219,19 @@ class Second:
         return value
 
 
+def test_no_process_of_a_seed_has_the_noise_of_another_seed() -> None:
+    own, found = make(), []
+    for seed in (0, 1, 2**63 - 1):
+        for rank in (0, 1):
+            accelerator = Second()
+            accelerator.process_index = rank
+            Engine(own.model, own.guide, part(), own.training, seed, accelerator)
+            found.append(torch.initial_seed())
+    assert len(set(found)) == 6
+    Engine(own.model, own.guide, part(), own.training, 5)
+    assert torch.initial_seed() == 5
+
+
 def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
     def second() -> Engine:
         own = make(steps=5, checkpoint_every=3)
