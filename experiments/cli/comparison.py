@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from jsonargparse import Namespace
 
-from latentheads.checks import distinct
+from latentheads.checks import distinct, whole_numbers
 from latentheads.corpora.options import make_corpus
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
@@ -56,7 +57,7 @@ OF_ONE_RUN = {
 
 def extend(parser: Parser) -> None:
     """Adds the options of a comparison; those of a single run are not shown."""
-    single = ("recipe", "guide", "prior", "seed", "select", "tensorboard")
+    single = ("recipe", "guide", "prior", "seed", "select", "tensorboard", "verbose")
     out = "folder of all runs (default: runs/compare)"
     describe_options(parser, out=out, **dict.fromkeys(single, SUPPRESS))
     parser.add_argument(
@@ -208,6 +209,10 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
 
 def _refuse_idle_places(options: Namespace) -> None:
     """Refuses what does not go together in saying where runs are trained."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError(
+            "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
+        )
     if options.shard and options.report:
         raise ValueError("report acts on nothing beside shard, which makes no table: drop one")
     if options.shard and options.overwrite:
@@ -301,14 +306,14 @@ def check_words(
         more: Further options that are refused.
         extend: As for :func:`plan_all`.
     """
-    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", *more}
+    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", "--verbose", *more}
     given = {word.partition("=")[0] for word in words}
     if taken := own & given:
         raise ValueError(_refusal(min(taken), prog))
     if "--select" in given:
         raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
     distinct("recipes", recipes)
-    distinct("seeds", seeds.split(","))
+    distinct("seeds", whole_numbers("seeds", seeds))
     every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
     common = set.intersection(*map(set, every))
     refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)

@@ -184,6 +184,8 @@ def test_a_folder_of_an_older_version_may_hold_a_guide_of_ones_own(
         ("--seeds 0,x", "seeds must be whole numbers with commas between, got '0,x'"),
         ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
         ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
+        ("--seeds=0,00", "seeds must differ from each other, got 0,0"),
+        ("--seeds=0 --verbose", "--verbose belongs to run.py"),
         ("--recipes coda,coda --seeds 0", "recipes must differ from each other, got coda,coda"),
         ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
         ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
@@ -210,6 +212,16 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_processes_that_share_a_run_are_of_a_single_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = inside("compare.py", "--seeds=0", "--out", str(tmp_path / "out"))
+    said = "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
+    assert (done.returncode, done.stderr) == (2, f"compare.py: error: {said}\n")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("overwrite", "again"), [("", "the"), ("--overwrite", "without")])
