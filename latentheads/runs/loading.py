@@ -64,6 +64,7 @@ def load_run(
             f"{path} cannot be loaded: no network can be made of it: {said}"
         ) from reason
     apply_pruning(path, heads, model, guide)
+    checkpoints.widen(tensors, model=model, guide=guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     step = checkpoints.read_step(weights, facts)
     run = Run(path, settings, target, source, model.eval(), guide.eval(), step, heads, corpus)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from latentheads.files import parse_json, written_whole
 
-__all__ = ["average", "load", "read_step", "restore", "save", "weights"]
+__all__ = ["average", "load", "read_step", "restore", "save", "weights", "widen"]
 
 FORMAT = "latentheads checkpoint 2"
 UNCHECKED = "latentheads checkpoint 1"
@@ -180,6 +180,20 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(tensors[name])
+
+
+def widen(tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
+    """Puts modules in float32 into float64 where a checkpoint holds them in it.
+
+    Args:
+        tensors: Those of a checkpoint.
+        **modules: As for :func:`weights`.
+    """
+    for prefix, module in modules.items():
+        own = weights(**{prefix: module})
+        kinds = {(own[name].dtype, tensors[name].dtype) for name in own.keys() & tensors.keys()}
+        if (torch.float32, torch.float64) in kinds:
+            module.double()
 
 
 def _holds(kind: torch.dtype, given: torch.dtype) -> bool:

@@ -307,6 +307,16 @@ def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
         )
 
 
+def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path) -> None:
+    model = Translation.of(corpus, "independent", **SIZES).double()
+    mine = lh.Trainer(model, MeanField(model).double(), corpus, out=tmp_path / "run", **SHORT)
+    mine.train(quiet=True)
+    run = lh.load_run(tmp_path / "run")
+    assert same(mine, run)
+    assert {each.dtype for each in run.model.parameters()} == {torch.float64}
+    assert len(run.translate(["the cat sleeps"], max_tokens=3)) == 1
+
+
 def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     corpus: Corpus, tmp_path: Path
 ) -> None:
