@@ -19,7 +19,7 @@ from latentheads.effects import PlugIn
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
 
-__all__ = ["Hypothesis", "beam_search", "greedy"]
+__all__ = ["Hypothesis", "beam_search"]
 
 
 class Hypothesis(NamedTuple):
@@ -36,24 +36,13 @@ class Hypothesis(NamedTuple):
     log_prob: float
 
 
-def greedy(model: Stepwise, batch: Batch, limit: int | None = None) -> list[list[int]]:
-    """Decodes each sentence with the plug-in network, always taking the likeliest token.
-
-    Args:
-        model: A decoder, in evaluation mode.
-        batch: The sources; targets are not looked at.
-        limit: Most tokens, where EOS is forced; twice the source and ten more when not given.
-    """
-    return [found[0].tokens for found in beam_search(model, batch, beam=1, limit=limit)]
-
-
 @torch.no_grad()
 def beam_search(
     model: Stepwise,
     batch: Batch,
     beam: int = 5,
     length_penalty: float = 1.0,
-    samples: int = 0,
+    draws: int = 0,
     limit: int | None = None,
     least: int = 1,
     no_repeat: int = 0,
@@ -68,7 +57,7 @@ def beam_search(
     where EOS is forced and scored. PAD and BOS cannot come, but keep their probability. Unlike
     fairseq's default, ``--min-len 1``, a sentence may be empty.
 
-    With ``samples`` K, log p(y) is that of the mean probability over K draws of the heads from
+    With ``draws`` K, log p(y) is that of the mean probability over K draws of the heads from
     their prior,
 
     .. math:: \log \tfrac1K \sum_k \prod_t p_k(y_t \mid y_{<t}),
@@ -76,14 +65,14 @@ def beam_search(
     each drawn once and then kept: the encoder's heads and all gates once a sentence and draw, a row
     of the decoder's when it is computed. Noise comes from torch's global generator. A model that
     selects its heads, or has gates for all sentences, is told which speak by
-    :class:`~latentheads.handlers.WithSelection` with as many draws.
+    :class:`~latentheads.guide.WithSelection` with as many draws.
 
     Args:
         model: A decoder, in evaluation mode.
         batch: The sources; targets are not looked at.
         beam: Hypotheses of a sentence.
         length_penalty: 0 ranks by probability; the higher, the longer the sentences.
-        samples: Draws K of the heads; 0 sets them to their prior's plug-in value.
+        draws: Draws K of the heads; 0 sets them to their prior's plug-in value.
         limit: Most tokens, EOS counted; when not given, ten and twice the length of the sentence's
             source, or of its target for a language model; of speech ten and as many as there are
             positions.
@@ -94,25 +83,25 @@ def beam_search(
     Returns:
         For every sentence ``beam`` hypotheses, best first; fewer where the limit leaves no more.
     """
-    _check(beam, length_penalty, samples, limit)
+    _check(beam, length_penalty, draws)
     _check_length(limit, least, no_repeat)
-    limits, draws = _limits(batch, limit), max(samples, 1)
-    search = _Search(batch, beam, draws, limits, model.density_dtype, least, no_repeat)
-    with nullcontext() if samples else PlugIn():
-        state = model.begin(batch.repeated(draws))
+    limits, times = _limits(batch, limit), max(draws, 1)
+    search = _Search(batch, beam, times, limits, model.density_dtype, least, no_repeat)
+    with nullcontext() if draws else PlugIn():
+        state = model.begin(batch.repeated(times))
         while not search.done:
             logits = model.step(search.fed, state)
             state.select(*search.advance(logits.squeeze(-2)))
     return search.found.best_first(length_penalty)
 
 
-def _check(beam: int, length_penalty: float, samples: int, limit: int | None) -> None:
+def _check(beam: int, length_penalty: float, draws: int) -> None:
     if beam < 1:
         raise ValueError(f"beam must be at least 1, got {beam}")
     if not 0 <= length_penalty < math.inf:
         raise ValueError(f"length_penalty must be finite and not negative, got {length_penalty}")
-    if samples < 0:
-        raise ValueError(f"samples must be 0, for no draws, or more, got {samples}")
+    if draws < 0:
+        raise ValueError(f"draws must be 0, for none, or more, got {draws}")
 
 
 def _check_length(limit: int | None, least: int, no_repeat: int) -> None:

@@ -122,14 +122,14 @@ def _log_laws(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
     return logits.log_softmax(-1), state
 
 
-def _search(model: Any, batch: Batch, decoding: Decoding, samples: int) -> list[list[int]]:
+def _search(model: Any, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
     """The best hypothesis of every sentence."""
     found = beam_search(
         model,
         batch,
         decoding.beam,
         decoding.length_penalty,
-        samples,
+        draws,
         decoding.max_tokens or None,
         decoding.min_tokens,
         decoding.no_repeat,

@@ -331,7 +331,7 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
     guide = jiggle(Tied(model).double(), 0.1)
     with Recorder() as seen, PlugIn(), WithSelection(guide, 3):
-        found = beam_search(model, batch, beam=2, samples=3)
+        found = beam_search(model, batch, beam=2, draws=3)
     assert len(seen.values) == 4
     for name, value in seen.values.items():
         each = value.unflatten(0, (3, -1))

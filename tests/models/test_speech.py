@@ -12,7 +12,7 @@ from torch import Tensor
 from latentheads import Batch, terms
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.batch import PAD
-from latentheads.decoding.beam_search import beam_search, greedy
+from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
@@ -75,14 +75,14 @@ def test_neither_padding_nor_company_changes_a_bound_or_a_transcript(shape: str)
         return terms(model, guide, batch).elbo
 
     together, order = bound(hear()), [2, 0, 1]
-    texts = greedy(model, hear())
+    texts = [best.tokens for (best,) in beam_search(model, hear(), beam=1)]
     torch.testing.assert_close(bound(hear(pad=3)), together, rtol=0, atol=1e-11)
     other = hear([FRAMES[place] for place in order], [TARGETS[place] for place in order])
     torch.testing.assert_close(bound(other), together[order], rtol=0, atol=1e-11)
     for place, (length, target) in enumerate(zip(FRAMES, TARGETS, strict=True)):
         alone = hear([length], [target])
         torch.testing.assert_close(bound(alone)[0], together[place], rtol=0, atol=1e-11)
-        assert greedy(model, alone) == [texts[place]]
+        assert beam_search(model, alone, beam=1)[0][0].tokens == texts[place]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_ctc_hears_what_is_likeliest() -> None:
 
 def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:
     model = build("independent")
-    found = beam_search(model, hear(), beam=2, samples=3)
+    found = beam_search(model, hear(), beam=2, draws=3)
     for sentence, length in zip(found, FRAMES, strict=True):
         assert 0 < len(sentence[0].tokens) <= 10 + subsampled(length)
 

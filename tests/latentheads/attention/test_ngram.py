@@ -304,10 +304,10 @@ def test_token_by_token_is_the_whole(
 
 
 @every_kind
-@pytest.mark.parametrize("samples", [0, 3])
-def test_a_beam_goes_through_draws(kind: str, samples: int, batch: Batch) -> None:
+@pytest.mark.parametrize("draws", [0, 3])
+def test_a_beam_goes_through_draws(kind: str, draws: int, batch: Batch) -> None:
     model = noisy(kind, "mixed")
-    found = beam_search(model, batch, beam=2, samples=samples, limit=5)
+    found = beam_search(model, batch, beam=2, draws=draws, limit=5)
     assert all(h.log_prob <= 0 and math.isfinite(h.log_prob) for each in found for h in each)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from latentheads import Batch, PlugIn
 from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
-from latentheads.decoding.beam_search import Hypothesis, beam_search, greedy
+from latentheads.decoding.beam_search import Hypothesis, beam_search
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from tests.crossing import in_turn, pairwise
 from tests.tiny import (
@@ -144,10 +144,9 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
 
 
 @in_turn(kind=KINDS, prior=sorted(PRIORS))
-def test_greedy_is_a_beam_of_one_and_takes_the_likeliest_token(kind: str, prior: str) -> None:
+def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
-    found = greedy(model, batch, limit=6)
-    assert found == [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
+    found = [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
     words = [token for token in range(TYPES) if token not in (PAD, BOS)]
     for place, tokens in enumerate(found):
         for length in range(min(5, len(tokens))):
@@ -213,20 +212,20 @@ def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[
         assert not any(repeats(each.tokens, no_repeat) for each in found)
 
 
-@pytest.mark.parametrize("samples", [0, 2])
-def test_a_limit_of_its_own_comes_before_the_least(samples: int) -> None:
-    found = beam_search(small(), small_batch(), beam=2, samples=samples, least=17)
+@pytest.mark.parametrize("draws", [0, 2])
+def test_a_limit_of_its_own_comes_before_the_least(draws: int) -> None:
+    found = beam_search(small(), small_batch(), beam=2, draws=draws, least=17)
     for row, source in zip(found, SOURCES, strict=True):
         assert {len(each.tokens) for each in row} <= set(range(min(17, 10 + 2 * len(source)), 99))
 
 
-@pytest.mark.parametrize("samples", [0, 2])
-def test_a_sentence_that_is_done_is_fed_no_more(samples: int) -> None:
+@pytest.mark.parametrize("draws", [0, 2])
+def test_a_sentence_that_is_done_is_fed_no_more(draws: int) -> None:
     model, batch = Watched(leaning(small(), 4)), small_batch()
-    beam_search(model, batch, beam=4, samples=samples, limit=50)
+    beam_search(model, batch, beam=4, draws=draws, limit=50)
     fed = [shape[0] for shape in model.shapes]
     assert len(fed) < 50
-    assert fed[0] == len(batch) * max(samples, 1)
+    assert fed[0] == len(batch) * max(draws, 1)
     assert fed == sorted(fed, reverse=True)
     assert fed[-1] < fed[0]
     assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
@@ -267,7 +266,7 @@ def test_half_precision_scores_in_float32() -> None:
         ({"length_penalty": -0.1}, "length_penalty must be finite and not negative, got -0.1"),
         ({"length_penalty": math.inf}, "length_penalty must be finite and not negative, got inf"),
         ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
-        ({"samples": -1}, "samples must be 0, for no draws, or more, got -1"),
+        ({"draws": -1}, "draws must be 0, for none, or more, got -1"),
         ({"limit": 0}, "limit must be at least 1, got 0"),
         ({"least": 0}, "least must be at least 1, got 0"),
         ({"least": 5, "limit": 4}, "least must be at least 1 and at most the limit of 4, got 5"),
@@ -344,13 +343,13 @@ class Scripted(Watched):
         return super().step(tokens, state)
 
 
-def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
+def drawn(model: Any, batch: Batch, place: int, draws: int) -> LogProb:
     source = rows(batch, [place]).source
 
     def log_prob(sentences: Sentences) -> Tensor:
         longest = max(map(len, sentences))
         each = []
-        for draw in range(samples):
+        for draw in range(draws):
             with Script() as script:
                 script.numbers = [draw * len(batch) + place] * len(sentences)
                 script.before = [[tuple(y[:t]) for t in range(longest)] for y in sentences]
@@ -360,14 +359,14 @@ def drawn(model: Any, batch: Batch, place: int, samples: int) -> LogProb:
     return log_prob
 
 
-@in_turn(kind=KINDS, prior=NOISY, samples=[1, 3, 3, 1])
-def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples: int) -> None:
+@in_turn(kind=KINDS, prior=NOISY, draws=[1, 3, 3, 1])
+def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, draws: int) -> None:
     model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (3, 5)):
         with script:
-            found = beam_search(Scripted(model, script), batch, beam, 0.6, samples, limit)
+            found = beam_search(Scripted(model, script), batch, beam, 0.6, draws, limit)
         for place in range(len(batch)):
-            log_prob = drawn(model, batch, place, samples)
+            log_prob = drawn(model, batch, place, draws)
             assert len(found[place]) == (21 if beam == WIDE else beam)
             if beam == WIDE:
                 agree(found[place], exhaustive(log_prob, 0.6, limit))
@@ -379,7 +378,7 @@ def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, samples:
 def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
     plain = beam_search(model, batch, beam=3)
-    for found, expected in zip(beam_search(model, batch, 3, samples=3), plain, strict=True):
+    for found, expected in zip(beam_search(model, batch, 3, draws=3), plain, strict=True):
         agree(found, expected)
 
 
@@ -389,7 +388,7 @@ def test_the_same_seed_draws_the_same(kind: str) -> None:
 
     def search(seed: int) -> list[list[Hypothesis]]:
         torch.manual_seed(seed)
-        return beam_search(model, batch, beam=3, samples=2)
+        return beam_search(model, batch, beam=3, draws=2)
 
     assert search(1) == search(1)
     assert search(1) != search(2)
@@ -403,7 +402,7 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
             values[msg["name"]] = (msg["value"] - msg["fn"].location).flatten(2)
 
     with Note():
-        beam_search(leaning(small(prior="independent"), -50), small_batch(), 2, samples=2, limit=3)
+        beam_search(leaning(small(prior="independent"), -50), small_batch(), 2, draws=2, limit=3)
     for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
         drawn = values[f"{name}.logits"].flatten()
         assert values[f"{name}.logits"].shape[0] == shape
