@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from latentheads.corpora.text import Pair
 
-__all__ = ["PUBLISHED", "USUAL", "Cleaning", "Counts", "clean"]
+__all__ = ["USUAL", "Cleaning", "Counts", "clean"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,6 @@ class Cleaning:
 
 USUAL = Cleaning()
 """What is left out when nothing else is said."""
-
-PUBLISHED = Cleaning(max_length=175, max_ratio=1.5)
-"""The limits of the IWSLT14 experiments: fairseq's preparation runs Moses' ``clean-corpus-n`` with
-them over the tokenised training data."""
 
 
 @dataclass(frozen=True)

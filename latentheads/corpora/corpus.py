@@ -177,16 +177,6 @@ class Corpus:
         """The tasks that it mixes; none where nobody named any."""
         return () if self.train.mixture is None else self.train.mixture.tasks
 
-    @property
-    def source_tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that the encoder tells apart."""
-        return () if self.train.mixture is None else self.train.mixture.sources
-
-    @property
-    def target_tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that the decoder tells apart."""
-        return () if self.train.mixture is None else self.train.mixture.targets
-
     def source_texts(self, part: Part) -> list[str]:
         """The source sentences of a part as text; their translations are its ``references``.
 

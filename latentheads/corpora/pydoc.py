@@ -66,19 +66,15 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 @cache
-def _paragraphs() -> tuple[str, ...]:
-    texts = (_cleaned(block) for topic in sorted(topics) for block in _blocks(topics[topic]))
-    prose = (_NAME.sub(r"\1", text) for text in texts if _is_prose(text))
-    return tuple(dict.fromkeys(prose))
-
-
-def paragraphs() -> list[str]:
+def paragraphs() -> tuple[str, ...]:
     """Prose paragraphs in the order of the topics' names, each once, each on one line.
 
     Code, grammar productions, tables, headings and signatures are left out, and names lose the
     quotes that mark them as code.
     """
-    return list(_paragraphs())
+    texts = (_cleaned(block) for topic in sorted(topics) for block in _blocks(topics[topic]))
+    prose = (_NAME.sub(r"\1", text) for text in texts if _is_prose(text))
+    return tuple(dict.fromkeys(prose))
 
 
 def _pieces(tokens: Tokens, maximum: int) -> Iterator[Tokens]:
@@ -113,7 +109,7 @@ def sentences(*, maximum: int = 60) -> list[Tokens]:
         ValueError: `maximum` is below 3.
     """
     _at_least("maximum", maximum, _SHORTEST)
-    return _tokenised(_paragraphs(), maximum)
+    return _tokenised(paragraphs(), maximum)
 
 
 def split(*, maximum: int = 60, every: int = 20) -> Split:
@@ -132,7 +128,7 @@ def split(*, maximum: int = 60, every: int = 20) -> Split:
     _at_least("maximum", maximum, _SHORTEST)
     _at_least("every", every, 3)
     parts: Split = Split([], [], [])
-    for position, text in enumerate(_paragraphs()):
+    for position, text in enumerate(paragraphs()):
         part = max(0, position % every - every + 3)
         parts[part].extend(_tokenised([text], maximum))
     return parts

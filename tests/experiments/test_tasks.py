@@ -241,7 +241,7 @@ def test_directions_of_a_folder_make_one_corpus(
 ) -> None:
     corpus, told = corpus_of(data=str(folder), tasks=tasks)
     number = len(tasks.split(","))
-    assert (corpus.source_tasks, corpus.target_tasks) == (encoder, decoder)
+    assert (corpus.train.mixture.sources, corpus.train.mixture.targets) == (encoder, decoder)
     assert corpus.name == f"corpus {','.join(task.name for task in corpus.tasks)}"
     assert len(corpus.train) == 40 * number
     assert len(told) == number
@@ -258,7 +258,7 @@ def test_a_domain_is_read_from_its_folder_and_may_be_what_is_told_apart(folder: 
     write(folder / "help", "en de", seed=2)
     options = {"data": str(folder), "tasks": "bible:de,help:de", "tell_apart": "domain"}
     corpus, _ = corpus_of(**options)
-    assert corpus.source_tasks == corpus.target_tasks == ("bible", "help")
+    assert corpus.train.mixture.sources == corpus.train.mixture.targets == ("bible", "help")
     places = folder / "bible" / "en-de", folder / "help"
     assert list(corpus.test.references) == [
         line for place in places for line in lines_of(place / "test.de")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads.corpora.cleaning import PUBLISHED, Cleaning, Counts, clean
+from latentheads.corpora.cleaning import Cleaning, Counts, clean
 
 PAIRS = [("a b", "c d e"), ("a b", "c d e f"), (" \t", "c"), ("a", ""), ("a " * 176, "c " * 176)]
 
@@ -22,7 +22,8 @@ def test_the_usual_limits_leave_the_ratio_alone() -> None:
 
 
 def test_the_published_limits_are_inclusive() -> None:
-    kept, counts = clean([*PAIRS, ("a " * 175, "c " * 175)], PUBLISHED)
+    published = Cleaning(max_length=175, max_ratio=1.5)  # those of the preset iwslt14
+    kept, counts = clean([*PAIRS, ("a " * 175, "c " * 175)], published)
     assert kept == [PAIRS[0], ("a " * 175, "c " * 175)]
     assert counts == Counts(kept=2, empty=2, too_long=1, ratio=1, first_long=5)
 

@@ -249,7 +249,8 @@ def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> No
     assert kept.tasks == ()
     mixed = kept.mixed(mixture("de,fr", temperature=5.0))
     assert mixed.tasks == corpus.tasks
-    assert (mixed.source_tasks, mixed.target_tasks) == (("en",), ("de", "fr"))
+    assert mixed.train.mixture is not None
+    assert (mixed.train.mixture.sources, mixed.train.mixture.targets) == (("en",), ("de", "fr"))
     for name in SIZES:
         assert getattr(kept, name).task.tolist() == getattr(corpus, name).task.tolist()
         assert read(mixed, getattr(mixed, name)) == read(corpus, getattr(corpus, name))

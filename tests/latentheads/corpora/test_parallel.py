@@ -9,7 +9,7 @@ import pytest
 
 from latentheads.batch import EOS
 from latentheads.corpora import Corpus, Part, Words, batches
-from latentheads.corpora.cleaning import PUBLISHED
+from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.subwords import Subwords
 from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pets
 
@@ -36,7 +36,7 @@ def test_every_part_holds_its_pairs() -> None:
 
 def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
     told: list[str] = []
-    corpus = pets(train=DIRTY, cleaning=PUBLISHED, tell=told.append)
+    corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), tell=told.append)
     assert text(corpus.train, corpus) == TRAIN
     assert len(corpus.valid) == len(VALID)
     assert told == [

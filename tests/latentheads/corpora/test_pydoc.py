@@ -16,15 +16,6 @@ def test_paragraphs_are_many_single_lines_without_repetition() -> None:
     assert not any("\n" in text or "  " in text for text in found)
 
 
-def test_paragraphs_are_the_same_at_every_call() -> None:
-    assert pydoc.paragraphs() == pydoc.paragraphs()
-
-
-def test_a_caller_cannot_change_the_paragraphs() -> None:
-    pydoc.paragraphs().clear()
-    assert pydoc.paragraphs()
-
-
 @pytest.mark.parametrize("noise", ["::=", ">>>", "***", "===", "+--", "Changed in version"])
 def test_code_tables_and_headings_are_left_out(noise: str) -> None:
     assert not any(text.startswith(noise) or f" {noise} " in text for text in pydoc.paragraphs())

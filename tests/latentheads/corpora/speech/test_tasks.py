@@ -75,7 +75,8 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
 def test_speakers_are_tasks_too(folder: Path) -> None:
     told: list[str] = []
     corpus = read(folder, told.append, tasks="ann:de,bob:de", tell_apart="speaker")
-    assert corpus.source_tasks == corpus.target_tasks == ("ann", "bob")
+    assert corpus.train.mixture is not None
+    assert corpus.train.mixture.sources == corpus.train.mixture.targets == ("ann", "bob")
     assert corpus.test.task is not None
     assert corpus.test.task.tolist() == [0, 1, 0]
     assert list(corpus.test.references) == ["eins", "zwei", "drei"]
