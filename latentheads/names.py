@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 __all__ = [
     "ALIGNMENT",
@@ -12,7 +11,6 @@ __all__ = [
     "SENTENCES",
     "TARGET",
     "Block",
-    "Objective",
     "block_of",
     "chain_of",
     "chains_of",
@@ -27,9 +25,6 @@ ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
 CHOICE = "choice"
 """What is drawn of their heads: the position that each points at."""
-
-Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
-"""What alignments are trained by."""
 
 
 def block_of(site: str) -> str:

@@ -8,9 +8,11 @@ from typing import Literal, get_args
 from latentheads.alignment.emission import LARGEST
 from latentheads.checks import check_least, check_words
 
-__all__ = ["AlignmentOptions"]
+__all__ = ["AlignmentOptions", "Objective"]
 
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
+Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
+"""What alignments are trained by."""
 
 
 @dataclass(frozen=True)

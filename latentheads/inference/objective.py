@@ -20,6 +20,7 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
+from latentheads.alignment.options import Objective
 from latentheads.checks import check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
@@ -27,7 +28,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
-from latentheads.names import SENTENCES, TARGET, Objective
+from latentheads.names import SENTENCES, TARGET
 
 __all__ = ["Head_ELBO", "scored"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from latentheads.alignment.options import Objective
 from latentheads.checks import check_words
-from latentheads.names import Objective
 
 __all__ = ["Training"]
 
