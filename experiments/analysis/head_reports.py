@@ -29,13 +29,10 @@ from latentheads.reading import (
     score_alignments,
 )
 from latentheads.reading.alignments import draws_alignments, points_at_text
-from latentheads.reading.divergence import divergence
+from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.reading.head_report import HeadReport
 
 __all__ = ["portray"]
-
-TOKENS = 512
-"""Of a batch; memory grows with the square of the heads."""
 
 
 def portray(text: Text, options: Namespace) -> HeadReport:
@@ -51,7 +48,7 @@ def _portray(text: Text, options: Namespace) -> HeadReport:
     def watched(
         stage: str, part: Part = text.part, times: int = max(1, options.draws)
     ) -> Iterable[Batch]:
-        line, parts = f"{text.name}, {stage}", list(batches(part, TOKENS)) * times
+        line, parts = f"{text.name}, {stage}", list(batches(part, PAIRED)) * times
         return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True)
 
     recorded = Recording(model)

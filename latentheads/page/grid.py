@@ -12,7 +12,7 @@ from torch import Tensor
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
 from latentheads.names import ALIGNMENT, CHAINS, Block, block_of, chain_of, layer_of
-from latentheads.reading.divergence import Divergence, divergence
+from latentheads.reading.divergence import PAIRED, Divergence, divergence
 from latentheads.reading.head_report import others
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.measures import measure
@@ -21,9 +21,6 @@ from latentheads.runs.run import Run
 from latentheads.selection.sharing import selection_probabilities
 
 __all__ = ["gather_grid", "gather_pairs", "list_blocks"]
-
-TOKENS = 512
-"""Of a batch; memory grows with the square of the heads."""
 
 Values = Mapping[str, Tensor]
 
@@ -50,8 +47,8 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
     attending = {block.name for block in blocks if block.chain == ALIGNMENT}
     attending |= {block.name for block in Recording(model).attending}
     with WithSelection(run.guide):
-        measures = measure(model, batches(part, TOKENS))
-        importance = gradient_importance(model, batches(part, TOKENS))
+        measures = measure(model, batches(part, PAIRED))
+        importance = gradient_importance(model, batches(part, PAIRED))
     distances = {block_of(site): others(each) for site, each in apart.normalised.items()}
     of_heads = {
         "entropy": measures.entropy,
@@ -83,7 +80,7 @@ def gather_pairs(apart: Divergence) -> dict[str, Any]:
 def measure_distances(run: Run, part: Part) -> Divergence:
     """How far apart the heads of each block that attends are, on some sentences."""
     with WithSelection(run.guide):
-        return divergence(run.model, batches(part, TOKENS), latent=False)
+        return divergence(run.model, batches(part, PAIRED), latent=False)
 
 
 def _describe_block(block: Block, attends: bool) -> dict[str, Any]:

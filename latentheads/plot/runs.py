@@ -34,6 +34,7 @@ from latentheads.plot.selection import draw_gates, draw_selection, draw_selectio
 from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.reading.alignments import alignment_laws, draws_alignments
+from latentheads.reading.divergence import PAIRED
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
 from latentheads.reading.labels import name_sides, name_tokens
@@ -53,9 +54,6 @@ __all__ = [
     "selection_history",
     "sound",
 ]
-
-TOKENS = 512
-"""Of a batch whose heads are compared: memory grows with the square of the heads."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl`` at most."""
@@ -171,7 +169,7 @@ def divergence(
     shown = part.first(sentences)
     with WithSelection(run.guide):
         found = measure_divergence(
-            run.model, batches(shown, TOKENS), run.guide if drawn else None, latent=False
+            run.model, batches(shown, PAIRED), run.guide if drawn else None, latent=False
         )
     what = "Heads drawn from the guide" if drawn else "Plug-in heads"
     title = f"{run.settings.title}: {what}, {len(shown):,} {shown.unit}"

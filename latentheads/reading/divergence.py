@@ -28,7 +28,10 @@ from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
 from latentheads.reading.sides import sides
 
-__all__ = ["Divergence", "divergence", "head_divergence"]
+__all__ = ["PAIRED", "Divergence", "divergence", "head_divergence"]
+
+PAIRED = 512
+"""Tokens of a batch whose heads are compared: memory grows with the square of the heads."""
 
 MOST = 2**25
 """Numbers of a tensor over head pairs, queries and keys: a long sentence is read in stretches."""

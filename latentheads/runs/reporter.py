@@ -21,7 +21,7 @@ from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import CHAINS
-from latentheads.reading.divergence import divergence
+from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.report import Section
 from latentheads.runs.scoring import score_ctc, score_written
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Reporter", "average"]
 
-DIVERGENCE_TOKENS = 512
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
@@ -225,7 +224,7 @@ class Reporter:
         """How far apart the heads are, and the plot of it."""
         from latentheads.plot import draw_divergence  # matplotlib loads when it draws
 
-        shown = batches(self.corpus.valid, DIVERGENCE_TOKENS)
+        shown = batches(self.corpus.valid, PAIRED)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))
@@ -250,8 +249,7 @@ class Reporter:
     @property
     def _title(self) -> str:
         """What stands above every picture."""
-        settings = self.settings
-        return f"{settings.recipe}, {self.corpus.name}, seed {settings.seed}"
+        return self.settings.title_of(self.corpus.name)
 
     def _paint(self, name: str, draw: Callable[..., Figure], *of: Any) -> None:
         """Draws a picture of something into the run folder."""

@@ -183,8 +183,15 @@ class Settings:
 
     @property
     def title(self) -> str:
-        """What stands above a picture of the run: its recipe, corpus and seed."""
-        corpus = "a corpus made by hand" if self.by_hand else self.data.name
+        """What stands above a picture of the run where its corpus is not at hand."""
+        return self.title_of("a corpus made by hand" if self.by_hand else self.data.name)
+
+    def title_of(self, corpus: str) -> str:
+        """What stands above a picture of the run: its recipe, corpus and seed.
+
+        Args:
+            corpus: What the corpus is called.
+        """
         return f"{self.recipe}, {corpus}, seed {self.seed}"
 
     @property

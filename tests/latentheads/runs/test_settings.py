@@ -200,4 +200,5 @@ def test_prior_and_guide_are_told_in_a_line(said: dict[str, Any], laws: str) -> 
 def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
     settings = Settings.from_options({"language": "tamir", "seed": 3})
     assert settings.title == "cascaded+alignments, grammar-tamir, seed 3"
+    assert settings.title == settings.title_of(settings.data.name)
     assert "a corpus made by hand" in replace(settings, data=Data(data="by hand")).title
