@@ -42,8 +42,8 @@ class Alternatives(Head_ELBO):
     selection. The weights get the gradient of the mean over selections.
 
     Args:
-        **options: Those of :class:`~latentheads.objective.Head_ELBO`, without free bits, which act
-            on sums over sentences.
+        **options: Those of :class:`~latentheads.inference.objective.Head_ELBO`, without free bits,
+            which act on sums over sentences.
     """
 
     def __init__(self, **options: Any) -> None:
