@@ -17,7 +17,7 @@ from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.recipes import own_options
 from latentheads.runs.settings import Settings
-from tests.docs.pages import PAGES, ROOT, Page
+from tests.docs.pages import CHANGES, PAGES, ROOT, Page
 
 TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
 """Programs that train, and what adds the options of their own."""
@@ -99,7 +99,7 @@ def test_enough_commands_are_found() -> None:
     assert {program for program, *_ in COMMANDS} == {*PROGRAMS}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
+@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=str)
 def test_every_option_within_a_sentence_is_known(page: Page) -> None:
     """With a program's name before it to this program, else to any."""
     any_program = frozenset().union(*map(options_of, PROGRAMS)) | OUTSIDE

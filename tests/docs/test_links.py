@@ -9,7 +9,7 @@ import pytest
 import latentheads as lh
 from latentheads import guides, models, plot, pretrained, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
-from tests.docs.pages import NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
+from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
 
 TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
 ELSEWHERE = ("http://", "https://")
@@ -19,7 +19,7 @@ def page(name: str) -> Page:
     return Page(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS, CHANGES], ids=str)
 def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
     for link in said.links:
         if link.startswith(ELSEWHERE):
@@ -30,7 +30,7 @@ def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
         assert not anchor or anchor in Page(found).anchors, link
 
 
-@pytest.mark.parametrize("said", PAGES, ids=str)
+@pytest.mark.parametrize("said", [*PAGES, CHANGES], ids=str)
 def test_every_file_that_is_named_is_there(said: Page) -> None:
     for code in said.inline:
         path = re.fullmatch(rf"(?:{'|'.join(TOP)})/[\w./-]*", code)
@@ -90,3 +90,7 @@ def test_the_first_page_is_short() -> None:
     lines = README.text.splitlines()
     assert len(lines) <= 150
     assert max(map(len, lines)) <= 120
+
+
+def test_the_changes_of_a_version_are_short() -> None:
+    assert len(CHANGES.text.splitlines()) <= 150

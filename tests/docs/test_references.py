@@ -1,0 +1,38 @@
+"""What docstrings and pages name by its place in the library is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, ROOT, STUDIES, Page
+
+ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod|obj):`~?(latentheads[\w.]*)`")
+NAME = re.compile(r"(?:latentheads|lh)(?:\.\w+)+")
+MODULES = [
+    path
+    for folder in ("experiments", "guides", "latentheads", "models")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def said_in(path: Path) -> set[str]:
+    """The places in the library that the docstrings of a module refer to."""
+    return set(ROLE.findall(path.read_text(encoding="utf-8")))
+
+
+def test_every_reference_of_a_docstring_leads_somewhere() -> None:
+    named = sorted(set().union(*map(said_in, MODULES)))
+    assert len(named) > 20
+    for name in named:
+        assert resolve_name(name) is not None, name
+
+
+@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS, CHANGES], ids=str)
+def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
+    for code in said.inline:
+        if name := NAME.match(code):
+            assert resolve_name(re.sub(r"^lh\b", "latentheads", name[0])), code
