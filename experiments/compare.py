@@ -16,7 +16,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import whole_numbers
 from latentheads.experiments.cli.comparison import (
     Plan,
-    check_words,
+    check_comparison,
     describe_plans,
     extend,
     plan_all,
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = Path(options.out or "runs/compare")
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
-        check_words(words, recipes, options.seeds, "compare.py")
+        check_comparison(words, recipes, options.seeds, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
         plans = plan_all(words, recipes, seeds, out, "compare.py")
         if not train_all(plans, options, out):

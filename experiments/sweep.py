@@ -16,7 +16,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 from latentheads.checks import distinct, whole_numbers
 from latentheads.experiments.cli.comparison import (
     Plan,
-    check_words,
+    check_comparison,
     describe_options,
     describe_plans,
     plan_all,
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
-        check_words(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
+        check_comparison(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
         plans = {}

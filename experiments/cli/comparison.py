@@ -33,7 +33,7 @@ from latentheads.selection.laws import LAWS
 
 __all__ = [
     "Plan",
-    "check_words",
+    "check_comparison",
     "describe_options",
     "describe_plans",
     "extend",
@@ -288,7 +288,7 @@ def _refusal(option: str, prog: str) -> str:
     return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
 
 
-def check_words(
+def check_comparison(
     words: Sequence[str],
     recipes: Sequence[str],
     seeds: str,

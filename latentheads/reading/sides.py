@@ -46,7 +46,9 @@ class Sides:
     def _kept(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
         if exclude not in EXCLUDE:
             raise ValueError(f"exclude must be one of {', '.join(EXCLUDE)}; got {exclude!r}")
-        special = torch.isin(tokens, tokens.new_tensor(self.ends))
+        special = torch.zeros_like(tokens, dtype=torch.bool)
+        for end in self.ends:  # a list of them would be copied to the device and waited for
+            special = special | (tokens == end)
         return ~special if exclude in ("both", side) else torch.ones_like(special)
 
 

@@ -328,11 +328,11 @@ def test_options_of_one_direction_in_a_file_act_on_nothing_beside_tasks(
 
 @pytest.mark.parametrize("program", ["compare.py", "sweep.py"])
 def test_a_comparison_takes_what_acts_on_one_of_its_recipes(program: str, tmp_path: Path) -> None:
-    from latentheads.experiments.cli.comparison import _plan, check_words
+    from latentheads.experiments.cli.comparison import _plan, check_comparison
 
     words = ["--kl_warmup_steps=5", "--candidates=8", "--noise_warmup_steps", "4"]
     recipes = ["transformer", "coda", "cascaded+group"]
-    check_words(words, recipes, "0", program)
+    check_comparison(words, recipes, "0", program)
     plain, noisy, full = (_plan(words, recipe, 0, tmp_path, program)[0] for recipe in recipes)
     found = [(p.training.kl_warmup_steps, p.training.noise_warmup_steps) for p in (plain, noisy)]
     assert found == [(0, 0), (0, 4)]
