@@ -230,8 +230,8 @@ pd.DataFrame(
 ).T.round(4)
 
 # %% [markdown]
-# The KL is kept away from 0, as it should be. Yet nothing is gained: the likelihood is worse, and
-# the bound is lower by that and by what is paid. A KL above 0 is not yet a posterior that knows
+# The KL is kept away from 0, as it should be. Yet nothing is gained: the bound is lower, for the
+# likelihood does not make up for what is paid. A KL above 0 is not yet a posterior that knows
 # something. For that the guide has to read what it explains, the target: see `02_exact_gaps`.
 #
 # ## Limits

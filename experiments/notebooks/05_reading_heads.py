@@ -233,7 +233,7 @@ roles = pd.DataFrame(rows).sort_values("how often", ascending=False)
 roles.head(6).round(3).reset_index(drop=True)
 
 # %% [markdown]
-# No head of this network is positional: the best points to one place in less than half of the
+# No head of this network is positional: the best points to one place in about half of the
 # cases, and by the deviation no other draw would have changed that. Where a head stands near the
 # threshold the last column tells how sure the role is.
 #

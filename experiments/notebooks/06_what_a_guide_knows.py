@@ -158,11 +158,11 @@ figure
 #
 # * **The target is what matters.** The prior does not know the word; it lacks 2.7 nats a token and
 #   has about four times the errors. No seed comes near to either guide that reads the target.
-# * **A guide that lets heads depend on each other bounds better**, by 0.39 nats a token, and the
+# * **A guide that lets heads depend on each other bounds better**, by 0.38 nats a token, and the
 #   interval leaves 0 out. With three seeds and two measures that is a hint that is worth a larger
 #   study, not a result.
-# * **Whether it finds better links we do not know.** The difference in AER is 0.013 and its
-#   interval holds 0. Bayes' rule finds better links than `cascaded`, by 0.008, with an
+# * **Whether it finds better links we do not know.** The difference in AER is 0.017 and its
+#   interval holds 0. Bayes' rule finds better links than `cascaded`, by 0.005, with an
 #   interval that leaves 0 out; beside `mean-field` the interval holds 0.
 #
 # ## Limits
