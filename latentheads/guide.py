@@ -290,7 +290,8 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     Raises:
         ValueError: They are those of no law of the block's alignments.
     """
-    check_pointing(prior.context.block.site(CHOICE), pointing, prior.pointing)
+    site = CHOICE if prior.context is None else prior.context.block.site(CHOICE)
+    check_pointing(site, pointing, prior.pointing)
     return law_of(pointing, prior.valid, prior.below, prior.context)
 
 

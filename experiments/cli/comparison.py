@@ -209,7 +209,7 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
 
 def _refuse_idle_places(options: Namespace) -> None:
     """Refuses what does not go together in saying where runs are trained."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
             "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
         )

@@ -135,6 +135,11 @@ class Intent:
         return self.pays_for_heads or self.draws_choice or self.gates
 
     @property
+    def weighs_kl(self) -> bool:
+        """Whether its factor may be another than 1: the penalty on gates is a part of it."""
+        return self.pays and not self.gates
+
+    @property
     def draws_paid_logits(self) -> bool:
         """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
         drawn = self.draws_heads and self.guide is not GUIDES["tied"]

@@ -81,9 +81,9 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     for word, following in pairs:
         if word in FLAGS and following.startswith("--"):
             rest += [word, "true"]
-        elif word in NUMBERS and following != "--":
+        elif word in NUMBERS and not following.startswith("--"):
             next(pairs, None)
-            rest += [word, f"[{following.removeprefix('[').removesuffix(']')}]"]
+            rest += [word, f"[{following.strip().removeprefix('[').removesuffix(']')}]"]
         elif word in JOINED and following != "--":
             next(pairs, None)
             parts.setdefault(word, []).append(following)

@@ -52,7 +52,7 @@ OWN = (
     "or sampled"
 )
 ALIGNMENTS = "--alignments"
-KL = f"a KL that is not 0 by construction ({OWN}; or {LAW})"
+KL = f"a KL that is not 0 by construction ({OWN}; or {LAW}), and no --gates"
 SAMPLED = (
     "a KL that is not 0 by construction and no sum over alignments (a guide other than tied and "
     f"{NOISE}; {LAW}; or --gates)"
@@ -162,11 +162,11 @@ NEEDS = (
         lambda it: it.options.decay == "cosine" and it.options.period > 0,
     ),
     Need(("kl",), SAMPLED, lambda it: it.draws_paid_logits),
-    Need(("kl_warmup_steps", "max_kl_weight"), KL, lambda it: it.pays),
+    Need(("kl_warmup_steps", "max_kl_weight"), KL, lambda it: it.weighs_kl),
     Need(
         ("min_kl_weight",),
         f"--kl_warmup_steps, and {KL}",
-        lambda it: it.pays and it.options.kl_warmup_steps > 0,
+        lambda it: it.weighs_kl and it.options.kl_warmup_steps > 0,
     ),
     Need(
         ("free_bits",),

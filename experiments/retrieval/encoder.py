@@ -15,7 +15,7 @@ from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.pretrained import EncodedBatch, Pretrained
 from latentheads.pretrained.registry import need_transformers
 
-__all__ = ["AnswerScores", "Encoder", "batches_of", "embed", "hit_rate"]
+__all__ = ["AnswerScores", "Encoder", "batches_of", "embed", "hit_rate", "places_of"]
 
 SHARPNESS = 20.0
 """What cosines are multiplied by before the softmax, as the sentence encoders were trained."""
@@ -50,8 +50,7 @@ class Encoder:
         self.network: Any = transformers.AutoModel.from_pretrained(folder).eval()
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
         self.network.requires_grad_(False)
-        places = getattr(self.network.config, "max_position_embeddings", UNBOUNDED)
-        self.longest = min(self.tokenizer.model_max_length, places, UNBOUNDED)
+        self.longest = min(self.tokenizer.model_max_length, places_of(self.network), UNBOUNDED)
 
     def encode(self, sentences: Sequence[str]) -> dict[str, Tensor]:
         """The token ids of sentences, cut to what the network reads, padded to the longest."""
@@ -96,6 +95,14 @@ class AnswerScores:
     def __call__(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch answer"]:
         """The score of each answer: its cosine with the question, sharpened."""
         return SHARPNESS * embed(outputs, batch.inputs["attention_mask"]) @ self.answers.T
+
+
+def places_of(network: Any) -> int:
+    """How many tokens a network has positions for; some begin to count behind that of padding."""
+    places: int = getattr(network.config, "max_position_embeddings", UNBOUNDED)
+    tables = (m for name, m in network.named_modules() if name.endswith("position_embeddings"))
+    padding = getattr(next(tables, None), "padding_idx", None)
+    return places if padding is None else places - padding - 1
 
 
 def batches_of(

@@ -112,9 +112,10 @@ class Dictionary:
         ).exp()
         mixed = _mixed(shares, [side.values for side in self.sides])
         tiny = torch.finfo(mixed.dtype).tiny
-        spread = (here.values * mixed).clamp_min(tiny).log()
-        found = spread + (here.top + largest)[..., None]
-        for row in low.flatten(2).any(-1).nonzero():
+        spread = here.values * mixed
+        found = spread.clamp_min(tiny).log() + (here.top + largest)[..., None]
+        lost = low.flatten(2).any(-1) | (spread < tiny).any(-1)
+        for row in lost.nonzero():
             self._mend_row(found, row, states, log_prior.expand_as(low))
         return found
 

@@ -104,18 +104,35 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
             f"site {site!r}: first must be {prior.first}, the number of the block's first head, "
             f"got {found.first}"
         )
-    event, wanted = found.scores.shape[-3:], prior.scores.shape[-3:]
-    if event != wanted:
+    shape, wanted = found.scores.shape, prior.scores.shape
+    if shape[-3:] != wanted[-3:] or not _spread_together(shape[:-3], wanted[:-3]):
         raise ValueError(
-            f"site {site!r}: scores must be of words, heads and positions of shape "
-            f"{tuple(wanted)}, got {tuple(found.scores.shape)}"
+            f"site {site!r}: scores must be of sentences, words, heads and positions of shape "
+            f"{tuple(wanted)}, got {tuple(shape)}"
         )
+    steps = getattr(found, "steps", None)
+    if steps is not None and shape[-2] > 1:
+        raise ValueError(f"site {site!r}: a chain is of one head, and the block has {shape[-2]}")
     for head, lower in found.pairs:
         if head not in found.heads or not 0 <= lower < head:
             raise ValueError(
                 f"site {site!r}: pairs must be of a head of the block, of {list(found.heads)}, and "
                 f"one below it, got {(head, lower)}"
             )
+    between = [*found.pairs.values(), *([] if steps is None else [steps])]
+    for each in between:
+        if each.shape[-2:] != (shape[-1], shape[-1]) or each.shape[-3] not in (1, shape[-3]):
+            raise ValueError(
+                f"site {site!r}: what a head reads of another must be of words, or 1 for all, and "
+                f"pairs of positions of shape {(shape[-3], shape[-1], shape[-1])}, "
+                f"got {tuple(each.shape)}"
+            )
+
+
+def _spread_together(one: torch.Size, other: torch.Size) -> bool:
+    """Whether two shapes can be expanded to one."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return all(size == its or 1 in (size, its) for size, its in pairs)
 
 
 def draw_place(law: Float[Tensor, "*batch key"]) -> Int[Tensor, "*batch"]:

@@ -29,7 +29,10 @@ REFUSED = {
 }
 """What would change the law of the heads, by the argument that says so."""
 
-UNREAD = ("position_ids", "cache_position", "num_items_in_batch")
+UNREAD = (
+    *("position_ids", "cache_position", "num_items_in_batch"),
+    *("token_type_ids", "special_tokens_mask", "length"),  # what tokenizers make
+)
 """Tensors that networks hand on to every attention function, and that change nothing there."""
 
 

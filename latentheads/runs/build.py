@@ -26,6 +26,7 @@ from latentheads.runs.settings import Settings
 
 __all__ = [
     "apply_pruning",
+    "changed_parts",
     "choose_trained",
     "digest_corpus",
     "digest_parts",
@@ -210,6 +211,23 @@ def digest_corpus(corpus: Corpus) -> str:
 def digest_parts(corpus: Corpus) -> dict[str, str]:
     """Tells the text of every part from others; of speech what is written, and how long it is."""
     return {name: _digest_part(getattr(corpus, name)) for name in ("train", "valid", "test")}
+
+
+def changed_parts(path: Path, corpus: Corpus) -> list[str]:
+    """The parts of a corpus with other text than a run's file tells of; none where there is none.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    try:
+        known = read_json(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"{path} cannot be read: {reason}") from reason
+    if not isinstance(known, dict):
+        raise ValueError(f"{path} cannot be read: it must name the parts of a corpus")
+    return [name for name, now in digest_parts(corpus).items() if known.get(name) != now]
 
 
 def _digest_part(part: Part) -> str:

@@ -94,9 +94,17 @@ def networks_in(out: Path) -> list[Path]:
     there = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
     for path in there:
         results = read_results(path)
+        if results is None and _is_broken_off(path):
+            continue
         if results is None or results.pruned is None:
-            raise ValueError(f"{path} is not a finished pruned network: choose another --out")
+            raise ValueError(f"{path} is no pruned network: remove it, or choose another --out")
     return there
+
+
+def _is_broken_off(path: Path) -> bool:
+    """Whether a pruned network was begun here and not finished: nothing was ever trained."""
+    metrics, last = path / "metrics.jsonl", path / "checkpoints" / "last.safetensors"
+    return metrics.is_file() and not metrics.stat().st_size and not last.exists()
 
 
 def smaller(run: Run, kept: dict[str, list[int]]) -> Pruned:

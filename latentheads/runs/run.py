@@ -13,13 +13,12 @@ from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.options import make_corpus
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding
-from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
 from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
 from latentheads.runs.aligning import align_lines, check_alignments
-from latentheads.runs.build import digest_parts
+from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
@@ -269,17 +268,7 @@ def check_corpus(run: Run, corpus: Corpus) -> None:
     The folder of an older version knows the vocabulary alone.
     """
     check_vocabulary(run, corpus)
-    path = run.path / TEXTS
-    try:
-        known = read_json(path)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as reason:
-        raise ValueError(f"{path} cannot be read: {reason}") from reason
-    if not isinstance(known, dict):
-        raise ValueError(f"{path} cannot be read: it must name the parts of a corpus")
-    now = digest_parts(corpus)
-    if changed := [name for name in now if known.get(name) != now[name]]:
+    if changed := changed_parts(run.path / TEXTS, corpus):
         raise ValueError(
             f"{run.path} was trained on another corpus than its options give now: "
             f"the text of {', '.join(changed)} has changed since"

@@ -24,6 +24,7 @@ from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import Decoder
 from latentheads.runs.build import (
     apply_pruning,
+    changed_parts,
     choose_trained,
     digest_corpus,
     digest_parts,
@@ -191,7 +192,7 @@ class Trainer:
             begin_with(begun, settings, corpus, model, guide)
         self._make_controller()
         if resumes:
-            self.keeper.resume()
+            self._resume()
         self.results = self.folder.results
         self._probe()
 
@@ -207,6 +208,15 @@ class Trainer:
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         self.keeper = Keeper(self.folder, self.engine, self.digest, names)
+
+    def _resume(self) -> None:
+        """Goes on from the last state, if what it was watched and is reported on is as it was."""
+        self.keeper.resume()
+        if changed := changed_parts(self.folder.path / TEXTS, self.corpus):
+            raise ValueError(
+                f"{self.folder.path} was watched on another text: that of {', '.join(changed)} has "
+                "changed since; choose another out or overwrite=True"
+            )
 
     def _make_controller(self) -> None:
         """Puts gates under pressure; what moves the pressure while training, if it moves."""
@@ -312,7 +322,7 @@ class Trainer:
         self._make_engine()
         self._make_controller()
         if folder.resumable:
-            self.keeper.resume()
+            self._resume()
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:

@@ -385,11 +385,14 @@ def check_together(training: Training, model: HeadModel) -> None:
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
         )
-    weighted = training.kl_warmup_steps or training.max_kl_weight != 1
-    if model.pressure is not None and weighted:
+    weighing = {
+        "kl_warmup_steps": training.kl_warmup_steps > 0,
+        "max_kl_weight": training.max_kl_weight != 1,
+    }
+    if model.pressure is not None and any(weighing.values()):
+        said = " and ".join(name for name, given in weighing.items() if given)
         raise ValueError(
-            "gates need a KL of weight 1, which their penalty is a part of: drop kl_warmup_steps "
-            "and max_kl_weight"
+            f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
         )
     if training.objective != "bound" and (model.alignments is None or model.alignments.soft):
         raise ValueError(f"objective {training.objective} needs alignments that are drawn")

@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from latentheads.experiments.retrieval import measures
-from latentheads.experiments.retrieval.encoder import Encoder
+from latentheads.experiments.retrieval.encoder import Encoder, places_of
 from latentheads.experiments.retrieval.paraphrases import find_pairs
 from tests.experiments.programs import assert_one_line, inside
 
@@ -61,6 +62,16 @@ def test_a_long_sentence_is_cut_to_what_the_network_reads(task: list[str], tmp_p
     encoder = Encoder(tmp_path / "network")
     assert encoder.encode(["ann is good", "ann " * 17])["input_ids"].shape == (2, 16)
     assert encoder.embed_all(["ann " * 17]).shape == (1, 6)
+
+
+def test_positions_may_begin_behind_that_of_padding() -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 3}
+    config = transformers.RobertaConfig(**sizes, max_position_embeddings=14, pad_token_id=1)
+    network = transformers.RobertaModel(config)
+    assert places_of(network) == 12
+    network(torch.full((1, 12), 5))
+    config = transformers.BertConfig(**sizes, max_position_embeddings=14)
+    assert places_of(transformers.BertModel(config)) == 14
 
 
 def test_maps_are_kept_where_gates_fail(

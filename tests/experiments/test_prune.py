@@ -303,7 +303,7 @@ def test_only_pruned_networks_are_replaced(
     before = (other / "results.json").read_text()
     for more in ([], ["--overwrite"]):
         assert call(run, "--heads=1", f"--out={out}", *more) == 2
-        assert "heads-1 is not a finished pruned network: choose" in capsys.readouterr().err
+        assert "heads-1 is no pruned network: remove it, or choose" in capsys.readouterr().err
     assert (other / "results.json").read_text() == before
     shutil.rmtree(other)
     assert call(run, "--heads=3,1", f"--out={out}") == 0
@@ -315,6 +315,9 @@ def test_only_pruned_networks_are_replaced(
     assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
     assert call(run, "--heads=2,1", f"--out={out}", "--overwrite") == 0
     assert sorted(path.name for path in out.glob("heads-*")) == ["heads-1", "heads-2"]
+    (out / "heads-1" / "results.json").unlink()  # as where writing it was broken off
+    assert call(run, "--heads=1", f"--out={out}", "--overwrite") == 0
+    assert (out / "heads-1" / "results.json").exists()
 
 
 @pytest.mark.parametrize(

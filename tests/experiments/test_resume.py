@@ -163,6 +163,16 @@ def test_resuming_on_another_text_is_refused(half: Path) -> None:
     assert "was trained on another text" in done.stderr
 
 
+def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
+    texts = half / "corpus.json"
+    known = json.loads(texts.read_text(encoding="utf-8"))
+    texts.write_text(json.dumps({**known, "valid": "another"}), encoding="utf-8")
+    done = inside("run.py", *WORDS, "--out", str(half))
+    assert done.returncode == 2
+    assert "was watched on another text: that of valid has changed since;" in done.stderr
+    assert json.loads(texts.read_text(encoding="utf-8"))["valid"] == "another"
+
+
 @pytest.mark.parametrize(
     "spoil",
     [lambda last: last.write_bytes(last.read_bytes()[:-100]), lambda last: last.write_text("no")],

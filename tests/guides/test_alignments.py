@@ -246,7 +246,15 @@ def detached(law: Pointing) -> Pointing:
         ),
         (
             lambda own: Pointing(own.scores[..., 0, :], first=own.first),
-            r"decoder.0.alignment.choice': scores must be of words, heads and positions of shape",
+            r"decoder.0.alignment.choice': scores must be of sentences, words, heads and positions",
+        ),
+        (
+            lambda own: Pointing(own.scores[:1].expand(7, -1, -1, -1), first=own.first),
+            r"scores must be of sentences, words, heads and positions of shape \(3, .*got \(7, ",
+        ),
+        (
+            lambda own: replace(own, pairs={(1, 0): own.scores[..., :1, :]}, first=own.first),
+            r"of words, or 1 for all, and pairs of positions of shape|pairs must be of a head",
         ),
         (
             lambda own: replace(own, pairs={(own.first, own.first + 1): own.scores[..., :1, :]}),
@@ -422,4 +430,21 @@ def test_a_posterior_of_another_kind_is_refused_by_its_site(batch: Batch) -> Non
             pyro.sample("decoder.0.alignment.choice", law)
 
     with pytest.raises(ValueError, match=r"decoder.0.alignment.choice.*got Independent"):
+        terms(model, guide, batch)
+
+
+def test_a_chain_is_of_one_head(batch: Batch) -> None:
+    model = aligned(SHAPES["two heads"])
+    guide = attach("tied", model)
+
+    def chain(name: str, prior: Any) -> Any:
+        own = prior.pointing
+        keys = own.scores.shape[-1]
+        return conditioned(
+            prior,
+            ChainPointing(own.scores, steps=torch.zeros(*own.scores.shape[:-3], 1, keys, keys)),
+        )
+
+    guide.get_posterior = chain
+    with pytest.raises(ValueError, match="a chain is of one head, and the block has 2"):
         terms(model, guide, batch)

@@ -128,7 +128,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {**LOGITS, "latent": "none"},
         LOGITS,
     ),
-    ({"kl_warmup_steps": 5, "max_kl_weight": 0.5}, PLAIN, {**PLAIN, **GATES}),
+    ({"kl_warmup_steps": 5, "max_kl_weight": 0.5}, {**ALONE, **GATES}, ALONE),
     (
         {"kl_warmup_steps": 5, "max_kl_weight": 0.5},
         {**PLAIN, "select": "static"},

@@ -26,7 +26,7 @@ def test_an_equals_sign_stands_for_a_space(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "cutoffs"),
-    [("2000,10000", (2000, 10000)), ("[2000, 10000]", (2000, 10000)), ("7", (7,)), ("", ())],
+    [("2000,10000", (2000, 10000)), (" [2000, 10000]", (2000, 10000)), ("7", (7,)), ("", ())],
 )
 def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[int, ...]) -> None:
     for words in (["--cutoffs", typed], [f"--cutoffs={typed}"]):

@@ -41,3 +41,11 @@ def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float)
     assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
     means = torch.einsum("ntv,nt...v->nt...", other, laws)
     assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
+
+
+def test_a_word_that_state_and_position_both_shun_has_its_own_probability() -> None:
+    weight = torch.eye(3)
+    lexicon, state = torch.tensor([[[-68.0, 0, -90]]]), torch.tensor([[[0.0, -68, -90]]])
+    found = Dictionary([lexicon], weight).log_probs(state, torch.zeros(1, 1, 1))
+    expected = (lexicon + state).log_softmax(-1)
+    assert torch.allclose(found, expected)
