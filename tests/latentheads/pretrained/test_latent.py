@@ -343,7 +343,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.plain(old), "not latent")
     refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
     refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "what indices would change")
-    assert made(IDS, num_items_in_batch=torch.tensor(7)).logits.isfinite().all()
+    for unread in ({"num_items_in_batch": torch.tensor(7)}, {"special_tokens_mask": IDS}):
+        assert made(IDS, **unread).logits.isfinite().all()
     made.activation_checkpointing_enable()
     made.train()
     refuse(lambda: model(model.batch({"input_ids": IDS})), "activation_checkpointing_disable")
