@@ -12,7 +12,7 @@ https://arxiv.org/abs/1905.06319.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ __all__ = [
     "ChainAlignments",
     "ChainPointing",
     "SummedChain",
+    "detached",
     "draw_blocks",
     "law_of",
     "word_log_probs",
@@ -62,6 +63,15 @@ def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]
         steps = pointing.steps
         scores = scores + (steps[..., 1:, :, :] if steps.shape[-3] > 1 else steps)
     return log_softmax(scores)
+
+
+def detached(law: Pointing) -> Pointing:
+    """The same parameters, without what they were computed from."""
+    pairs = {pair: scores.detach() for pair, scores in law.pairs.items()}
+    found = replace(law, scores=law.scores.detach(), pairs=pairs)
+    if isinstance(found, ChainPointing) and found.steps is not None:
+        return replace(found, steps=found.steps.detach())
+    return found
 
 
 def law_of(

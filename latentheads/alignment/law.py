@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.distributions.heads import spreads
 from latentheads.layers.numeric import log_softmax
 
 __all__ = ["NOWHERE", "Alignments", "Pointing", "check_pointing", "draw_place"]
@@ -105,7 +106,8 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
             f"got {found.first}"
         )
     shape, wanted = found.scores.shape, prior.scores.shape
-    if shape[-3:] != wanted[-3:] or not _spread_together(shape[:-3], wanted[:-3]):
+    one, other = shape[:-3], wanted[:-3]
+    if shape[-3:] != wanted[-3:] or not (spreads(one, other) or spreads(other, one)):
         raise ValueError(
             f"site {site!r}: scores must be of sentences, words, heads and positions of shape "
             f"{tuple(wanted)}, got {tuple(shape)}"
@@ -127,12 +129,6 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
                 f"pairs of positions of shape {(shape[-3], shape[-1], shape[-1])}, "
                 f"got {tuple(each.shape)}"
             )
-
-
-def _spread_together(one: torch.Size, other: torch.Size) -> bool:
-    """Whether two shapes can be expanded to one."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return all(size == its or 1 in (size, its) for size, its in pairs)
 
 
 def draw_place(law: Float[Tensor, "*batch key"]) -> Int[Tensor, "*batch"]:

@@ -16,7 +16,7 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.chain import ChainPointing, SummedChain, draw_blocks, word_log_probs
+from latentheads.alignment.chain import SummedChain, detached, draw_blocks, word_log_probs
 from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
@@ -88,19 +88,11 @@ class Enumeration:
 
     def of_fixed_model(self) -> Enumeration:
         """The same, with gradients in the guide alone: where it is the prior, there are none."""
-        fixed = [_detached(law) for law in self.summed.priors]
+        fixed = [detached(law) for law in self.summed.priors]
         summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
         own = zip(self.sites, self.posterior, strict=True)
-        posterior = [_detached(law) if name in self.tied else law for name, law in own]
+        posterior = [detached(law) if name in self.tied else law for name, law in own]
         return replace(self, summed=summed, posterior=posterior)
-
-
-def _detached(law: Pointing) -> Pointing:
-    pairs = {pair: scores.detach() for pair, scores in law.pairs.items()}
-    found = replace(law, scores=law.scores.detach(), pairs=pairs)
-    if isinstance(found, ChainPointing) and found.steps is not None:
-        return replace(found, steps=found.steps.detach())
-    return found
 
 
 def enumerate_alignments(
