@@ -76,19 +76,12 @@ def speech(
             or test cannot be used.
     """
     choose, learned = _Chooser(mixture), _Training(listening)
-    texts = {
-        "train": [*choose.first(train, sizes)],
-        "valid": [*choose.every(valid)],
-        "test": [*choose.every(test)],
-    }
+    held_out = {"valid": choose.every(valid), "test": choose.every(test)}
+    texts = _gather(name, choose, {"train": choose.first(train, sizes), **held_out})
 
     def where(part: str, side: Side, place: int) -> str:
         return texts[part][place].where
 
-    if not texts["train"]:
-        raise ValueError(f"{name} has nothing to train on: {choose.say_labels()}")
-    for part, utterances in texts.items():
-        choose.check(name, part, utterances)
     frames = _hear_held_out(texts, listening)
     for part in HELD_OUT if max_line else ():
         lengths = _known_lengths(texts[part], frames[part], types, lowercase)
@@ -239,6 +232,18 @@ FAULTS = {
 
 def _name_fault(reason: str) -> str:
     return next((kind for said, kind in FAULTS.items() if said in reason), "unreadable")
+
+
+def _gather(
+    name: str, choose: _Chooser, parts: Mapping[str, Iterable[Utterance]]
+) -> dict[str, list[Utterance]]:
+    """Reads the tables of all parts; one that lacks something is refused before a file is heard."""
+    texts = {part: [*utterances] for part, utterances in parts.items()}
+    if not texts["train"]:
+        raise ValueError(f"{name} has nothing to train on: {choose.say_labels()}")
+    for part, utterances in texts.items():
+        choose.check(name, part, utterances)
+    return texts
 
 
 def _hear_held_out(
