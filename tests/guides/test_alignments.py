@@ -439,3 +439,13 @@ def test_a_chain_is_of_one_head(batch: Batch) -> None:
     guide.get_posterior = chain
     with pytest.raises(ValueError, match="a chain is of one head, and the block has 2"):
         terms(model, guide, batch)
+
+
+def test_on_a_cpu_a_reader_takes_no_fused_kernel(batch: Batch) -> None:
+    guide = attach("mean-field", aligned(SHAPES["one head"])).float()
+    model = guide.model.float().train()
+    with torch.profiler.profile() as profile, torch.autocast("cpu", torch.bfloat16):
+        Head_ELBO().differentiable_loss(model, guide.train(), batch).backward()
+    names = {event.key for event in profile.key_averages()}
+    assert any("_scaled_dot_product" in name for name in names)
+    assert not any("_scaled_dot_product_flash" in name for name in names)
