@@ -131,11 +131,15 @@ class AlignmentPass:
             enabled, kind = self.autocast
             with torch.autocast(words.device.type, kind, enabled):
                 table = self.word_table(words, guide)
-            if isinstance(self.priors[0], ChainPointing):
-                self.known[key] = words, SummedChain([self.priors[0]], table, self.valid)
-            else:
-                self.known[key] = words, Summed(self.priors, table, self.valid)
+            self.known[key] = words, self.summed_from(table)
         return self.known[key][1]
+
+    def summed_from(self, table: Float[Tensor, "*table"]) -> Summed | SummedChain:
+        """All alignments at once, from what is said of the words."""
+        valid = self.valid.expand(self.hidden.states.shape[:-1])
+        if isinstance(self.priors[0], ChainPointing):
+            return SummedChain([self.priors[0]], table, valid)
+        return Summed(self.priors, table, valid)
 
     def word_table(
         self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None

@@ -226,7 +226,7 @@ class SummedChain:
 
     @property
     def information(self) -> Float[Tensor, "*batch"]:
-        """KL from the prior to the exact posterior: what the words say of their alignments."""
+        """KL from the exact posterior to the prior: what the words say of their alignments."""
         return self.kl(self.posterior())[0]
 
     def _entropy(self, law: Pointing) -> Float[Tensor, "*batch"]:

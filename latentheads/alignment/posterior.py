@@ -88,10 +88,10 @@ class _PairScores(nn.Module):
 
     def forward(
         self,
-        word: Float[Tensor, "sentence target size"],
-        memory: Float[Tensor, "sentence key size"],
-        evidence: Sequence[Float[Tensor, "sentence target key"]],
-    ) -> Float[Tensor, "sentence target before key"]:
+        word: Float[Tensor, "*batch target size"],
+        memory: Float[Tensor, "*batch key size"],
+        evidence: Sequence[Float[Tensor, "*batch target key"]],
+    ) -> Float[Tensor, "*batch target before key"]:
         """Scores every pair of positions, for every word.
 
         Args:
@@ -194,7 +194,7 @@ class AlignmentPosterior(nn.Module):
         memory: Tensor,
         evidence: Sequence[Tensor],
         readable: Bool[Tensor, "*mask #target key"],
-    ) -> Float[Tensor, "sentence target before key"]:
+    ) -> Float[Tensor, "*batch target before key"]:
         """What a head reads of another, on top of what the prior reads."""
         head, lower = pair
         said: list[Tensor] = []
@@ -212,7 +212,7 @@ class AlignmentPosterior(nn.Module):
         aligned: AlignmentPass,
         words: Int[Tensor, "sentence target"],
         valid: Bool[Tensor, "sentence target"],
-    ) -> Float[Tensor, "sentence target size"]:
+    ) -> Float[Tensor, "*batch target size"]:
         """What is known of every word: its place, the words before it, or the whole target."""
         states = self._take(aligned.hidden.states)
         length = states.shape[-2]

@@ -116,7 +116,7 @@ class Summed:
 
     @property
     def information(self) -> Float[Tensor, "*batch"]:
-        """KL from the prior to the exact posterior: what the words say of their alignments."""
+        """KL from the exact posterior to the prior: what the words say of their alignments."""
         return sum_of(self.kl(self.posterior()))
 
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:

@@ -14,16 +14,9 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
-from latentheads.alignment.chain import (
-    ChainAlignments,
-    ChainPointing,
-    SummedChain,
-    draw_blocks,
-    word_log_probs,
-)
+from latentheads.alignment.chain import ChainAlignments, draw_blocks, word_log_probs
 from latentheads.alignment.drawn import Drawn
 from latentheads.alignment.law import Alignments
-from latentheads.alignment.summed import Summed
 from latentheads.distributions import tokens_of
 from latentheads.inference.enumeration import Enumeration
 from latentheads.names import TARGET
@@ -89,7 +82,5 @@ def without_words(model_trace: Trace, guide_trace: Trace) -> Enumeration:
     sites = _find_sites(guide_trace)
     laws = [guide_trace.nodes[name]["fn"] for name in sites]
     tied = [n for n, q in zip(sites, laws, strict=True) if q is model_trace.nodes[n]["fn"]]
-    kind = SummedChain if isinstance(aligned.priors[0], ChainPointing) else Summed
-    unread = aligned.priors[0].scores[..., 0, :]
-    summed = kind(aligned.priors, unread, aligned.valid)
+    summed = aligned.summed_from(aligned.priors[0].scores[..., 0, :])  # no word is read
     return Enumeration(summed, [law.pointing for law in laws], sites, tied)

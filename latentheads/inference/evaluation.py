@@ -80,7 +80,7 @@ class Report:
         gap_by_site: That of every block of alignments.
         prior_entropy: Of the alignments of a word, all heads together.
         posterior_entropy: The same given the word, exact.
-        information: KL from the prior to the exact posterior: what a word says of its alignments.
+        information: KL from the exact posterior to the prior: what a word says of its alignments.
     """
 
     elbo: float

@@ -52,8 +52,9 @@ class Head_ELBO(Trace_ELBO):
     Args:
         kl_weight: Factor of every KL term; may be changed between steps. That of alignments has
             none where the objective is not the guide's bound (marginal, iwae, rws).
-        free_bits: The KL of each site of a sentence is not pushed below this many nats per target
-            token; what all sentences share is let alone.
+        free_bits: The KL of each site, summed over the sentences of a batch and over vectorised
+            particles, is not pushed below this many nats per target token; what all sentences
+            share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
         objective: What alignments are trained by: the guide's bound, summed over all of them, or by
             one draw of it (sampled); the exact log p(y | x), and the guide's bound beside it

@@ -77,6 +77,11 @@ class Alternatives(Head_ELBO):
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
+        if model.alignments is not None and not model.alignments.soft:
+            raise ValueError(
+                f"{type(self).__name__} weighs selections by drawn sentences, which alignments are "
+                "not: use Head_ELBO, which learns selections straight-through"
+            )
         batch = cast(Batch, (*args, *kwargs.values())[0])
         particles = [self._particle(model, guide, batch) for _ in range(self.num_particles)]
         return torch.stack(particles).sum() / self.num_particles

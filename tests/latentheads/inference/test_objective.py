@@ -21,9 +21,10 @@ from latentheads.families import (
     HeadScale,
     Plain,
 )
-from latentheads.guides import Cascaded, Guide, Tied
+from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
+from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
     KINDS,
@@ -33,6 +34,7 @@ from tests.tiny import (
     build,
     counting,
     jiggle,
+    rows,
     small_batch,
 )
 
@@ -244,6 +246,30 @@ def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
     tape.rewind()
     together = objective(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
     assert torch.allclose(together(model, chosen)(batch), torch.stack(losses).mean(), rtol=1e-9)
+
+
+@pairwise(
+    shape=list(SHAPES),
+    guide=["tied", "cascaded", "exact"],
+    objective=["bound", "marginal"],
+    sentences=[[0], [0, 0, 0]],
+)
+def test_alignments_of_vectorised_particles_are_summed_as_those_of_looped_ones(
+    shape: str, guide: str, objective: str, sentences: list[int], batch: Batch, tape: NoiseTape
+) -> None:
+    """As many particles as sentences, or words, let a sum over the wrong ones pass unnoticed."""
+    few = rows(batch, sentences)
+    model = aligned(SHAPES[shape], prior="independent", latent=None)
+    chosen = jiggle(GUIDES[guide](model).double(), 0.2)
+    options = {"analytic": True, "objective": objective}
+    together = {"num_particles": 3, "vectorize_particles": True, "max_plate_nesting": 1}
+    losses = []
+    for particle in range(3):
+        tape.rewind(particle=particle)
+        losses.append(Head_ELBO(**options)(model, chosen)(few))
+    tape.rewind()
+    found = Head_ELBO(**together, **options)(model, chosen)(few)
+    assert torch.allclose(found, torch.stack(losses).mean(), rtol=1e-9)
 
 
 @pairwise(form=FORMS, validation=[True, False], particles=[1, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO, PlugIn, fit
+from latentheads import AlignmentOptions, Batch, Head_ELBO, PlugIn, fit
 from latentheads.effects import SharedDraws
 from latentheads.guides import Tied
 from latentheads.inference.bound import closed_form
@@ -243,3 +244,18 @@ def test_too_many_choices_are_told_in_one_line() -> None:
     guide = Tied(model)
     with pytest.raises(ValueError, match="at most 64, not 128; score takes any number"):
         Enumerated_ELBO().differentiable_loss(model, guide, Batch.of(TARGETS, SOURCES))
+
+
+@pytest.mark.parametrize("kind", [ScoreFunction_ELBO, Enumerated_ELBO])
+def test_alignments_that_are_drawn_are_refused(kind: Any) -> None:
+    selector = make_selector("subset", 2, 3, ("encoder-self",), 2, 1)
+    types, network = (SOURCE_TYPES, TARGET_TYPES), sizes(heads=2, layers=1)
+    losses = []
+    for prior in ("independent", "soft"):
+        options = AlignmentOptions(1, alignment_prior=prior, alignment_width=5)
+        made = make_prior("delta"), network
+        model: Any = Translation(*types, *made, selector=selector, alignments=options)
+        losses.append(partial(kind().differentiable_loss, model, Tied(model), two_tasks()))
+    with pytest.raises(ValueError, match=f"{kind.__name__} weighs .* use Head_ELBO"):
+        losses[0]()
+    assert losses[1]().isfinite()
