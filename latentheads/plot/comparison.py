@@ -81,7 +81,8 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     axes = figure.subplots(1, 2 if score is None else 3, squeeze=False)
     *quality, cost = axes.flat
     if score is not None:
-        quality[0].plot(heads, [p["test"][score] for p in points], "o-", color=BLUE)
+        values = [point["test"][score] for point in points]
+        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[score])
         quality[0].set_ylabel(f"{SCORES[score]} (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, line, colour in (
@@ -99,7 +100,7 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat:
         axis.set_xlabel("heads left")
         axis.grid()
-    add_legend(figure, columns=4)
+    add_legend(figure, columns=5)
     write_title(figure, f"What is left when heads are removed\n{title}")
     return figure
 

@@ -173,7 +173,7 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
     text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
     said = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
     assert said
-    for place, run in enumerate(("transformer-seed0", "exact-smoothed-seed0"), 1):
+    for place, run in enumerate(("transformer-beside-seed0", "exact-smoothed-seed0"), 1):
         with (folder / f"{run}.csv").open(encoding="utf-8", newline="") as file:
             course = {int(row[0]): float(row[1]) for row in list(csv.reader(file))[1:]}
         for each in said:

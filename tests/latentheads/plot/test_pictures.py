@@ -100,6 +100,16 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     ]
 
 
+def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
+    test, valid = {"bleu": 30.0}, {"elbo": -2.0, "plug_in": -1.9}
+    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": test}
+    figure: Any = plot.draw_pruning([whole, {**whole, "heads": 2, "speed": 1.5}], "here")
+    lines = [line for axis in figure.axes for line in axis.get_lines()]
+    assert labels(figure) == [line.get_label() for line in lines]
+    assert "BLEU" in labels(figure)
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
+
+
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
