@@ -14,9 +14,9 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
-from latentheads.model import Decoder
+from latentheads.model import Decoder, Stepwise
 
-__all__ = ["TOKENS", "Decoding", "Lose", "translate", "translate_part", "work_through"]
+__all__ = ["TOKENS", "Decoding", "Lose", "search", "translate", "translate_part", "work_through"]
 
 TOKENS = 2048
 """Of a batch that is decoded."""
@@ -72,18 +72,30 @@ def translate(
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or draws."""
     with evaluating(model), WithSelection(guide, decoding.draws):
-        found = beam_search(
-            model,
-            batch.to(model.device),
-            decoding.beam,
-            decoding.length_penalty,
-            decoding.draws,
-            decoding.max_tokens or None,
-            decoding.min_tokens,
-            decoding.no_repeat,
-        )
-    lines = (target.decode(hypotheses[0].tokens) for hypotheses in found)
-    return [line.replace("\n", " ") for line in lines]
+        found = search(model, batch.to(model.device), decoding, decoding.draws)
+    return [target.decode(tokens).replace("\n", " ") for tokens in found]
+
+
+def search(model: Stepwise, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
+    """The tokens of the best hypothesis of every sentence, its end the last.
+
+    Args:
+        model: A decoder, in evaluation mode.
+        batch: The sources, where the model is.
+        decoding: How to search; its draws are not looked at.
+        draws: Draws of the heads whose probabilities are averaged; 0 sets them to their location.
+    """
+    found = beam_search(
+        model,
+        batch,
+        decoding.beam,
+        decoding.length_penalty,
+        draws,
+        decoding.max_tokens or None,
+        decoding.min_tokens,
+        decoding.no_repeat,
+    )
+    return [hypotheses[0].tokens for hypotheses in found]
 
 
 def translate_part(

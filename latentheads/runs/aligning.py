@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part
 from latentheads.decoding.translate import Lose, work_through
 from latentheads.metrics.alignment import Link, Links
 from latentheads.reading.alignments import alignment_laws, draws_alignments, likeliest_links
-from latentheads.runs.writing import encode_sources, lose_nothing
+from latentheads.runs.writing import encode_pairs, lose_nothing
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -61,21 +60,11 @@ def align_lines(
         UnfinishedError: A line is lost.
     """
     check_alignments(run)
-    if len(sources) != len(targets):
-        raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
     lose = lose or lose_nothing
     found: list[Links] = [frozenset()] * len(sources)
-    both = [bool(target.strip()) for target in targets]
-    lines = [line if full else "" for line, full in zip(sources, both, strict=True)]
-    part, places = encode_sources(run, lines, task, lose)
-    told = Part(
-        run.target.encode_all(targets[place] for place in places),
-        part.sources,
-        task=part.task,
-        mixture=part.mixture,
-    )
+    part, places = encode_pairs(run, sources, targets, task, lose)
     links = work_through(
-        told,
+        part,
         partial(_link_batch, run),
         frozenset[Link](),
         lambda place, why: lose(places[place], why),

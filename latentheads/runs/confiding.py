@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latentheads.batch import EOS
-from latentheads.corpora import Part, Rows
+from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, Lose
 from latentheads.errors import in_a_line
-from latentheads.runs.writing import encode_sources, lose_nothing
+from latentheads.runs.writing import encode_pairs, lose_nothing
 from latentheads.uncertainty.committees import Alone, Committee, HeadDraws
-from latentheads.uncertainty.figures import read_tokens, with_targets, write_part
+from latentheads.uncertainty.figures import read_tokens, write_part
 from latentheads.uncertainty.scaling import Line, fit_line
 from latentheads.uncertainty.trial import Output
 
@@ -102,29 +102,23 @@ class Confidant:
             One for each line; without a score for an empty one.
 
         Raises:
+            ValueError: There are not as many translations as lines.
             UnfinishedError: A line is lost.
         """
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"targets must be {len(sources)} lines, as sources; got {len(targets)}"
-            )
         found = [Confidence(None, [])] * len(sources)
-        lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
-        part, places = encode_sources(self.run, lines, self.task, lose or lose_nothing)
+        part, places = encode_pairs(self.run, sources, targets, self.task, lose or lose_nothing)
         if not places:
             return found
-        rows = self.run.target.encode_all(targets[place] for place in places)
-        for place, each in zip(places, self._judge_part(part, rows), strict=True):
+        for place, each in zip(places, self._judge_part(part), strict=True):
             found[place] = each
         return found
 
-    def _judge_part(self, part: Part, rows: Rows) -> list[Confidence]:
+    def _judge_part(self, part: Part) -> list[Confidence]:
         """Judges encoded lines."""
-        told = with_targets(part, rows)
-        figures = read_tokens(self.committee, told, len(self.run.target), seed=self.seed)
+        figures = read_tokens(self.committee, part, len(self.run.target), seed=self.seed)
         probability = self.line(figures.judged[1.0].log_prob)
         found = []
-        for place in range(len(told)):
+        for place in range(len(part)):
             own = figures.sentence == place
             tokens, sure = figures.token[own].tolist(), probability[own]
             inner = np.array(tokens) != EOS

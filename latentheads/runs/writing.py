@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "continue_or_lose",
     "continue_text",
     "decode_text",
+    "encode_pairs",
     "encode_prompt",
     "encode_sources",
     "find_task",
@@ -106,6 +107,32 @@ def encode_sources(
         lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
     kept = np.flatnonzero(part.lengths <= most).tolist()
     return part.take(kept), [full[place] for place in kept]
+
+
+def encode_pairs(
+    run: Run, sources: Sequence[str], targets: Sequence[str], task: int | None, lose: Lose
+) -> tuple[Part, list[int]]:
+    """Encodes lines and their translations where neither is empty, and tells their places.
+
+    Args:
+        run: The run.
+        sources: Lines in its source language.
+        targets: Their translations.
+        task: The place of the lines' task, where the run has tasks.
+        lose: Called with the place of a line that is too long for the run, and why.
+
+    Returns:
+        A part of a corpus, and the place of each of its lines.
+
+    Raises:
+        ValueError: There are not as many translations as lines.
+    """
+    if len(sources) != len(targets):
+        raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
+    lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
+    part, places = encode_sources(run, lines, task, lose)
+    told = run.target.encode_all(targets[place] for place in places)
+    return replace(part, targets=told), places
 
 
 def _too_wide(run: Run, line: str) -> str:

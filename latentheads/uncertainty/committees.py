@@ -26,8 +26,7 @@ from torch import Tensor
 
 from latentheads.alignment.state import AlignmentState
 from latentheads.batch import Batch
-from latentheads.decoding.beam_search import beam_search
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.translate import Decoding, search
 from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
 from latentheads.effects import PlugIn
@@ -122,21 +121,6 @@ def _log_laws(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
     return logits.log_softmax(-1), state
 
 
-def _search(model: Any, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-    """The best hypothesis of every sentence."""
-    found = beam_search(
-        model,
-        batch,
-        decoding.beam,
-        decoding.length_penalty,
-        draws,
-        decoding.max_tokens or None,
-        decoding.min_tokens,
-        decoding.no_repeat,
-    )
-    return [hypotheses[0].tokens for hypotheses in found]
-
-
 class Alone(Committee):
     """One network at the location of its heads, all alignments summed.
 
@@ -169,7 +153,7 @@ class Alone(Committee):
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches for the likeliest sentences of the network."""
         with evaluating(self.model), WithSelection(self.guide):
-            return _search(self.model, batch.to(self.model.device), decoding, 0)
+            return search(self.model, batch.to(self.model.device), decoding, 0)
 
 
 class DrawnCommittee(Committee):
@@ -219,7 +203,7 @@ class DrawnCommittee(Committee):
 
     def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
         with evaluating(self.model), self.selecting(draws), self.drawing():
-            return _search(self.model, batch.to(self.model.device), decoding, draws)
+            return search(self.model, batch.to(self.model.device), decoding, draws)
 
 
 class HeadDraws(DrawnCommittee):
@@ -332,7 +316,7 @@ class Ensemble(Committee):
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches for the likeliest sentences under the mean law, token by token."""
         with evaluating(*self.models):
-            return _search(_Together(self.models, self.guides), batch, decoding, 0)
+            return search(_Together(self.models, self.guides), batch, decoding, 0)
 
 
 class _Together:
