@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from latentheads.batch import EOS, Batch
-from latentheads.corpora.batches import batches, collate
+from latentheads.batch import Batch
+from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Part
-from latentheads.corpora.mixed import tag_of
-from latentheads.corpora.options import make_corpus
-from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.frames import pack
-from latentheads.corpora.speech.listening import hear_for_run
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.tasks import Task
-from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.decoding.translate import translate_part
-from latentheads.files import parse_json, read_json, read_text
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Link
-from latentheads.model import Decoder
 from latentheads.names import chain_of
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
@@ -40,8 +28,11 @@ from latentheads.reading.draws import drawn_weights
 from latentheads.reading.labels import name_sides, name_tokens
 from latentheads.selection.hard_gates import Gating
 
+if TYPE_CHECKING:
+    from latentheads.runs.results import Results
+    from latentheads.runs.run import Run
+
 __all__ = [
-    "Finished",
     "alignments",
     "batch_alignments",
     "bound",
@@ -55,40 +46,8 @@ __all__ = [
     "sound",
 ]
 
-MOST_METRICS = 2**30
-"""Bytes of ``metrics.jsonl`` at most."""
 
-
-@runtime_checkable
-class Finished(Protocol):
-    """A finished run, as ``load_run`` gives it."""
-
-    @property
-    def path(self) -> Path:
-        """Its folder."""
-
-    @property
-    def settings(self) -> Any:
-        """Its settings: ``data``, ``decoding``, ``guide_name`` and ``title`` are read."""
-
-    @property
-    def model(self) -> Decoder:
-        """Its model."""
-
-    @property
-    def guide(self) -> ModelGuide:
-        """Its guide."""
-
-    @property
-    def source(self) -> Vocabulary | None:
-        """The vocabulary of the source; None for a language model."""
-
-    @property
-    def target(self) -> Vocabulary:
-        """The vocabulary of the target."""
-
-
-def bound(run: Finished) -> Figure:
+def bound(run: Run) -> Figure:
     """Draws the true bound on validation, and what stands beside it, over training.
 
     Args:
@@ -97,17 +56,17 @@ def bound(run: Finished) -> Figure:
     return draw_bound(_read_metrics(run), run.settings.title)
 
 
-def kl(run: Finished) -> Figure:
+def kl(run: Run) -> Figure:
     """Draws the KL of every block on the test part.
 
     Args:
         run: A finished run.
     """
     results = _read_results(run)
-    return draw_kl(results["kl_by_site"], results.get("kl_how"), run.settings.title)
+    return draw_kl(results.kl_by_site, results.kl_how, run.settings.title)
 
 
-def kl_history(run: Finished) -> Figure:
+def kl_history(run: Run) -> Figure:
     """Draws the KL of every block on validation over training.
 
     Args:
@@ -116,7 +75,7 @@ def kl_history(run: Finished) -> Figure:
     return draw_kl_history(_read_metrics(run), run.settings.title)
 
 
-def gates(run: Finished) -> Figure:
+def gates(run: Run) -> Figure:
     """Draws the gate of every head at test time.
 
     Args:
@@ -129,7 +88,7 @@ def gates(run: Finished) -> Figure:
     return draw_gates(gates, run.settings.title)
 
 
-def selection(run: Finished) -> Figure:
+def selection(run: Run) -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
     Args:
@@ -138,7 +97,7 @@ def selection(run: Finished) -> Figure:
     return draw_selection(_read_selection(run), run.settings.title)
 
 
-def selection_history(run: Finished) -> Figure:
+def selection_history(run: Run) -> Figure:
     """Draws the posterior probability of every candidate over training.
 
     Args:
@@ -149,7 +108,7 @@ def selection_history(run: Finished) -> Figure:
 
 
 def divergence(
-    run: Finished,
+    run: Run,
     part: Part | None = None,
     sentences: int = 500,
     drawn: bool = False,
@@ -165,7 +124,7 @@ def divergence(
         top: End of the colour scale, where several figures are to share one.
     """
     if part is None:
-        part = make_corpus(run.settings.data, keep=False).valid
+        part = run.corpus.valid
     shown = part.first(sentences)
     with WithSelection(run.guide):
         found = measure_divergence(
@@ -177,7 +136,7 @@ def divergence(
 
 
 def heads(
-    run: Finished,
+    run: Run,
     sentence: str,
     draws: int = 64,
     block: str = "",
@@ -205,7 +164,7 @@ def heads(
         links: Gold links between source and target tokens, which are framed where a block reads the
             source: at the row that predicts the target token.
     """
-    batch = _read_sentence(run, sentence, target, direction)
+    batch = run.read_sentence(sentence, target, direction=direction, seed=seed)
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block(list(found), block)
     if links and not name.endswith(".cross"):
@@ -223,7 +182,7 @@ def heads(
 
 
 def sound(
-    run: Finished,
+    run: Run,
     file: str | Path,
     draws: int = 64,
     block: str = "",
@@ -248,7 +207,7 @@ def sound(
     """
     if not isinstance(run.source, Positions):
         raise ValueError(f"{run.path} hears no speech: there is no sound to show")
-    batch = _read_sentence(run, str(file), target, direction)
+    batch = run.read_sentence(str(file), target, direction=direction, seed=seed)
     assert batch.frames is not None
     found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block([each for each in found if each.endswith(".cross")], block)
@@ -259,7 +218,7 @@ def sound(
 
 
 def alignments(
-    run: Finished,
+    run: Run,
     sentence: str,
     target: str | None = None,
     direction: str | None = None,
@@ -276,10 +235,10 @@ def alignments(
     """
     if run.source is None or not draws_alignments(run.model):
         raise ValueError(f"{run.path} draws no alignments of a source: there is nothing to show")
-    return batch_alignments(run, _read_sentence(run, sentence, target, direction), links)
+    return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 
 
-def batch_alignments(run: Finished, batch: Batch, links: Collection[Link] = ()) -> Figure:
+def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
     """The same of the first sentence of a batch, whatever its source is.
 
     Args:
@@ -299,9 +258,9 @@ def batch_alignments(run: Finished, batch: Batch, links: Collection[Link] = ()) 
     )
 
 
-def _name_guide(run: Finished) -> str:
+def _name_guide(run: Run) -> str:
     """What the guide is called, and what its posterior of alignments reads."""
-    name: str = run.settings.guide_name
+    name = run.settings.guide_name
     return name if run.guide.alignments is None else f"{name}, reads {run.guide.reads}"
 
 
@@ -314,82 +273,20 @@ def _find_block(names: Sequence[str], asked: str) -> str:
     return asked or next((n for n in reversed(names) if n.endswith(".cross")), names[-1])
 
 
-def _read_sentence(
-    run: Finished, sentence: str, target: str | None, direction: str | None
-) -> Batch:
-    """A batch of the sentence alone, with its translation."""
-    if run.source is None:
-        for name, given in (("target", target), ("direction", direction)):
-            if given is not None:
-                raise ValueError(f"{run.path} is of a language model: {name} must be None")
-        return collate(Part(Rows.of([run.target.encode(sentence)]), None), [0])
-    part = _encode_source(run, sentence)
-    data = run.settings.data
-    if (mixture := data.mixture) is not None:
-        if direction is None and len(mixture.tasks) > 1:
-            raise ValueError(f"direction must be one of {', '.join(mixture.names)}")
-        place = 0 if direction is None else mixture.find(direction, data.begin)
-        part = replace(part, task=np.full(1, place, np.int32), mixture=mixture)
-        if mixture.tags:
-            part = _tag(run, part, mixture.tasks[place])
-    elif direction is not None:
-        raise ValueError(f"{run.path} has one direction alone: direction must be None")
-    if target is None:
-        (target,) = translate_part(run.model, run.guide, run.target, part, run.settings.decoding)
-    return collate(replace(part, targets=run.target.encode_all([target])), [0])
+def _read_results(run: Run) -> Results:
+    if run.results is None:
+        raise ValueError(f"{run.path} is no finished run: it has no results.json that is whole")
+    return run.results
 
 
-def _encode_source(run: Finished, sentence: str) -> Part:
-    """A sentence, or a file of sound for a run that hears, without a target of its own."""
-    assert run.source is not None
-    nothing = Rows.of([[EOS]])
-    if not isinstance(run.source, Positions):
-        return Part(nothing, run.source.encode_all([sentence]))
-    hearing = run.source.hearing
-    found = hear_for_run(Path(sentence), hearing, run.settings.data.max_seconds)
-    frames = pack([found], hearing.bins)
-    return Part(nothing, run.source.rows(frames), frames=frames)
-
-
-def _tag(run: Finished, part: Part, task: Task) -> Part:
-    """The part with the language that is written named, before its text or before its source."""
-    if part.frames is not None:
-        return replace(part, tags=np.full(1, tag_of(run.target, task), np.int32))
-    assert run.source is not None
-    assert part.sources is not None
-    return replace(part, sources=part.sources.led(tag_of(run.source, task)))
-
-
-def _read_results(run: Finished) -> Mapping[str, Any]:
-    try:
-        found: Mapping[str, Any] = read_json(run.path / "results.json")
-    except FileNotFoundError as reason:
-        raise ValueError(f"{run.path} is no finished run: it has no results.json") from reason
-    return found
-
-
-def _read_selection(run: Finished) -> dict[str, Any]:
-    found: dict[str, Any] = _read_results(run).get("selection") or {}
+def _read_selection(run: Run) -> Mapping[str, Any]:
+    found = _read_results(run).selection
     if not found:
         raise ValueError(f"{run.path} selects no heads")
     return found
 
 
-def _read_metrics(run: Finished) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; one that is broken is left out."""
-    path = run.path / "metrics.jsonl"
-    try:
-        lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
-    except FileNotFoundError as reason:
-        raise ValueError(f"{run.path} has no metrics.jsonl: nothing was trained") from reason
-    records = map(_parse_line, lines)
-    return [record for record in records if record is not None]
-
-
-def _parse_line(line: str) -> dict[str, Any] | None:
-    try:
-        found = parse_json(line)
-    except ValueError:
-        return None
-    whole = isinstance(found, dict) and {"step", "objective", "valid"} <= found.keys()
-    return found if whole else None
+def _read_metrics(run: Run) -> list[dict[str, Any]]:
+    if not run.metrics:
+        raise ValueError(f"{run.path} has no metrics: nothing was trained, or they are lost")
+    return run.metrics

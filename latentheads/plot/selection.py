@@ -18,7 +18,7 @@ __all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
 
 
 @in_style
-def draw_selection(found: dict[str, Any], title: str = "") -> Figure:
+def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
     Args:
@@ -100,7 +100,7 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
 
 @in_style
 def draw_selection_history(
-    records: list[dict[str, Any]], found: dict[str, Any], title: str = ""
+    records: list[dict[str, Any]], found: Mapping[str, Any], title: str = ""
 ) -> Figure:
     """Draws the posterior probability of every candidate over training, a panel a block.
 
@@ -144,7 +144,7 @@ def draw_selection_history(
     return figure
 
 
-def _name_task(found: dict[str, Any], task: int) -> str:
+def _name_task(found: Mapping[str, Any], task: int) -> str:
     """What the chains call a task, each name once."""
     names = [side["tasks"][task] or "all" for side in found.values() if task < len(side["tasks"])]
     return " / ".join(dict.fromkeys(names))

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from latentheads.batch import Batch
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.options import make_corpus
@@ -22,6 +23,7 @@ from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
+from latentheads.runs.sentence import read_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.values import make_group
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
@@ -195,6 +197,31 @@ class Run:
         """
         check_alignments(self)
         return align_lines(self, sentences, translations, find_task(self, direction))
+
+    def read_sentence(
+        self,
+        sentence: str,
+        target: str | None = None,
+        *,
+        direction: str | None = None,
+        seed: int = 0,
+    ) -> Batch:
+        """A batch of one sentence with its translation, where the model is, as pictures read it.
+
+        Args:
+            sentence: A source sentence, a file of sound where the run hears, or a language model's
+                own text.
+            target: The translation; when not given, the run's own. A language model has none.
+            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
+            seed: Of the draws, where the run's own decoding takes any.
+
+        Raises:
+            ValueError: The sentence is empty, or the run has no such direction, or no target.
+            UnfinishedError: It cannot be heard, or is too long for the run or for the machine.
+        """
+        check_seed(seed)
+        with fixed_noise(seed, self.model.device):
+            return read_sentence(self, sentence, target, direction).to(self.model.device)
 
     @overload
     def generate(

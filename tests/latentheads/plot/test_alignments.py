@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,10 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import Translation, make_prior
 from latentheads.plot import draw_alignments
-from latentheads.plot.runs import _read_sentence
 from latentheads.reading import AlignmentLaws, alignment_laws
+from latentheads.runs.pairs import Spec
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES
 from tests.latentheads.plot.test_attention import images
 from tests.latentheads.plot.test_runs import ticks
@@ -65,31 +66,24 @@ def test_gold_links_are_framed_in_every_map() -> None:
     assert figure.get_suptitle().endswith("Framed: the true alignment.")
 
 
-def finished(corpus: Corpus, shape: str | None) -> SimpleNamespace:
+def finished(corpus: Corpus, shape: str | None) -> Run:
     options = SHAPES[shape] if shape else None
     types = len(corpus.source or ()), len(corpus.target)
     model: Any = Translation(*types, make_prior("delta"), sizes(), (), alignments=options)
     model = jiggle(model, 0.3).double().eval()
-    return SimpleNamespace(
-        path=Path("runs/mine"),
-        settings=SimpleNamespace(
-            data=lh.Data(), decoding=Decoding(max_tokens=4), guide_name="mf", title="mf, velu"
-        ),
-        model=model,
-        guide=GUIDES["mean-field"](model, reads="prefix").double().eval(),
-        source=corpus.source,
-        target=corpus.target,
-    )
+    guide = GUIDES["mean-field"](model, reads="prefix").double().eval()
+    settings = Settings(guide=Spec("mean-field"), decoding=Decoding(max_tokens=4))
+    return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
 
 
 def test_a_run_shows_its_laws_of_a_sentence() -> None:
     run = finished(draw_pairs(sentences=40, held_out=4), "two blocks")
     figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
-    laws = alignment_laws(run.model, run.guide, _read_sentence(run, "the cat", "la la la", None))
+    laws = alignment_laws(run.model, run.guide, run.read_sentence("the cat", "la la la"))
     expected = [each[0, head] for head in range(2) for each in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
-    assert figure.axes[1].get_title() == "guide: mf, reads prefix"
+    assert figure.axes[1].get_title() == "guide: mean-field, reads prefix"
     assert len(ticks(figure.axes[0], "y")) == 4
     own: Any = lh.plot.alignments(run, "the cat")
     assert 1 < len(ticks(own.axes[0], "y")) <= 5

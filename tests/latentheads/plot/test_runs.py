@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,36 +16,32 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.reading.draws import drawn_weights
+from latentheads.runs.describe import describe_data
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
 from latentheads.selection.gate_options import Gates
-from tests.experiments.cli.test_tables import FIGURES
+from tests.latentheads.page.runs import write_folder
 from tests.latentheads.plot.test_attention import images
 from tests.tiny import jiggle, sizes
 
 SENTENCE = "the old dog sleeps"
 
 
-def finished(path: Path, corpus: Corpus, **results: Any) -> SimpleNamespace:
-    """A run that has learned nothing."""
+def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) -> Run:
+    """A run that has learned nothing; its corpus is made of its settings, unless it is given."""
     prior, network = make_prior("independent"), sizes()
     if corpus.source is None:
         model: Any = LanguageModel(len(corpus.target), prior, network)
     else:
         model = Translation(len(corpus.source), len(corpus.target), prior, network)
     model = jiggle(model, 0.1).double().eval()
-    kl_by_site = {"encoder.0.self.logits": 0.25}
-    (path / "results.json").write_text(json.dumps({"kl_by_site": kl_by_site, **results}))
-    records = [{"step": n, "objective": -2.0, "valid": FIGURES} for n in (1, 2)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records) + "{")
-    return SimpleNamespace(
-        path=path,
-        settings=SimpleNamespace(
-            data=corpus.data, decoding=Decoding(beam=1, max_tokens=5), title="mine, velu, seed 3"
-        ),
-        model=model,
-        guide=Cascaded(model).double().eval(),
-        source=corpus.source,
-        target=corpus.target,
-    )
+    guide = Cascaded(model).double().eval()
+    write_folder(folder, **results)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("{")
+    settings = Settings(data=describe_data(corpus), decoding=Decoding(max_tokens=5))
+    own = corpus if given else None
+    return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, given=own)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +50,8 @@ def pairs() -> Corpus:
 
 
 @pytest.fixture
-def run(tmp_path: Path, pairs: Corpus) -> SimpleNamespace:
-    return finished(tmp_path, pairs)
+def run(tmp_path: Path, pairs: Corpus) -> Run:
+    return finished(tmp_path / "run", pairs)
 
 
 def ticks(axis: Any, side: str) -> list[str]:
@@ -67,19 +63,28 @@ def find_rows(figure: Any) -> list[Any]:
     return [axis for axis in figure.axes if axis.patches and not axis.images]
 
 
-def test_the_bound_and_the_kl_are_those_of_the_folder(run: SimpleNamespace) -> None:
+def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
     (line, *_) = lh.plot.bound(run).axes[0].get_lines()
-    assert line.get_xydata().tolist() == [[1, 1.5], [2, 1.5]]
-    (bar,) = lh.plot.kl(run).axes[0].patches
-    assert bar.get_height() == 0.25
+    assert line.get_xydata().tolist() == [[1, 1.5], [2, 1.5], [3, 1.5]]
+    bars = lh.plot.kl(run).axes[0].patches
+    assert [bar.get_height() for bar in bars] == [0.25, 0.5]
+
+
+def test_a_line_that_came_twice_is_drawn_once_and_a_broken_one_never(run: Run) -> None:
+    path = run.path / "metrics.jsonl"
+    first, second, third, *_ = path.read_text().splitlines()
+    broken = json.dumps(json.loads(second) | {"valid": 3})
+    path.write_text("\n".join([first, broken, third, first]) + "\n")
+    steps = lh.plot.bound(run).axes[0].get_lines()[0].get_xdata()
+    assert list(steps) == [record["step"] for record in run.metrics] == [1, 3]
 
 
 def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
-    run: SimpleNamespace, pairs: Corpus
+    run: Run, pairs: Corpus
 ) -> None:
     figure = lh.plot.divergence(run)
     said = " ".join(figure.get_suptitle().split())
-    assert said.endswith("mine, velu, seed 3: Plug-in heads, 6 sentences")
+    assert said.endswith(f"{run.settings.title}: Plug-in heads, 6 sentences")
     given = lh.plot.divergence(run, pairs.valid, top=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
     other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
@@ -93,9 +98,13 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     assert not any(different)
 
 
-def test_heads_are_shown_on_the_sentence_and_its_translation(
-    run: SimpleNamespace, pairs: Corpus
-) -> None:
+def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corpus) -> None:
+    run = finished(tmp_path / "run", replace(pairs, data=None), given=True)
+    said = " ".join(lh.plot.divergence(run).get_suptitle().split())
+    assert said.endswith("a corpus made by hand, seed 0: Plug-in heads, 6 sentences")
+
+
+def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Corpus) -> None:
     known = pairs.valid.references[0]
     figure: Any = lh.plot.heads(run, SENTENCE, draws=3, target=known)
     queries, keys = ["<bos>", *known.split()], [*SENTENCE.split(), "<eos>"]
@@ -107,31 +116,30 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(
     assert ticks(own.axes[0], "y") == keys
 
 
-def test_the_weights_are_those_of_the_draws(run: SimpleNamespace) -> None:
-    from latentheads.plot.runs import _read_sentence
-
+def test_the_weights_are_those_of_the_draws(run: Run) -> None:
     figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
-    batch = _read_sentence(run, SENTENCE, "", None)
+    batch = run.read_sentence(SENTENCE, "")
     found = drawn_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
     for shown, values in zip(images(figure), [*found.mean[0], *found.deviation[0]], strict=True):
         np.testing.assert_allclose(shown, values)
 
 
 def test_a_direction_is_needed_where_there_are_several(tmp_path: Path, pairs: Corpus) -> None:
-    run = finished(tmp_path, lh.grammar_tasks(["velu", "tamir"], sentences=40, held_out=4))
-    with pytest.raises(ValueError, match="direction must be one of en-velu, en-tamir"):
+    tasks = lh.grammar_tasks(["velu", "tamir"], sentences=40, held_out=4)
+    run = finished(tmp_path / "run", tasks)
+    with pytest.raises(ValueError, match="give direction, one of en-velu, en-tamir"):
         lh.plot.heads(run, SENTENCE, draws=2)
     figure: Any = lh.plot.heads(run, "dog", draws=2, direction="tamir")
     assert ticks(find_rows(figure)[-1], "x")[0] == "<2tamir>"
 
 
 def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
-    run = finished(tmp_path, lh.grammar_text(sentences=200, held_out=6))
+    run = finished(tmp_path / "run", lh.grammar_text(sentences=200, held_out=6))
     figure: Any = lh.plot.heads(run, "the dog sleeps", draws=2)
     assert ticks(figure.axes[0], "y") == ["<bos>", "the", "dog", "sleeps"]
     assert "decoder.1.self" in figure.get_suptitle()
     for name in ("target", "direction"):
-        with pytest.raises(ValueError, match=f"of a language model: {name} must be None"):
+        with pytest.raises(ValueError, match="is a language model: drop target and direction"):
             lh.plot.heads(run, "the dog sleeps", draws=2, **{name: "velu"})
 
 
@@ -143,13 +151,13 @@ def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpu
         "sharing": [[1.0]],
         "by_chance": 0.5,
     }
-    run = finished(tmp_path, pairs, selection={"encoder-self": side})
+    run = finished(tmp_path / "run", pairs, selection={"encoder-self": side})
     assert images(lh.plot.selection(run))[0].tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="no record has a selection"):
         lh.plot.selection_history(run)
 
 
-def test_gates_are_those_of_the_guide(run: SimpleNamespace) -> None:
+def test_gates_are_those_of_the_guide(run: Run) -> None:
     network = sizes()
     gating = Gates(gates="encoder-self,decoder-cross", gate_start=0.3).gating(network.heads)
     model = Translation(8, 9, make_prior("delta"), network, selector=gating).double()
@@ -161,20 +169,21 @@ def test_gates_are_those_of_the_guide(run: SimpleNamespace) -> None:
     assert 0 < np.concatenate(shown).min() < np.concatenate(shown).max() < 1
 
 
-def test_what_cannot_be_drawn_is_named(run: SimpleNamespace) -> None:
+def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     with pytest.raises(ValueError, match="has no gates"):
         lh.plot.gates(run)
     with pytest.raises(ValueError, match="selects no heads"):
         lh.plot.selection(run)
     with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
         lh.plot.heads(run, SENTENCE, draws=2, block="here")
-    with pytest.raises(ValueError, match="has one direction alone: direction must be None"):
+    with pytest.raises(ValueError, match="has one direction alone: drop direction"):
         lh.plot.heads(run, SENTENCE, direction="en-velu")
     with pytest.raises(ValueError, match=r"links are of .*, and encoder\.0\.self does not"):
         lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
+    lost = replace(run)
     with pytest.raises(ValueError, match="no finished run: it has no results"):
-        lh.plot.kl(run)
+        lh.plot.kl(lost)
     with pytest.raises(ValueError, match="nothing was trained"):
-        lh.plot.bound(run)
+        lh.plot.bound(lost)
