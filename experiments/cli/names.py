@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,13 @@ from typing import Any
 from jsonargparse import Namespace
 
 from latentheads.files import parse_yaml
-from latentheads.runs.naming import is_of_logits, read_names
+from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Spec
 from latentheads.runs.recipes import (
-    ALIGNED,
     DEFAULTS,
     LOGITS,
     NAMED,
-    OF_LOGITS,
     class_path,
-    find_recipe,
     name_of,
     refuse_other_kinds,
     resolve,
@@ -56,6 +53,20 @@ INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": 
 
 FLAGS = ("--overwrite", "--verbose", "--tensorboard", "--report")
 
+SAYS = {
+    "recipe": ("prior", "guide", "alignments", "select"),
+    "guide": ("guide", "select"),
+    "prior": ("prior",),
+}
+"""The options that a name says whatever files say; what else goes with it, files may change."""
+
+UNSAID = {"alignments": "null", "select": "none"}
+"""What a name says of them that does not mention them."""
+
+FILES = ("--config", "--preset")
+HELP = ("--guide.help", "--prior.help")
+WITH_VALUES = (*FILES, *HELP, *JOINED, *(f"--{name}" for name in SAYS))
+
 
 def presets() -> dict[str, Path]:
     """The presets that ship with the programs."""
@@ -71,10 +82,8 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     say; then the names of guide and prior, then everything else, their own options included.
     """
     words = _split_equals(arguments)
-    if "--recipe" in words and {"--guide", "--prior"} & set(words):
-        raise ValueError("--recipe sets both prior and guide: drop --guide and --prior")
     files: list[str] = []
-    names: list[str] = []
+    said: dict[str, str] = {}
     rest: list[str] = []
     parts: dict[str, list[str]] = {}
     pairs = pairwise([*words, "--"])
@@ -84,18 +93,21 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
         elif word in NUMBERS and not following.startswith("--"):
             next(pairs, None)
             rest += [word, f"[{following.strip().removeprefix('[').removesuffix(']')}]"]
-        elif word in JOINED and following != "--":
-            next(pairs, None)
-            parts.setdefault(word, []).append(following)
-        elif word in SHORT and following != "--":
-            next(pairs, None)
-            (files if word in ("--config", "--preset") else names).extend(
-                _expanded(word, following)
-            )
-        else:
+        elif word not in WITH_VALUES or following == "--":
             rest.append(word)
-    joined = [word for name, said in parts.items() for word in (name, " ".join(said))]
-    return [*_defaults(words), *files, *names, *_replaced(words), *rest, *joined]
+        else:
+            next(pairs, None)
+            if word in JOINED:
+                parts.setdefault(word, []).append(following)
+            elif word in HELP:
+                rest += _find_help(word, following)
+            elif word in FILES:
+                files += _find_file(word, following)
+            else:
+                said[word[2:]] = following
+    joined = [word for name, each in parts.items() for word in (name, " ".join(each))]
+    names, beside = _read_said(said, rest)
+    return [*beside, *files, *names, *_replaced(words), *rest, *joined]
 
 
 def _replaced(words: list[str]) -> list[str]:
@@ -105,77 +117,55 @@ def _replaced(words: list[str]) -> list[str]:
     return [f"{other}=[]" for other in others - said]
 
 
-SHORT = ("--config", "--preset", "--recipe", "--guide", "--prior", "--guide.help", "--prior.help")
+def _find_file(word: str, name: str) -> list[str]:
+    """A file of options, or that of a preset."""
+    return ["--config", name if word == "--config" else str(_preset(name))]
 
 
-def _expanded(word: str, value: str) -> list[str]:
-    if word == "--config":
-        return [word, value]
-    if word == "--preset":
-        return ["--config", str(_preset(value))]
-    value, select = _selecting(word, value)
-    _refuse_preset(word[2:].partition(".")[0], value)
-    if word == "--recipe":
-        prior, guide = (find_recipe(value)[kind] for kind in ("prior", "guide"))
-        pair = ["--prior", class_path("prior", prior), "--guide", class_path("guide", guide)]
-        # it says of alignments what it says, whatever files say
-        blocks = "null" if value.endswith(ALIGNED) else OF_LOGITS["alignments"]
-        return [*pair, f"--alignments={blocks}", *select]
-    if ":" in value or "." in value:
-        find_own_classes()
-    return [word, class_path(word[2:7], value), *select]
+def _find_help(word: str, name: str) -> list[str]:
+    """Help on a class."""
+    kind = word[2:].partition(".")[0]
+    _look_at(kind, name)
+    return [word, class_path(kind, name)]
 
 
-def _selecting(word: str, value: str) -> tuple[str, list[str]]:
-    """A guide or recipe without its law of selection, and the words that say the law."""
-    if word not in ("--guide", "--recipe"):
-        return value, []
-    name, law = split_law(value)
-    if word == "--recipe" and not name:
-        raise ValueError(f"recipe {value!r} is a law of selection alone: use --guide {law}")
-    return name or "tied", ["--select", law or "none"]
+def _read_said(said: Mapping[str, str], rest: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What names say whatever files say, and what goes with them unless files say otherwise.
 
-
-def _defaults(words: list[str]) -> list[str]:
-    """What is said where nobody says it: files and all other words come behind it.
-
-    A prior is of logits. So is a ``Guide`` of the reader's own that says nothing of alignments.
     Where options of a guide stand and nothing names one, it is the default; options of a prior are
     those of the prior of logits.
     """
-    found = []
-    for kind, name in {**DEFAULTS, "prior": LOGITS}.items():
-        own = any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
-        if own and not {f"--{kind}", "--recipe"} & set(words):
-            found += [f"--{kind}", class_path(kind, name)]
-    prior = _prior_beside(words)
-    if prior or "--prior" in [*words, *found]:
-        found += [f"--{name}={value}" for name, value in OF_LOGITS.items()]
-    return found + (["--prior", class_path("prior", prior)] if prior else [])
+    for kind, name in said.items():
+        _look_at(kind, split_law(name)[0])
+    chosen = {} if "recipe" in said else _with_options(rest)
+    own = [option for name in said for option in SAYS[name]]
+    unsaid = {option: value for option, value in UNSAID.items() if option in own}
+    known = unsaid | read_names(chosen | dict(said), trusted=None)
+    names = {option: value for option, value in known.items() if option in own}
+    beside = {option: value for option, value in known.items() if option not in own}
+    return _to_words(names), _to_words(beside)
 
 
-def _prior_beside(words: list[str]) -> str:
-    """The prior of a guide that is not of alignments, where nothing names another."""
-    guides = [split_law(name)[0] for name in _said(words, "--guide")]
-    if not guides or {"--prior", "--recipe"} & set(words):
-        return ""
-    if not guides[-1]:
-        return "delta"  # a law of selection alone
-    if ":" in guides[-1] or "." in guides[-1]:
-        find_own_classes()
-    return LOGITS if is_of_logits(class_path("guide", guides[-1])) else ""
+def _with_options(words: Sequence[str]) -> dict[str, str]:
+    """The guide and the prior that options are of, where nothing names another."""
+    return {
+        kind: name
+        for kind, name in {**DEFAULTS, "prior": LOGITS}.items()
+        if any(word.startswith(f"--{kind}.") and "help" not in word for word in words)
+    }
 
 
-def _said(words: list[str], name: str) -> list[str]:
-    """The values that an option is given."""
-    return [value for word, value in pairwise(words) if word == name]
+def _to_words(known: Mapping[str, Any]) -> list[str]:
+    """Options as a command line says them."""
+    plain = {k: v["class_path"] if isinstance(v, dict) else v for k, v in known.items()}
+    return [f"--{option}={value}" for option, value in plain.items()]
 
 
 def _split_equals(arguments: Sequence[str]) -> list[str]:
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        named = name in (*SHORT, *JOINED, *NUMBERS, "--trust") and equals
+        named = name in (*WITH_VALUES, *NUMBERS, "--trust") and equals
         words += [name, value] if named else [argument]
     return words
 
@@ -201,10 +191,12 @@ def _preset(name: str) -> Path:
     return table[name]
 
 
-def _refuse_preset(kind: str, name: str) -> None:
-    """Says of a preset that it is one, where something else is asked for."""
+def _look_at(kind: str, name: str) -> None:
+    """Says of a preset that it is one; lets a class of the reader's own be found."""
     if name in presets():
         raise ValueError(f"{name!r} is no {kind} but a preset: use preset {name}")
+    if ":" in name or "." in name:
+        find_own_classes()
 
 
 def named_classes(arguments: Sequence[str]) -> frozenset[str]:

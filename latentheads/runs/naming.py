@@ -16,47 +16,62 @@ from latentheads.runs.recipes import (
     split_law,
 )
 from latentheads.runs.trust import refuse_code
+from latentheads.selection.laws import Law
 
-__all__ = ["is_of_logits", "read_names"]
+__all__ = ["read_names"]
 
 
-def read_names(value: Mapping[str, Any], trusted: Collection[str] = ()) -> dict[str, Any]:
+def read_names(value: Mapping[str, Any], trusted: Collection[str] | None = ()) -> dict[str, Any]:
     """A configuration in which names of recipes, priors and guides are the classes' import paths.
 
     A configuration may come from anywhere: it names no other file, and no class that is neither
-    the library's nor trusted.
+    the library's nor trusted. What a name says beside itself, any option may change.
 
     Args:
-        value: What a file says.
+        value: What a file says, or a command line in these names.
         trusted: As for :func:`class_path`.
     """
     known = {name: said for name, said in value.items() if said is not None}
     _refuse_keys(known)
-    if (named := known.pop("recipe", None)) is not None:
-        if {"prior", "guide"} & set(known):
-            raise ValueError("recipe sets both prior and guide: drop prior and guide")
-        named, law = split_law(str(named))
-        if not named:
-            raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")
-        known |= {} if law is None else {"select": law}
-        known = {**find_recipe(named), **known}
+    if "recipe" in known:
+        known = _read_recipe(known)
     elif "prior" in known:
         known = {**OF_LOGITS, **known}
         if isinstance(known["prior"], dict) and "class_path" not in known["prior"]:
             known["prior"] = {"class_path": LOGITS, **known["prior"]}
+    if isinstance(known.get("guide"), str):
+        known = _read_law(known)
     for kind in ("guide", "prior"):
         known = _read_name(known, kind, trusted)
-    if "prior" not in known and is_of_logits(known.get("guide", {}).get("class_path")):
+    if "prior" not in known and _is_of_logits(known.get("guide", {}).get("class_path")):
         known = {**OF_LOGITS, "prior": {"class_path": class_path("prior", LOGITS)}, **known}
     return known
 
 
-def is_of_logits(path: str | None) -> bool:
-    """Whether a guide has a posterior of logits alone: one of the reader's own may.
+def _read_recipe(value: dict[str, Any]) -> dict[str, Any]:
+    """The prior, the guide and the law of selection that a recipe stands for."""
+    if {"prior", "guide"} & set(value):
+        raise ValueError("recipe sets both prior and guide: drop these two")
+    name, law = split_law(str(value["recipe"]))
+    if not name:
+        raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")
+    others = {option: said for option, said in value.items() if option != "recipe"}
+    return {**find_recipe(name), **_selecting(law), **others}
 
-    Args:
-        path: The import path of its class; None for the default.
-    """
+
+def _read_law(value: dict[str, Any]) -> dict[str, Any]:
+    """A guide without the law of selection behind it; a law alone is of a plain network."""
+    name, law = split_law(value["guide"])
+    plain = {} if name else {**OF_LOGITS, "prior": "delta"}
+    return {**plain, **_selecting(law), **value, "guide": name or "tied"}
+
+
+def _selecting(law: Law | None) -> dict[str, Any]:
+    return {"select": law} if law else {}
+
+
+def _is_of_logits(path: str | None) -> bool:
+    """Whether a guide has a posterior of logits alone: one of the reader's own may."""
     if path is None or path in map(path_of, GUIDES.values()):
         return False
     found = resolve(path)
@@ -73,15 +88,11 @@ def _refuse_keys(value: Mapping[str, Any]) -> None:
             raise ValueError(f"{name!r} is no option: a group, as guide, holds its own below it")
 
 
-def _read_name(value: dict[str, Any], kind: str, trusted: Collection[str]) -> dict[str, Any]:
+def _read_name(value: dict[str, Any], kind: str, trusted: Collection[str] | None) -> dict[str, Any]:
     """Looks up the class of a kind, and at what a file may say to it."""
     given = value.get(kind)
     if given is None:
         return value
-    if kind == "guide" and isinstance(given, str) and (law := split_law(given)[1]):
-        given = split_law(given)[0] or "tied"
-        chosen = {**OF_LOGITS, "prior": "delta"} if given == "tied" else {}
-        value = {**chosen, **value, "select": law}
     if isinstance(given, str):
         return {**value, kind: {"class_path": class_path(kind, given, trusted)}}
     if not isinstance(given, dict) or set(given) - {"class_path", "init_args"}:
