@@ -378,7 +378,7 @@ class Trainer:
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
         self.keeper.mend_folder()
-        results = self._facts()
+        results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         complete(results, reporter.sections(results), self._keep)
         self.folder.release()
@@ -386,37 +386,26 @@ class Trainer:
         self.folder.before = None
         return self.results
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> Results:
         """What is known of the run without a report."""
         settings = self.settings
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
-        return {
-            "recipe": settings.recipe,
-            "guide": settings.guide_name,
-            "select": settings.selecting.select,
-            "prior": settings.prior_name,
-            "corpus": self.corpus.name,
-            "seed": settings.seed,
-            "steps": self.engine.step,
-            "reported_step": self.reported,
-            "averaged": self.averaged,
-            "parameters": sum(self.parameters().values()),
-            "tokens_per_second": _median(speeds),
-            "head_divergence": None,
-            "head_divergence_by_chain": {},
-            "valid": {},
-            "test": {},
-            "tasks": {},
-            "average": {},
-            "perplexity": [],
-            "decoding": asdict(settings.decoding),
-            "kl_by_site": {},
-            "gap_by_site": {},
-            "kl_how": {},
-            "selection": {},
-            "gates": settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
-            "versions": {"torch": torch.__version__, "device": self.device.type},
-        }
+        return Results(
+            recipe=settings.recipe,
+            guide=settings.guide_name,
+            select=settings.selecting.select,
+            prior=settings.prior_name,
+            corpus=self.corpus.name,
+            seed=settings.seed,
+            steps=self.engine.step,
+            reported_step=self.reported,
+            averaged=self.averaged,
+            parameters=sum(self.parameters().values()),
+            tokens_per_second=_median(speeds),
+            decoding=asdict(settings.decoding),
+            gates=settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
+            versions={"torch": torch.__version__, "device": self.device.type},
+        )
 
     def _keep(self, results: dict[str, Any]) -> None:
         self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
