@@ -9,8 +9,9 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -27,21 +28,20 @@ from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.cli.tables import aligned, figure
-from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, chief_score
-from latentheads.names import CHAINS, chain_of, chains_of
-from latentheads.pruning import every_head, fold_gates, most_important
-from latentheads.reading import gradient_importance
-from latentheads.runs.pruned import (
+from latentheads.experiments.pruning.networks import (
     Pruned,
     folder_of,
-    measure,
     networks_in,
     point,
     smaller,
     time_all,
     write_run,
 )
+from latentheads.files import write_text
+from latentheads.metrics.scores import SCORES, chief_score
+from latentheads.names import CHAINS, chain_of, chains_of
+from latentheads.pruning import every_head, fold_gates, most_important
+from latentheads.reading import gradient_importance
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
@@ -124,7 +124,7 @@ def make_parser() -> Parser:
         action="store_true",
         help="replace a curve that is there already, and its networks",
     )
-    add_run_options(parser, "of chance, and of the bound's noise")
+    add_run_options(parser, "of chance")
     return parser
 
 
@@ -154,10 +154,8 @@ def numbers(text: str, total: int, fixed: int) -> list[int]:
     return sorted({total, *given}, reverse=True)
 
 
-def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws) -> list[Pruned]:
-    """Prunes and measures, one number of heads after the other."""
-    parts = (corpus.valid, corpus.test)
-    valid, test = (part.first(options.sentences or len(part)) for part in parts)
+def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws, out: Path) -> list[Pruned]:
+    """Prunes and reports, one number of heads after the other."""
     chains = _chains(options, laws)
     there = every_head(run.model)
     fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
@@ -165,15 +163,22 @@ def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws) -> list[Prun
     if options.by == "gates" and not given:
         given = str(sum(map(len, there.values())) - _closed(laws, chains))
     stops = numbers(given, sum(map(len, there.values())), fixed)
-    importance = ranking(run, valid, options, laws)
+    importance = ranking(run, corpus.valid, options, laws)
     every = []
     for heads in stops:
         found = smaller(run, most_important(importance, heads, chains))
-        measure(found, run, valid, test, options.seed)
+        write_run(found, run, corpus, folder_of(out, heads), options.by)
         print(_line(found), flush=True)
         every.append(found)
-    time_all(every, run, test.first(options.timed), options.rounds)
+    time_all(every, run, corpus.test.first(options.timed), options.rounds)
     return every
+
+
+def _first(corpus: Corpus, number: int) -> Corpus:
+    """What is read of a corpus: the first of validation and of test, or all."""
+    if not number:
+        return corpus
+    return replace(corpus, valid=corpus.valid.first(number), test=corpus.test.first(number))
 
 
 def _chains(options: Namespace, laws: Laws) -> tuple[str, ...]:
@@ -215,13 +220,14 @@ def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
 
 
 def _line(found: Pruned) -> str:
-    plug_in, elbo = (figure(found.valid[name]) for name in ("plug_in", "elbo"))
+    valid, test = found.results["valid"], found.results["test"]
+    plug_in, elbo = (figure(valid[name]) for name in ("plug_in", "elbo"))
     parts = [
         f"{found.heads} heads, {found.parameters:,} parameters",
         f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
     ]
-    if score := chief_score(found.test):
-        parts.append(f"{SCORES[score]} {found.test[score]:.2f}")
+    if score := chief_score(test):
+        parts.append(f"{SCORES[score]} {test[score]:.2f}")
     return "; ".join(parts)
 
 
@@ -248,15 +254,9 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
 def write(
     run: Run, corpus: Corpus, every: Sequence[Pruned], options: Namespace, out: Path
 ) -> list[dict[str, Any]]:
-    """Writes the curve, its figure, and a run folder for every smaller network."""
-    test = corpus.test.first(options.sentences or len(corpus.test))
-    timed = int(test.first(options.timed).targets.lengths.sum())
+    """Writes the curve and its figure."""
+    timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [point(found, every[0], timed) for found in every]
-    new = {folder_of(out, found.heads): found for found in every[1:]}
-    for stale in set(networks_in(out)) - new.keys():
-        shutil.rmtree(stale)
-    for folder, found in new.items():
-        write_run(folder, run, found, test.references, options.by)
     asked = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
     facts = {name: options[name] for name in asked}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
@@ -270,6 +270,14 @@ def write(
     return points
 
 
+def _replace_networks(out: Path, staged: Path, every: Sequence[Pruned]) -> None:
+    """Moves the smaller networks to their place, where no other stays."""
+    for before in networks_in(out):
+        shutil.rmtree(before)
+    for found in every:
+        folder_of(staged, found.heads).rename(folder_of(out, found.heads))
+
+
 def _check(options: Namespace) -> None:
     """Refuses figures out of range, and what acts on nothing."""
     check_least(vars(options), sentences=0, timed=1, rounds=1)
@@ -278,6 +286,8 @@ def _check(options: Namespace) -> None:
         raise ValueError(f"chains must name a chain: all, or some of {','.join(CHAINS)}")
     if options.by != "gradient" and not options.normalise:
         raise ValueError("--normalise acts on nothing here: it needs --by gradient")
+    if options.by != "random" and options.seed:
+        raise ValueError("--seed acts on nothing here: it needs --by random")
 
 
 def _make_folder(options: Namespace) -> Path:
@@ -301,11 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("prune.py", stopped="the run is as it was"):
         _check(options)
         run = open_run(options.run, options, finished=True)
-        corpus = run.corpus
+        corpus = _first(run.corpus, options.sentences)
         laws = fold_gates(run.model, run.guide)
         _check_run(run, options, laws)
         out = _make_folder(options)
-        points = write(run, corpus, curve(run, corpus, options, laws), options, out)
+        with TemporaryDirectory(prefix=".networks-", dir=out) as staged:
+            every = curve(run, corpus, options, laws, Path(staged))
+            _replace_networks(out, Path(staged), every[1:])
+        points = write(run, corpus, every, options, out)
     print(
         "Nats per target token on validation; scores and speed on test, speed by the first row's."
     )

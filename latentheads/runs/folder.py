@@ -239,6 +239,10 @@ class Folder:
         """Writes a text file whole or not at all."""
         write_text(self.path / name, text)
 
+    def write_results(self, results: dict[str, Any]) -> None:
+        """Writes what the run reports."""
+        self.write("results.json", json.dumps(results, indent=2) + "\n")
+
     def append(self, record: dict[str, Any]) -> None:
         """Adds a line to ``metrics.jsonl``, which must be there, and sees it on the disk."""
         path = self.path / "metrics.jsonl"

@@ -105,6 +105,8 @@ class Reporter:
         names = [""] * len(part)
         for place, task in enumerate(self.corpus.tasks):
             places = part.places(place)
+            if not len(places):
+                continue
             own = part.take(places)
             report = self._measure(own, batches(own, TOKENS))
             lines = [written[line] for line in places]
@@ -238,7 +240,8 @@ class Reporter:
         from latentheads import plot  # matplotlib loads when it draws
 
         records, chosen, title = self.folder.metrics(), results["selection"], self._title
-        self._paint("bound", plot.draw_bound, records, title)
+        if records:  # what was pruned was not trained since
+            self._paint("bound", plot.draw_bound, records, title)
         self._paint("kl", plot.draw_kl, results["kl_by_site"], results["kl_how"], title)
         if chosen:
             self._paint("selection", plot.draw_selection, chosen, title)

@@ -380,7 +380,7 @@ class Trainer:
         self.keeper.mend_folder()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
-        complete(results, reporter.sections(results), self._keep)
+        complete(results, reporter.sections(results), self.folder.write_results)
         self.folder.release()
         self.results = Results.read(results)
         self.folder.before = None
@@ -406,9 +406,6 @@ class Trainer:
             gates=settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
             versions={"torch": torch.__version__, "device": self.device.type},
         )
-
-    def _keep(self, results: dict[str, Any]) -> None:
-        self.folder.write("results.json", json.dumps(results, indent=2) + "\n")
 
 
 def name_trusted(settings: Settings, trusted: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -108,22 +107,59 @@ def test_what_is_written_stands_beside_the_run(
 def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     tiny_run: Path, tmp_path: Path
 ) -> None:
+    from latentheads.experiments.pruning.networks import smaller, write_run
     from latentheads.pruning import every_head
-    from latentheads.runs.pruned import _results, measure, smaller
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
     by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
     (folder / "results.json").write_text(json.dumps(whole | by_task))
     run = load(folder)
-    corpus = run.corpus
     found = smaller(run, {name: heads[:1] for name, heads in every_head(run.model).items()})
-    measure(found, run, corpus.valid, corpus.test.first(4), 0)
-    results = _results(run, found)
+    write_run(found, run, run.corpus, tmp_path / "small", "random")
+    results = json.loads((tmp_path / "small" / "results.json").read_text())
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
     assert results["gap_by_site"] != whole["gap_by_site"]
     assert sum(results["gap_by_site"].values()) == pytest.approx(results["test"]["gap"], rel=1e-5)
     assert (results["tasks"], results["average"]) == ({}, {})
+
+
+def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import run, score
+
+    words = ["--recipe=cascaded", "--tasks=velu,tamir", "--rouge=true", *TINY, *SHORT, *FEW]
+    assert run.main([*words, f"--out={tmp_path / 'run'}"]) == 0
+    assert call(str(tmp_path / "run"), "--heads=9", f"--out={tmp_path / 'out'}") == 0
+    small = tmp_path / "out" / "heads-9"
+    whole, less = (json.loads((p / "results.json").read_text()) for p in (tmp_path / "run", small))
+    assert less["test"].keys() == whole["test"].keys() >= {"rouge1", "bleu"}
+    assert less["tasks"].keys() == whole["tasks"].keys() == {"en-velu", "en-tamir"}
+    assert less["head_divergence"] not in (None, whole["head_divergence"])
+    assert (less["test"]["iwae_k"], less["pruned"]["by"]) == (1, "gradient")
+    assert score.main([str(small), "--direction", "en-velu"]) == 0
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_where_a_report_fails_what_was_there_stays(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.runs.reporter import Reporter
+
+    out = shutil.copytree(runs / "pruned", tmp_path / "out")
+    before = (out / "heads-3" / "results.json").read_text()
+
+    def fail(reporter: Reporter) -> Any:
+        raise ValueError("no words")
+
+    monkeypatch.setattr(Reporter, "_translated", fail)
+    again = (str(runs / "transformer"), "--heads=3", f"--out={out}", "--overwrite")
+    assert call(*again) == 1
+    message = "prune.py: error: the report on 12 heads lacks translations (no words)\n"
+    assert capsys.readouterr().err == message
+    assert (out / "heads-3" / "results.json").read_text() == before
+    assert not list(out.glob(".*"))
 
 
 @pytest.mark.parametrize("name", ["pruned/heads-7", "tuned"])
@@ -203,19 +239,6 @@ def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     assert load(tmp_path).heads is None
 
 
-def test_a_truth_that_is_not_known_is_none(runs: Path) -> None:
-    """Of tasks into English nobody knows it: it is NaN in their sentences, and null in JSON."""
-    from latentheads.corpora import Part, Rows
-    from latentheads.runs.pruned import Pruned, measure
-
-    run = load(runs / "language-model")
-    rows = Rows.of([[4, 5, 2], [6, 2]])
-    known, unknown = (Part(rows, None, truth=t) for t in ([-1.0, -2.0], [math.nan] * 2))
-    found = Pruned({}, run.model, run.guide)
-    measure(found, run, known, unknown, 0)
-    assert (found.valid["truth"], found.test["truth"]) == (-3 / 5, None)
-
-
 def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     runs: Path, tmp_path: Path
 ) -> None:
@@ -260,6 +283,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
             "--by=gates --normalise=false",
             "--normalise acts on nothing here: it needs --by gradient",
         ),
+        ("--seed=3", "--seed acts on nothing here: it needs --by random"),
         ("--by=magic", "--by: choose from 'gradient', 'gates', 'random'"),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
@@ -315,9 +339,6 @@ def test_only_pruned_networks_are_replaced(
     assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
     assert call(run, "--heads=2,1", f"--out={out}", "--overwrite") == 0
     assert sorted(path.name for path in out.glob("heads-*")) == ["heads-1", "heads-2"]
-    (out / "heads-1" / "results.json").unlink()  # as where writing it was broken off
-    assert call(run, "--heads=1", f"--out={out}", "--overwrite") == 0
-    assert (out / "heads-1" / "results.json").exists()
 
 
 @pytest.mark.parametrize(

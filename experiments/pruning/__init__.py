@@ -1,0 +1,1 @@
+"""What prune.py is made of: smaller networks of a run, as run folders with a report, and timed."""
