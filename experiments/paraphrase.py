@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.retrieval import measures
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
+from latentheads.experiments.retrieval.task import Task
 from latentheads.pretrained.addresses import find_heads
 
 DESCRIPTION = (
@@ -113,13 +115,12 @@ class Study:
         """Measures everything, and writes each table as soon as it is known."""
         self._check_network(heads)
         vectors = self.encoder.embed_all(self.test.questions)
-        answers = self.encoder.embed_all(self.test.answers)
-        bank = self.encoder.embed_all(self.training.answers)
-        hits, nats = hit_rate(vectors, answers)
+        asked, learned = self._make_task(self.test), self._make_task(self.training)
+        hits, nats = hit_rate(vectors, asked.answers)
         print(f"{len(self.training)} pairs to learn from, {len(self.test)} of the test")
         print(f"the whole network finds {hits:.1%}, log p {nats:.4f}", flush=True)
-        noise = self._measure_noise(prices, answers, bank)
-        self._measure_rankings(bank)
+        noise = self._measure_noise(prices, asked, learned)
+        self._measure_rankings(learned)
         self._write_heads()
         size = sum(parameter.numel() for parameter in self.encoder.network.parameters())
         whole = {"heads": len(self._flat("gradient")), "hits": hits, "nats": nats}
@@ -131,6 +132,11 @@ class Study:
             _write(self.out / "removal.csv", rows)
         self._time(min(heads))
         self._draw(noise, rows)
+
+    def _make_task(self, pairs: Pairs) -> Task:
+        """To find the answers of some pairs."""
+        answers = self.encoder.embed_all(pairs.answers)
+        return Task(self.encoder, pairs, answers, self.options.questions, self.options.seed)
 
     def _check_network(self, heads: Sequence[int]) -> None:
         """Refuses a network that encodes nothing, and heads that it has not: they come last."""
@@ -145,41 +151,33 @@ class Study:
                 raise ValueError(f"heads must lie between 0 and {total}, got {number}")
 
     def _measure_noise(
-        self, prices: Sequence[float], answers: Tensor, bank: Tensor
+        self, prices: Sequence[float], asked: Task, learned: Task
     ) -> list[dict[str, Any]]:
         """Learns the noise of every head at each price, and asks the test under it."""
-        chosen, rows = self.options, []
-        sizes = (chosen.steps, chosen.questions)
+        prior, rows = self.options.prior_scale, []
         for price in prices:
-            known = (self.encoder, self.training, bank, price, chosen.prior_scale)
-            scales, _ = measures.learn_noise(*known, *sizes, chosen.seed)
+            scales = measures.learn_noise(learned, price, prior, self.options.steps)
             self.maps[f"noise {price:g}"] = scales
             for name, each in (
                 ("learned", scales),
-                ("one scale", measures.same_noise(scales, chosen.prior_scale)),
+                ("one scale", measures.same_noise(scales, prior)),
             ):
-                task = (self.encoder, self.test, answers, each, chosen.prior_scale)
-                found = measures.under_noise(*task, chosen.questions, chosen.seed)
+                found = measures.under_noise(asked, each, prior)
                 rows.append({"price": price, "allocation": name} | found)
                 shown = f"{found['hits']:.1%}, log p {found['log_likelihood']:.4f}"
                 print(f"price {price:g}, {name}: {shown}, KL {found['kl']:.1f}", flush=True)
             _write(self.out / "noise.csv", rows)
         return rows
 
-    def _measure_rankings(self, bank: Tensor) -> None:
+    def _measure_rankings(self, learned: Task) -> None:
         """Measures every head by noise in it alone, by the gradient, and by gates."""
         chosen = self.options
-        few, _ = self.training.split(chosen.alone)
-        size = chosen.questions
-        self.maps["alone"] = measures.bear_alone(
-            self.encoder, few, bank, chosen.prior_scale, size, chosen.seed
-        )
-        several, _ = self.training.split(5 * chosen.alone)
-        self.maps["gradient"] = measures.rank_by_gradient(self.encoder, several, bank, size)
+        few, several = (learned.pairs.split(n * chosen.alone)[0] for n in (1, 5))
+        self.maps["alone"] = measures.bear_alone(replace(learned, pairs=few), chosen.prior_scale)
+        self.maps["gradient"] = measures.rank_by_gradient(replace(learned, pairs=several))
         self._write_heads()  # so that a failure of the gates loses nothing
-        known = (self.encoder, self.training, bank, chosen.gate_target)
-        sizes = (chosen.gate_steps, size)
-        self.maps["gates"] = measures.learn_gates(*known, *sizes, chosen.gate_rate, chosen.seed)
+        gates = (chosen.gate_target, chosen.gate_steps, chosen.gate_rate)
+        self.maps["gates"] = measures.learn_gates(learned, *gates)
 
     def _rank(self, kind: str) -> Mapping[str, Tensor]:
         """The importance of every head by a measure: who bears more noise matters less."""

@@ -11,11 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.experiments.retrieval.paraphrases import Pairs
-from latentheads.pretrained import EncodedBatch, Pretrained
+from latentheads.pretrained import EncodedBatch
 from latentheads.pretrained.registry import need_transformers
 
-__all__ = ["AnswerScores", "Encoder", "batches_of", "embed", "hit_rate", "places_of"]
+__all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
 
 SHARPNESS = 20.0
 """What cosines are multiplied by before the softmax, as the sentence encoders were trained."""
@@ -103,21 +102,6 @@ def places_of(network: Any) -> int:
     tables = (m for name, m in network.named_modules() if name.endswith("position_embeddings"))
     padding = getattr(next(tables, None), "padding_idx", None)
     return places if padding is None else places - padding - 1
-
-
-def batches_of(
-    encoder: Encoder, model: Pretrained, pairs: Pairs, places: Sequence[int], size: int
-) -> list[EncodedBatch]:
-    """Questions at some places of the pairs as batches; each has its own answer to find."""
-    return [
-        model.batch(
-            encoder.encode([pairs.questions[place] for place in chosen]),
-            torch.tensor(chosen),
-            index=torch.tensor(chosen),
-            corpus_size=len(pairs),
-        )
-        for chosen in (list(places[start : start + size]) for start in range(0, len(places), size))
-    ]
 
 
 def hit_rate(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -12,20 +11,16 @@ import torch
 from torch import Tensor
 
 from latentheads import Head_ELBO, terms
-from latentheads.experiments.retrieval.encoder import (
-    AnswerScores,
-    Encoder,
-    batches_of,
-    hit_rate,
-)
+from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs
+from latentheads.experiments.retrieval.task import Task
 from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guide import Guide
 from latentheads.guides import Tied
 from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.models.priors import Independent
 from latentheads.names import Block
-from latentheads.pretrained import Pretrained, latent, plain
+from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
 from latentheads.reading import gradient_importance
 from latentheads.selection.hard_gates import GateController, Gating
@@ -53,17 +48,11 @@ class NoisyHeads(Guide):
 
     Args:
         model: The model.
-        scale: Where every scale starts.
-        learned: Whether scales are learned.
     """
-
-    def __init__(self, model: Pretrained, scale: float = 0.5, learned: bool = True) -> None:
-        self.scale, self.learned = scale, learned
-        super().__init__(model)
 
     def family(self, block: Block) -> Gaussian:
         """A Gaussian around the scores."""
-        return Gaussian(Plain(), HeadScale(block.heads, self.scale, self.learned))
+        return Gaussian(Plain(), HeadScale(block.heads, 0.5, learned=True))
 
     def scales(self) -> Heads:
         """The scale of every head, by block."""
@@ -85,181 +74,113 @@ class NoisyHeads(Guide):
             family.scale.log.copy_(scales[block.name].log()[:, None, None])
 
 
-def learn_noise(
-    encoder: Encoder,
-    pairs: Pairs,
-    answers: Tensor,
-    weight: float,
-    prior: float,
-    steps: int,
-    size: int,
-    seed: int = 0,
-) -> tuple[Heads, list[dict[str, float]]]:
-    """Learns how much noise each head of a frozen network bears.
+def learn_noise(task: Task, weight: float, prior: float, steps: int) -> Heads:
+    """Learns how much noise each head of a frozen network bears: the scale of every head.
 
     The objective is E log p(answer | z) less the weighted KL to the prior: with the weight 1 the
     bound, with less the price at which noise is bought.
 
     Args:
-        encoder: The network.
-        pairs: Questions and answers.
-        answers: The vectors of the answers.
+        task: What is asked.
         weight: Of the KL.
         prior: The scale of the prior's noise.
         steps: Updates.
-        size: Questions of an update.
-        seed: Of their order and of the noise.
-
-    Returns:
-        The scale of every head, and what was measured in each update, in nats a question.
     """
-    torch.manual_seed(seed)
-    model = latent(encoder.network, Independent(prior), likelihood=AnswerScores(answers)).eval()
-    guide = NoisyHeads(model)
-    adam = torch.optim.Adam(guide.parameters(), lr=0.15)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
-    objective, history = Head_ELBO(kl_weight=weight, analytic=True), []
-    for batch in _endless(encoder, model, pairs, steps, size, seed):
-        adam.zero_grad()
-        loss = objective.loss_and_grads(model, guide, batch)
-        adam.step()
-        falling.step()
-        history.append({"objective": -float(loss) / len(pairs)})
-    found = guide.scales()
-    plain(model)
-    return found, history
+    torch.manual_seed(task.seed)
+    objective = Head_ELBO(kl_weight=weight, analytic=True)
+    with task.latent_under(Independent(prior)) as model:
+        guide = NoisyHeads(model)
+        adam = torch.optim.Adam(guide.parameters(), lr=0.15)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+        for batch in task.updates(model, steps):
+            adam.zero_grad()
+            objective.loss_and_grads(model, guide, batch)
+            adam.step()
+            falling.step()
+        return guide.scales()
 
 
-def under_noise(
-    encoder: Encoder,
-    pairs: Pairs,
-    answers: Tensor,
-    scales: Mapping[str, Tensor],
-    prior: float,
-    size: int,
-    seed: int = 0,
-) -> dict[str, float]:
+def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[str, float]:
     """The bound and its terms under some noise, and how often the answer is found.
 
     Args:
-        encoder: The network.
-        pairs: Questions and answers.
-        answers: The vectors of the answers, by the network without noise.
+        task: What is asked.
         scales: The noise of every head.
         prior: The scale of the prior's noise.
-        size: Questions at a time.
-        seed: Of the noise.
     """
-    model = latent(encoder.network, Independent(prior), likelihood=AnswerScores(answers)).eval()
-    guide = NoisyHeads(model)
-    guide.take(scales)
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
-    with evaluating(model, guide), fixed_noise(seed, answers.device):
-        for batch in batches_of(encoder, model, pairs, range(len(pairs)), size):
-            bound = terms(model, guide, batch)
-            sums["log_likelihood"] += float(bound.log_likelihood.sum())
-            sums["kl"] += float(bound.total_kl.sum())
-            law = guide.trace.nodes["target"]["fn"]
-            sums["hits"] += float((law.logits.argmax(-1) == batch.target).sum())
-    plain(model)
-    found = {name: value / len(pairs) for name, value in sums.items()}
+    with task.latent_under(Independent(prior)) as model:
+        guide = NoisyHeads(model)
+        guide.take(scales)
+        with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
+            for batch in task.batches(model):
+                bound = terms(model, guide, batch)
+                sums["log_likelihood"] += float(bound.log_likelihood.sum())
+                sums["kl"] += float(bound.total_kl.sum())
+                law = guide.trace.nodes["target"]["fn"]
+                sums["hits"] += float((law.logits.argmax(-1) == batch.target).sum())
+    found = {name: value / len(task.pairs) for name, value in sums.items()}
     return found | {"bound": found["log_likelihood"] - found["kl"]}
 
 
-def bear_alone(
-    encoder: Encoder, pairs: Pairs, answers: Tensor, scale: float, size: int, seed: int = 0
-) -> Heads:
+def bear_alone(task: Task, scale: float) -> Heads:
     """What the log-probability of the answer loses where one head alone has noise.
 
     Args:
-        encoder: The network.
-        pairs: Questions and answers.
-        answers: The vectors of the answers.
+        task: What is asked; the noise is the same for every head.
         scale: Of the noise.
-        size: Questions at a time.
-        seed: Of the noise, the same for every head.
     """
-    model = latent(encoder.network, Independent(scale), likelihood=AnswerScores(answers)).eval()
-    guide = NoisyHeads(model)
-    silent = {block.name: torch.full((block.heads,), 1e-6) for block in model.blocks}
-    batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
+    with task.latent_under(Independent(scale)) as model:
+        guide, batches = NoisyHeads(model), task.batches(model)
+        silent = {block.name: torch.full((block.heads,), 1e-6) for block in model.blocks}
 
-    def measure(scales: Mapping[str, Tensor]) -> float:
-        guide.take(scales)
-        with evaluating(model, guide), fixed_noise(seed, answers.device):
-            return sum(float(terms(model, guide, b).log_likelihood.sum()) for b in batches)
+        def measure(scales: Mapping[str, Tensor]) -> float:
+            guide.take(scales)
+            with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
+                return sum(float(terms(model, guide, b).log_likelihood.sum()) for b in batches)
 
-    whole, found = measure(silent), {}
-    for name, none in silent.items():
-        found[name] = torch.zeros(len(none))
-        for head in range(len(none)):
-            noisy = none.clone()
-            noisy[head] = scale
-            found[name][head] = (whole - measure(silent | {name: noisy})) / len(pairs)
-    plain(model)
-    return found
+        whole, found = measure(silent), {}
+        for name, none in silent.items():
+            found[name] = torch.zeros(len(none))
+            for head in range(len(none)):
+                noisy = none.clone()
+                noisy[head] = scale
+                found[name][head] = (whole - measure(silent | {name: noisy})) / len(task.pairs)
+        return found
 
 
-def rank_by_gradient(encoder: Encoder, pairs: Pairs, answers: Tensor, size: int) -> Heads:
-    """The importance of every head by the gradient of the loss, comparable between blocks.
-
-    Args:
-        encoder: The network.
-        pairs: Questions and answers.
-        answers: The vectors of the answers.
-        size: Questions at a time.
-    """
-    model = latent(encoder.network, "delta", likelihood=AnswerScores(answers)).eval()
-    batches = batches_of(encoder, model, pairs, range(len(pairs)), size)
-    found = gradient_importance(model, batches, normalise=False)
-    plain(model)
-    return found
+def rank_by_gradient(task: Task) -> Heads:
+    """The importance of every head by the gradient of the loss, comparable between blocks."""
+    with task.latent_under("delta") as model:
+        return gradient_importance(model, task.batches(model), normalise=False)
 
 
-def learn_gates(
-    encoder: Encoder,
-    pairs: Pairs,
-    answers: Tensor,
-    target: int,
-    steps: int,
-    size: int,
-    rate: float,
-    seed: int = 0,
-) -> Heads:
+def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
     """Closes gates of a frozen network until so many heads are open; where each gate then stands.
 
     Args:
-        encoder: The network.
-        pairs: Questions and answers.
-        answers: The vectors of the answers.
+        task: What is asked.
         target: Heads that stay open.
         steps: Updates.
-        size: Questions of an update.
         rate: By how much an update moves the pressure for one head too many.
-        seed: Of their order and of the gates.
     """
-    torch.manual_seed(seed)
-    gates = Gating(1, ("encoder-self",))
-    task = AnswerScores(answers)
-    model = latent(encoder.network, "delta", likelihood=task, gates=gates).eval()
-    guide = Tied(model)
-    adam = torch.optim.Adam(guide.parameters(), lr=5e-3)
-    controller = GateController(model, guide, target, steps, rate, len(pairs))
+    torch.manual_seed(task.seed)
     objective = Head_ELBO(analytic=True)
-    model.train()
-    model.network.eval()
-    for step, batch in enumerate(_endless(encoder, model, pairs, steps, size, seed)):
-        adam.zero_grad()
-        objective.loss_and_grads(model, guide, batch)
-        adam.step()
-        controller(step)
-    blocks = model.selecting
-    found = {
-        module.block.name: family.logits.detach().flatten().clone()
-        for module, family in zip(blocks, guide.selection_families, strict=True)
-    }
-    plain(model)
-    return found
+    with task.latent_under("delta", Gating(1, ("encoder-self",))) as model:
+        guide = Tied(model)
+        adam = torch.optim.Adam(guide.parameters(), lr=5e-3)
+        controller = GateController(model, guide, target, steps, rate, len(task.pairs))
+        model.train()
+        model.network.eval()
+        for step, batch in enumerate(task.updates(model, steps)):
+            adam.zero_grad()
+            objective.loss_and_grads(model, guide, batch)
+            adam.step()
+            controller(step)
+        return {
+            module.block.name: family.logits.detach().flatten().clone()
+            for module, family in zip(model.selecting, guide.selection_families, strict=True)
+        }
 
 
 def removal_curve(
@@ -321,18 +242,6 @@ def remove_least(folder: Any, importance: Mapping[str, Tensor], number: int) -> 
     remove_heads(model, most_important(importance, number))
     plain(model)
     return encoder
-
-
-def _endless(
-    encoder: Encoder, model: Pretrained, pairs: Pairs, steps: int, size: int, seed: int
-) -> Iterator[Any]:
-    """So many batches of questions, in an order of chance, again from the start when through."""
-    chance, places = random.Random(seed), list[int]()
-    for _ in range(steps):
-        if len(places) < size:
-            places = random.Random(chance.random()).sample(range(len(pairs)), len(pairs))
-        chosen, places = places[:size], places[size:]
-        yield batches_of(encoder, model, pairs, chosen, size)[0]
 
 
 def same_noise(scales: Mapping[str, Tensor], prior: float) -> Heads:

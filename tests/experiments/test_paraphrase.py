@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from latentheads.experiments.retrieval import measures
 from latentheads.experiments.retrieval.encoder import Encoder, places_of
-from latentheads.experiments.retrieval.paraphrases import find_pairs
+from latentheads.experiments.retrieval.paraphrases import Pairs, find_pairs
+from latentheads.experiments.retrieval.task import Task
 from tests.experiments.programs import assert_one_line, inside
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
@@ -56,6 +57,17 @@ def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path
     assert (tables["removal"].parameters > 0).all()
     assert list(tables["speed"].network) == ["whole", "2 heads"]
     assert (tmp_path / "out" / "heads.png").is_file()
+
+
+def test_a_measure_that_fails_leaves_the_network_as_it_was(task: list[str], tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "network")
+    pairs = Pairs(["ann", "bob well"], ["ann ann", "bob"])
+    own = Task(encoder, pairs, encoder.embed_all(pairs.answers), 2)
+    before = encoder.embed_all(pairs.questions)
+    with pytest.raises(KeyError):
+        measures.under_noise(own, {}, 8.0)
+    assert torch.equal(encoder.embed_all(pairs.questions), before)
+    assert len(measures.rank_by_gradient(own)) == 2
 
 
 def test_a_long_sentence_is_cut_to_what_the_network_reads(task: list[str], tmp_path: Path) -> None:
