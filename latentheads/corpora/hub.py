@@ -86,15 +86,8 @@ def load_pairs(
     target: str,
     path: str | Path | None = None,
     config: str | None = None,
-    streaming: bool | None = None,
-    cache_dir: str | Path | None = None,
-    limit: int | None = None,
-    column: str | None = None,
-    split: str | None = None,
-    revision: str | None = None,
-    files: str | None = None,
 ) -> Iterator[Pair]:
-    """Reads the pairs of a part with `datasets`. Every option not given is that of `HUB`.
+    """Reads the pairs of a part with `datasets`.
 
     Args:
         name: One of `HUB`; any other name where `path` is given.
@@ -104,28 +97,14 @@ def load_pairs(
         path: Another place, see `HubCorpus`; the known config, revision and files then no longer
             apply.
         config: Another configuration.
-        streaming: Whether to stream.
-        cache_dir: Where downloads are kept; None for the default of `datasets`.
-        limit: Most pairs to read.
-        column: As in `HubCorpus`.
-        split: What the part is called there.
-        revision: As in `HubCorpus`.
-        files: As in `HubCorpus`; a path or pattern, within `path` where that is a folder.
 
     Raises:
         ValueError: The corpus cannot be reached, or lacks the part or a language.
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
-    given: dict[str, Any] = {"config": config, "column": column, "streaming": streaming}
-    given |= {"revision": revision, "files": files}
-    corpus = _known(HUB, name, None if path is None else str(path))
-    corpus = replace(corpus, **{key: value for key, value in given.items() if value is not None})
-    first, rows = _opened(corpus, split or corpus.splits.get(part, part), cache_dir)
+    corpus = _known(HUB, name, path, config)
+    first, rows = _opened(corpus, part)
     _check(first, corpus, source, target)
-    return _pairs(first, islice(rows, None if limit is None else limit - 1), corpus, source, target)
+    return _pairs(chain([first], rows), corpus, source, target)
 
 
 def load_lines(
@@ -142,12 +121,9 @@ def load_lines(
     Raises:
         ValueError: The corpus cannot be reached, or lacks the part or the column.
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
-    corpus = _known(PROSE, name, None if path is None else str(path))
     column = PROSE[name].column if name in PROSE else "text"
-    corpus = replace(corpus, config=config or corpus.config, column=column)
-    first, rows = _opened(corpus, corpus.splits.get(part, part), None)
+    corpus = replace(_known(PROSE, name, path, config), column=column)
+    first, rows = _opened(corpus, part)
     for place, row in enumerate(chain([first], rows), 1):
         line = row.get(corpus.column)
         if not isinstance(line, str):
@@ -158,33 +134,37 @@ def load_lines(
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _known(table: Mapping[str, HubCorpus], name: str, path: str | None) -> HubCorpus:
+def _known(
+    table: Mapping[str, HubCorpus], name: str, path: str | Path | None, config: str | None
+) -> HubCorpus:
+    """What the table knows of a corpus, or of another place for it."""
     if path is None and name not in table:
         raise ValueError(f"corpus must be one of {', '.join(table)}, or a path given; got {name!r}")
     known = table.get(name, HubCorpus(""))
     if path is None:
-        return known
-    if path == "pandas":
+        return replace(known, config=config or known.config)
+    if str(path) == "pandas":
         raise ValueError("pandas reads pickles, which are programs: use parquet, json or csv")
-    return replace(known, path=path, config=None, revision=None, files=None)
+    return replace(known, path=str(path), config=config, revision=None, files=None)
 
 
-def _opened(
-    corpus: HubCorpus, split: str, cache_dir: str | Path | None
-) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The first row of a split, and the others."""
-    rows = _rows(corpus, split, None if cache_dir is None else str(cache_dir))
+def _opened(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The first row of a part, and the others."""
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    split = corpus.splits[part]
+    rows = _rows(corpus, split)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"split {split!r} of {corpus.path} has no row")
     return first, rows
 
 
-def _rows(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterator[dict[str, Any]]:
+def _rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
     """The rows of a split; whatever goes wrong while reading is said in one line."""
     try:
         with _quiet():
-            waiting = iter(_load(corpus, split, cache_dir))
+            waiting = iter(_load(corpus, split))
         while True:
             with _quiet():
                 chunk = list(islice(waiting, CHUNK))
@@ -205,7 +185,7 @@ def _rows(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterator[dict
         ) from reason
 
 
-def _load(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterable[dict[str, Any]]:
+def _load(corpus: HubCorpus, split: str) -> Iterable[dict[str, Any]]:
     datasets: Any = import_module("datasets")
     options: dict[str, Any] = {"name": corpus.config}
     if corpus.files is not None:
@@ -216,7 +196,6 @@ def _load(corpus: HubCorpus, split: str, cache_dir: str | None) -> Iterable[dict
         split=split,
         streaming=corpus.streaming,
         revision=corpus.revision,
-        cache_dir=cache_dir,
         trust_remote_code=False,  # a corpus is data, whatever this version of datasets would run
         **options,
     )
@@ -258,13 +237,9 @@ def _check(row: dict[str, Any], corpus: HubCorpus, *languages: str) -> None:
 
 
 def _pairs(
-    first: dict[str, Any],
-    rest: Iterable[dict[str, Any]],
-    corpus: HubCorpus,
-    source: str,
-    target: str,
+    rows: Iterable[dict[str, Any]], corpus: HubCorpus, source: str, target: str
 ) -> Iterator[Pair]:
-    for place, row in enumerate(chain([first], rest), 1):
+    for place, row in enumerate(rows, 1):
         cells = row[corpus.column] if corpus.column else row
         left, right = cells[source], cells[target]
         if corpus.several and isinstance(left, list) and isinstance(right, list):

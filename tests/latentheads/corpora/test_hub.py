@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,16 +40,26 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def load(file: object, /, **options: Any) -> list[tuple[str, str]]:
-    given = {"name": "mine", "part": "train", "source": "de", "target": "en", "path": "json"}
-    cache = Path(str(file)).parent / "cache"
-    given |= {"files": str(file), "cache_dir": cache, **options}
-    return list(load_pairs(**given))
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def refused(file: object, /, **options: Any) -> str:
+def load(
+    file: Path, part: str = "train", languages: tuple[str, str] = ("de", "en"), **known: Any
+) -> list[tuple[str, str]]:
+    """The pairs of a corpus of which the table knows where its one file is, and more."""
+    corpus = replace(HubCorpus("json", files=str(file)), **known)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(HUB, "mine", corpus)
+        return list(load_pairs("mine", part, *languages))
+
+
+def refused(*arguments: Any, **options: Any) -> str:
     with pytest.raises(ValueError) as caught:
-        load(file, **options)
+        load(*arguments, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -57,17 +68,11 @@ def refused(file: object, /, **options: Any) -> str:
 def test_both_layouts_are_read(nested: Path, flat: Path, streaming: bool) -> None:
     assert load(nested, streaming=streaming) == PAIRS
     assert load(flat, streaming=streaming, column="") == PAIRS
-    assert load(flat, streaming=streaming, name="multi30k", part="valid") == PAIRS
+    assert load(flat, "valid", streaming=streaming, column="") == PAIRS
 
 
 def test_the_languages_give_the_direction(nested: Path) -> None:
-    assert load(nested, source="en", target="de") == [(right, left) for left, right in PAIRS]
-
-
-@STREAMING
-@pytest.mark.parametrize(("limit", "expected"), [(1, PAIRS[:1]), (2, PAIRS), (9, PAIRS)])
-def test_a_limit_stops_early(nested: Path, streaming: bool, limit: int, expected: Any) -> None:
-    assert load(nested, limit=limit, streaming=streaming) == expected
+    assert load(nested, languages=("en", "de")) == [(right, left) for left, right in PAIRS]
 
 
 def test_a_csv_file_is_read(tmp_path: Path) -> None:
@@ -89,10 +94,9 @@ def test_the_hubs_own_parquet_copy_is_read_by_its_layout(
         folder.mkdir(parents=True)
         row = {"de": f"ein {split}", "en": f"a {split}"}
         parquet.write_table(Table.from_pylist([{"translation": row}]), folder / "0000.parquet")
-    monkeypatch.setitem(HUB, name, replace(HUB[name], path=str(tmp_path / "copy")))
-    options = {"streaming": streaming, "cache_dir": tmp_path / "cache"}
-    found = list(load_pairs(name, "valid", "de", "en", **options))
-    assert found == [("ein validation", "a validation")]
+    copy = replace(HUB[name], path=str(tmp_path / "copy"), streaming=streaming)
+    monkeypatch.setitem(HUB, name, copy)
+    assert list(load_pairs(name, "valid", "de", "en")) == [("ein validation", "a validation")]
 
 
 def test_a_folder_names_its_splits_itself(tmp_path: Path) -> None:
@@ -100,10 +104,10 @@ def test_a_folder_names_its_splits_itself(tmp_path: Path) -> None:
     folder.mkdir()
     for split in ("train", "test"):
         write(folder / f"{split}.jsonl", [{"de": split, "en": "x"}])
-    options = {"path": folder, "files": None, "name": "multi30k"}
-    assert load(folder, part="test", **options) == [("test", "x")]
-    assert load(folder, part="valid", split="train", **options) == [("train", "x")]
-    said = refused(folder, part="valid", **options)
+    assert list(load_pairs("multi30k", "test", "de", "en", folder)) == [("test", "x")]
+    options = {"path": str(folder), "files": None, "column": ""}
+    assert load(folder, "valid", **options, splits={"valid": "train"}) == [("train", "x")]
+    said = refused(folder, "valid", **options)
     assert said.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
 
 
@@ -119,15 +123,14 @@ def test_every_known_corpus_says_where_its_parts_are() -> None:
 def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) -> None:
     rows = [{"source": ["One.", "Two."], "target": ["a\tb ", "c"]}, {"source": "d", "target": "e"}]
     file = write(tmp_path / "lists.json", rows)
-    options = {"name": "scitldr", "source": "source", "target": "target"}
-    assert load(file, **options) == [("One. Two.", "a b\tc"), ("d", "e")]
-    said = refused(file, **{**options, "name": "mine", "column": ""})
-    assert "source and target must be text" in said
+    options = {"languages": ("source", "target"), "column": ""}
+    assert load(file, **options, several=True) == [("One. Two.", "a b\tc"), ("d", "e")]
+    assert "source and target must be text" in refused(file, **options)
 
 
 def test_another_place_has_no_known_configuration() -> None:
-    elsewhere = hub._known(HUB, "iwslt17", "mine/copy")
-    assert elsewhere == HubCorpus("mine/copy")
+    assert hub._known(HUB, "iwslt17", "mine/copy", None) == HubCorpus("mine/copy")
+    assert hub._known(HUB, "iwslt17", None, "another") == replace(HUB["iwslt17"], config="another")
 
 
 def test_pairs_come_while_they_are_read(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +161,14 @@ def test_loading_is_silent_and_leaves_no_trace(
     assert logging.getLogger("datasets").level == level
 
 
-def test_an_unreachable_hub_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    said = refused(tmp_path / "x", name="wmt14", path=None, files=None)
+    with pytest.raises(ValueError) as caught:
+        load_pairs("wmt14", "train", "de", "en")
+    said = str(caught.value)
+    assert "\n" not in said
     assert said.startswith("cannot reach wmt/wmt14 on the hub: ")
     assert said.endswith("; give the path of a local copy")
 
@@ -174,7 +178,7 @@ def test_a_program_in_the_place_of_a_corpus_is_not_run(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "corpus.py").write_text(f"open({str(canary)!r}, 'w')")
     for path in (folder, folder / "corpus.py"):
-        said = refused(folder, path=path, files=None)
+        said = refused(folder, path=str(path), files=None)
         assert said.startswith(f"cannot read split 'train' of {path}: ")
     assert not canary.exists()
 
@@ -204,9 +208,9 @@ def test_without_the_library_the_way_out_is_said(
 def test_an_unknown_name_or_part_is_refused(nested: Path) -> None:
     known = "multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, scitldr"
     expected = f"corpus must be one of {known}, or a path given; got 'wmt15'"
-    assert refused(nested, name="wmt15", path=None) == expected
-    assert refused(nested, part="dev") == "part must be one of train, valid, test; got 'dev'"
-    assert refused(nested, limit=0) == "limit must be at least 1, got 0"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        load_pairs("wmt15", "train", "de", "en")
+    assert refused(nested, "dev") == "part must be one of train, valid, test; got 'dev'"
 
 
 @STREAMING
@@ -214,7 +218,7 @@ def test_a_missing_column_is_refused_with_those_there_are(
     nested: Path, flat: Path, streaming: bool
 ) -> None:
     options = {"streaming": streaming}
-    assert refused(nested, target="fr", **options) == "json has no 'fr'; it has de, en"
+    assert refused(nested, languages=("de", "fr"), **options) == "json has no 'fr'; it has de, en"
     expected = "json has no 'de'; it has translation"
     assert refused(nested, column="", **options) == expected
     said = refused(flat, **options)
@@ -251,13 +255,6 @@ LINES = ["", " = A title = \n", "two  words \u2028 \n", "no end", "a\r\n", "x\ny
 SPLITS = ("train", "validation", "test")
 
 
-@pytest.fixture
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-
-
 def write_lines(folder: Path, layout: str, column: str = "text") -> Path:
     """A local copy of a repository; what is in it says which part it is of."""
     folder.mkdir()
@@ -272,7 +269,6 @@ def write_lines(folder: Path, layout: str, column: str = "text") -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("layout", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", ["mine", "wikitext-2"])
 def test_lines_are_those_of_the_rows(tmp_path: Path, layout: str, name: str) -> None:
@@ -283,7 +279,6 @@ def test_lines_are_those_of_the_rows(tmp_path: Path, layout: str, name: str) -> 
         assert list(load_lines(name, part, str(folder))) == [split, *expected]
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_a_configuration_chooses_among_a_repositorys_texts(tmp_path: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
@@ -298,7 +293,6 @@ def test_a_configuration_chooses_among_a_repositorys_texts(tmp_path: Path) -> No
     assert list(load_lines("mine", "train", folder, "one")) == ["one"]
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_lines_come_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read, asked = [], []
 
@@ -322,7 +316,6 @@ def unread(*arguments: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
     known = "wikitext-2, wikitext-103"
     expected = f"corpus must be one of {known}, or a path given; got 'multi30k'"
@@ -339,13 +332,10 @@ def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
     assert unread("mine", "train", tmp_path / "gone").startswith("cannot read split 'train' of ")
 
 
-def test_an_unreachable_text_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_text_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
     said = unread("wikitext-103", "train")
     assert said.startswith("cannot reach Salesforce/wikitext on the hub: ")
 
