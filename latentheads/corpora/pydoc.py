@@ -7,12 +7,12 @@ corpus for a language model; the text differs a little between versions of Pytho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-__all__ = ["Split", "paragraphs", "sentences", "split"]
+__all__ = ["Split", "paragraphs", "split"]
 
 Tokens = tuple[str, ...]
 
@@ -32,7 +32,15 @@ _QUOTED = re.compile(r"\"[^\"]*\"")
 _NAME = re.compile(r"\"(\w[\w.]*)(?:\(\))?\"")
 _HYPHENATED = re.compile(r"(?<=\w-)\s*\n\s*(?=\w)")
 _PLAIN = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
-_SHORTEST = 3
+
+SHORTEST = 3
+"""Fewest tokens of a sentence; a fragment of one or two, such as "Syntax:", is left out."""
+
+LONGEST = 60
+"""Most tokens of a sentence; a longer one becomes several of similar length."""
+
+CYCLE = 20
+"""Paragraphs of which the last is for testing, and the one before it for validation."""
 
 
 class Split(NamedTuple):
@@ -77,58 +85,27 @@ def paragraphs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(prose))
 
 
-def _pieces(tokens: Tokens, maximum: int) -> Iterator[Tokens]:
-    """Consecutive pieces of at most `maximum` tokens, of nearly equal length."""
-    count = -(-len(tokens) // maximum)
+def _pieces(tokens: Tokens) -> Iterator[Tokens]:
+    """Consecutive pieces that are not too long, of nearly equal length."""
+    count = -(-len(tokens) // LONGEST)
     for piece in range(count):
         yield tokens[piece * len(tokens) // count : (piece + 1) * len(tokens) // count]
 
 
-def _tokenised(texts: Iterable[str], maximum: int) -> list[Tokens]:
-    """Sentences of paragraphs as lower-cased words and punctuation marks."""
-    parts = (part for text in texts for part in _SENTENCE_END.split(text))
-    tokens = (tuple(_TOKEN.findall(part.lower())) for part in parts)
-    kept = (sentence for sentence in tokens if len(sentence) >= _SHORTEST)
-    return [piece for sentence in kept for piece in _pieces(sentence, maximum)]
+def _sentences(paragraph: str) -> Iterator[Tokens]:
+    """Its sentences as lower-cased words and punctuation marks."""
+    for part in _SENTENCE_END.split(paragraph):
+        tokens = tuple(_TOKEN.findall(part.lower()))
+        if len(tokens) >= SHORTEST:
+            yield from _pieces(tokens)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}; got {value!r}")
-
-
-def sentences(*, maximum: int = 60) -> list[Tokens]:
-    """Sentences in the order of `paragraphs`, as lower-cased words and punctuation marks.
-
-    Fragments of one or two tokens, such as "Syntax:", are left out.
-
-    Args:
-        maximum: Most tokens of a sentence; a longer one becomes several of similar length.
-
-    Raises:
-        ValueError: `maximum` is below 3.
-    """
-    _at_least("maximum", maximum, _SHORTEST)
-    return _tokenised(paragraphs(), maximum)
-
-
-def split(*, maximum: int = 60, every: int = 20) -> Split:
+def split() -> Split:
     """Sentences in three parts, decided by the position of their paragraph.
 
-    Of every `every` paragraphs the last is for testing, the one before it for validation, and the
-    others for training, so the sentences of a paragraph stay together.
-
-    Args:
-        maximum: Most tokens of a sentence, as in `sentences`.
-        every: Length of the cycle, at least 3.
-
-    Raises:
-        ValueError: `maximum` or `every` is too small.
+    The sentences of a paragraph stay together, as lower-cased words and punctuation marks.
     """
-    _at_least("maximum", maximum, _SHORTEST)
-    _at_least("every", every, 3)
     parts: Split = Split([], [], [])
     for position, text in enumerate(paragraphs()):
-        part = max(0, position % every - every + 3)
-        parts[part].extend(_tokenised([text], maximum))
+        parts[max(0, position % CYCLE - CYCLE + 3)].extend(_sentences(text))
     return parts
