@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
 from latentheads.corpora.data import Data
-from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
+from latentheads.corpora.grammar import LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
@@ -197,13 +198,9 @@ class Corpus:
 
 
 def draw_pairs(
-    sentences: int = 20_000,
-    held_out: int = 500,
-    language: str = next(iter(LANGUAGES)),
-    domains: Mapping[str, float] | None = None,
-    seed: int = 0,
+    sentences: int = 20_000, held_out: int = 500, language: str = next(iter(LANGUAGES))
 ) -> Corpus:
-    """Draws a parallel corpus from the synchronous grammar.
+    """Draws a parallel corpus from the synchronous grammar, the same one everywhere.
 
     No held-out source sentence occurs in training.
 
@@ -211,10 +208,8 @@ def draw_pairs(
         sentences: Training sentences.
         held_out: Sentences of valid, and of test.
         language: Target language.
-        domains: Proportion of each domain; None mixes both equally.
-        seed: Seed of the draw; the same seed gives the same corpus everywhere.
     """
-    drawn = _draw(sentences, 8 * held_out, language, domains, seed)
+    drawn = _draw(sentences, 8 * held_out, language)
     train, seen = drawn[:sentences], {sentence.source for sentence in drawn[:sentences]}
     fresh = {s.source: s for s in reversed(drawn[sentences:]) if s.source not in seen}
     rest = list(reversed(fresh.values()))[: 2 * held_out]
@@ -238,12 +233,7 @@ def draw_pairs(
     return Corpus(f"grammar-{language}", *parts, target, source)
 
 
-def draw_text(
-    sentences: int = 20_000,
-    held_out: int = 500,
-    domains: Mapping[str, float] | None = None,
-    seed: int = 0,
-) -> Corpus:
+def draw_text(sentences: int = 20_000, held_out: int = 500) -> Corpus:
     """Draws the grammar's English-like side alone, for a language model.
 
     The parts are independent draws, so that log p(x) is exact in expectation too; held-out
@@ -252,18 +242,14 @@ def draw_text(
     Args:
         sentences: Training sentences.
         held_out: Sentences of valid, and of test.
-        domains: Proportion of each domain; None mixes both equally.
-        seed: Seed of the draw.
     """
-    language = next(iter(LANGUAGES))
-    drawn = _draw(sentences, 2 * held_out, language, domains, seed)
+    drawn = _draw(sentences, 2 * held_out, next(iter(LANGUAGES)))
     words = Words.count(" ".join(sentence.source) for sentence in drawn[:sentences])
-    proportions = domains or dict.fromkeys(DOMAINS, 1 / len(DOMAINS))
 
     def part(chosen: Sequence[Sentence], known: bool = True) -> Part:
         references = [" ".join(sentence.source) for sentence in chosen]
         targets = words.encode_all(references)
-        exact = [_log_p(sentence.source, proportions) for sentence in chosen] if known else None
+        exact = [_log_p(sentence.source) for sentence in chosen] if known else None
         return Part(
             targets=targets,
             sources=None,
@@ -276,12 +262,10 @@ def draw_text(
     return Corpus("grammar-sources", *parts, words)
 
 
-def _draw(
-    sentences: int, more: int, language: str, domains: Mapping[str, float] | None, seed: int
-) -> list[Sentence]:
+def _draw(sentences: int, more: int, language: str) -> list[Sentence]:
     if sentences < 1 or more < 1:
         raise ValueError("sentences and held_out must be positive")
-    return sample(sentences + more, language=language, domains=domains, seed=seed)
+    return sample(sentences + more, language=language)
 
 
 def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:
@@ -290,8 +274,6 @@ def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:
     return [math.nan if out else value for out, value in zip(unknown, truth, strict=True)]
 
 
-def _log_p(source: Sequence[str], proportions: Mapping[str, float]) -> float:
-    """Log sum_d p(d) p(x | d)."""
-    given = log_p_sources(source)
-    total = sum(proportions.values())
-    return math.log(sum(p / total * math.exp(given[d]) for d, p in proportions.items()))
+def _log_p(source: Sequence[str]) -> float:
+    """Log p(x), of both domains mixed equally."""
+    return math.log(fmean(map(math.exp, log_p_sources(source).values())))

@@ -145,9 +145,7 @@ def tag_of(vocabulary: Vocabulary, task: Task) -> int:
     return vocabulary.tag(name_tag(task.target))
 
 
-def draw_tasks(
-    mixture: Mixture, sizes: Sequence[int], held_out: int = 500, seed: int = 0
-) -> Corpus:
+def draw_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) -> Corpus:
     """Draws a corpus of several tasks from the synchronous grammar.
 
     All languages translate the same English-like sentences. No sentence that a task is tested on
@@ -160,7 +158,6 @@ def draw_tasks(
             domain of `latentheads.corpora.grammar.DOMAINS` or of both.
         sizes: Training sentences of each task.
         held_out: Sentences of valid, and of test, of each task.
-        seed: Seed of the draw.
 
     Raises:
         ValueError: A language or a domain is not the grammar's.
@@ -171,7 +168,7 @@ def draw_tasks(
     spread = len(DOMAINS) if several else 1
     trained = spread * max(sizes) + (10 * math.isqrt(max(sizes)) + 20) * (spread - 1)
     drawn = {
-        language: sample(trained + 8 * spread * held_out, language=language, seed=seed)
+        language: sample(trained + 8 * spread * held_out, language=language)
         for language in languages
         if language != ENGLISH
     }

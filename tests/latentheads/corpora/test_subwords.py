@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora import Words, subwords
-from latentheads.corpora.corpus import draw_text
+from latentheads.corpora.grammar import sample
 from latentheads.corpora.subwords import Subwords, vocabulary_from_json
 from latentheads.corpora.vocabulary import Tagged
 
-LINES = list(draw_text(sentences=2, held_out=50, seed=1).test.references) * 3
+LINES = [" ".join(sentence.source) for sentence in sample(50, seed=1)] * 3
 HOSTILE = ["<eos> the<eos> <pad> x<pad>x", "a<unk> <unk> <bos> ", "</w> Ġ ▁ ##a @@ b@@"] * 4
 
 RAW = Subwords.train([*LINES, *HOSTILE], 400)
