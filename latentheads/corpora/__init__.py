@@ -18,7 +18,7 @@ from latentheads.corpora.makers import (
 )
 from latentheads.corpora.mixed import parallel_tasks
 from latentheads.corpora.options import make_corpus
-from latentheads.corpora.parallel import parallel
+from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.stream import BatchStream, Place, Stream, Update, UpdateStream
@@ -30,6 +30,7 @@ __all__ = [
     "Corpus",
     "Data",
     "Mixture",
+    "PairOptions",
     "Part",
     "Place",
     "Rows",

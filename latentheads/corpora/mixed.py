@@ -9,11 +9,10 @@ from itertools import chain
 
 import numpy as np
 
-from latentheads.corpora.cleaning import USUAL, Cleaning, clean
 from latentheads.corpora.corpus import Corpus, Part, known_truth
 from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, sample
-from latentheads.corpora.parallel import learn
+from latentheads.corpora.parallel import USUAL, PairOptions, Tell, check_held_out, keep, learn
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import Pair
@@ -36,12 +35,8 @@ def parallel_tasks(
     name: str,
     mixture: Mixture,
     read: Callable[[str, Task], Iterable[Pair]],
-    types: int = 10_000,
-    joint: bool = True,
-    lowercase: bool = False,
-    tokenised: bool = False,
-    cleaning: Cleaning = USUAL,
-    tell: Callable[[str], object] | None = None,
+    options: PairOptions = USUAL,
+    tell: Tell | None = None,
 ) -> Corpus:
     """Makes a corpus of several tasks from pairs of sentences.
 
@@ -52,34 +47,21 @@ def parallel_tasks(
         name: What the corpus is called.
         mixture: The tasks.
         read: Gives the pairs of a part, ``train``, ``valid`` or ``test``, of a task.
-        types: Subwords of each vocabulary, at most, tags not counted.
-        joint: Whether source and target share one vocabulary.
-        lowercase: As in `latentheads.corpora.subwords.Subwords`.
-        tokenised: The same.
-        cleaning: Which training pairs to keep.
+        options: How pairs are cleaned and written; tags are not counted among ``types``.
         tell: Called with a line for each task that says how many training pairs were kept.
 
     Raises:
-        ValueError: A part of a task has no pair, or `types` is too small.
+        ValueError: A part of a task has no pair, or ``types`` is too small.
     """
-    train = []
-    for task in mixture.tasks:
-        kept, counts = clean(read("train", task), cleaning)
-        if not kept:
-            raise ValueError(f"{name} has nothing to train on in {task.name}: {counts}")
-        if tell is not None:
-            tell(f"{task.name}: {counts}")
-        train.append(_Text(kept))
+    train = [
+        _Text(keep(name, read("train", task), options.cleaning, tell, task.name))
+        for task in mixture.tasks
+    ]
     held_out = [[_Text(list(read(part, t))) for t in mixture.tasks] for part in ("valid", "test")]
     for part, texts in zip(("valid", "test"), held_out, strict=True):
         for task, text in zip(mixture.tasks, texts, strict=True):
-            if not text.pairs:
-                raise ValueError(f"{name} has no pair in {part} of {task.name}")
-            if not any(right.strip() for _, right in text.pairs):
-                raise ValueError(f"{name} has no word in the targets of {part} of {task.name}")
-    source, target = learn(
-        [pair for text in train for pair in text.pairs], types, joint, lowercase, tokenised
-    )
+            check_held_out(name, f"{part} of {task.name}", [right for _, right in text.pairs])
+    source, target = learn([pair for text in train for pair in text.pairs], options)
     return _corpus(name, mixture, [train, *held_out], source, target)
 
 

@@ -21,7 +21,7 @@ from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
 from latentheads.corpora.limited import Side, limited
 from latentheads.corpora.mixed import draw_tasks, parallel_tasks
-from latentheads.corpora.parallel import parallel
+from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.speech.corpus import speech
 from latentheads.corpora.speech.table import read_utterances, source_of
@@ -129,12 +129,12 @@ def _speech(data: Data, tell: Callable[[str], object] | None, room: Path | None)
         valid,
         test,
         replace(data.listening, folder=room),
-        data.types,
-        data.lowercase,
-        data.max_line,
-        tell,
-        mixture,
-        sizes,
+        types=data.types,
+        lowercase=data.lowercase,
+        max_line=data.max_line,
+        tell=tell,
+        mixture=mixture,
+        sizes=sizes,
     )
 
 
@@ -162,7 +162,7 @@ def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str
 
 def _place_read(data: Data, task: Task, place: int) -> int:
     """The place, among all training pairs that were read, of one that was kept."""
-    read, fault = enumerate(_pairs(data, "train", task)), _cleaning(data).fault
+    read, fault = enumerate(_pairs(data, "train", task)), _pair_options(data).cleaning.fault
     kept = (number for number, pair in read if fault(*_learned(data, pair)) is None)
     return next(islice(kept, place, None))
 
@@ -172,8 +172,14 @@ def _learned(data: Data, pair: Pair) -> Pair:
     return (pair[0], pair[1].split("\t")[0]) if data.several else pair
 
 
-def _cleaning(data: Data) -> Cleaning:
-    return Cleaning(data.max_length, data.max_ratio, CHARACTERS * data.max_line)
+def _pair_options(data: Data) -> PairOptions:
+    return PairOptions(
+        types=data.types,
+        joint=data.joint,
+        lowercase=data.lowercase,
+        tokenised=data.tokenised,
+        cleaning=Cleaning(data.max_length, data.max_ratio, CHARACTERS * data.max_line),
+    )
 
 
 def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
@@ -183,11 +189,11 @@ def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         train,
         valid,
         test,
-        data.block,
-        data.unit,
-        data.types,
-        data.minimum,
-        data.lowercase,
+        block=data.block,
+        unit=data.unit,
+        types=data.types,
+        minimum=data.minimum,
+        lowercase=data.lowercase,
         tell=tell,
     )
 
@@ -211,12 +217,8 @@ def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         islice(train, data.first or None),
         valid,
         test,
-        data.types,
-        data.joint,
-        data.lowercase,
-        data.tokenised,
-        _cleaning(data),
-        tell=tell,
+        _pair_options(data),
+        tell,
         max_source=data.max_source,
         several=data.several,
     )
@@ -231,17 +233,7 @@ def _tasks(data: Data, tell: Callable[[str], object] | None) -> Corpus:
         first = sizes[mixture.tasks.index(task)] if part == "train" else 0
         return islice(_pairs(data, part, task), first or None)
 
-    return parallel_tasks(
-        data.name,
-        mixture,
-        read,
-        data.types,
-        data.joint,
-        data.lowercase,
-        data.tokenised,
-        _cleaning(data),
-        tell,
-    )
+    return parallel_tasks(data.name, mixture, read, _pair_options(data), tell)
 
 
 def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:

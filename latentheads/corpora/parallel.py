@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
-from latentheads.corpora.cleaning import USUAL, Cleaning, clean
+from latentheads.corpora.cleaning import Cleaning, clean
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["learn", "parallel"]
+__all__ = ["USUAL", "PairOptions", "check_held_out", "keep", "learn", "parallel"]
+
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """How pairs of sentences are cleaned, and written in subwords.
+
+    Attributes:
+        types: Subwords of each vocabulary, at most.
+        joint: Whether source and target share one vocabulary, learned on both sides of training.
+        lowercase: As in `Subwords`.
+        tokenised: As in `Subwords`.
+        cleaning: Which training pairs to keep.
+    """
+
+    types: int = 10_000
+    joint: bool = True
+    lowercase: bool = False
+    tokenised: bool = False
+    cleaning: Cleaning = field(default_factory=Cleaning)
+
+
+USUAL = PairOptions()
+"""How it is done when nothing else is said."""
 
 
 def parallel(
@@ -18,55 +44,38 @@ def parallel(
     train: Iterable[Pair],
     valid: Iterable[Pair],
     test: Iterable[Pair],
-    types: int = 10_000,
-    joint: bool = True,
-    lowercase: bool = False,
-    tokenised: bool = False,
-    cleaning: Cleaning = USUAL,
-    vocabulary: tuple[Vocabulary, Vocabulary] | None = None,
-    tell: Callable[[str], object] | None = None,
+    options: PairOptions = USUAL,
+    tell: Tell | None = None,
     max_source: int = 0,
     several: bool = False,
 ) -> Corpus:
     """Makes a corpus from pairs of sentences.
 
     Only training pairs are cleaned. The references of valid and test are the target lines as they
-    were given, whatever `lowercase` says.
+    were given, whatever ``lowercase`` says.
 
     Args:
         name: What the corpus is called.
         train: Source and target sentences to train on.
         valid: The same for validation.
         test: The same for testing.
-        types: Subwords of each vocabulary, at most.
-        joint: Whether source and target share one vocabulary, learned on both sides of training.
-        lowercase: As in `Subwords`.
-        tokenised: As in `Subwords`.
-        cleaning: Which training pairs to keep.
-        vocabulary: That of the source and that of the target, made before; nothing is learned.
+        options: How they are cleaned and written.
         tell: Called with one line that says how many training pairs were kept.
         max_source: Most tokens of a source, its end counted; what is longer is cut. 0: any.
         several: Whether a target line is several references with tabs between. The first is
             learned and bounded.
 
     Raises:
-        ValueError: A part has no pair, or `types` is too small.
+        ValueError: A part has no pair, or ``types`` is too small.
     """
     if several:
         train = ((left, right.split("\t")[0]) for left, right in train)
-    kept, counts = clean(train, cleaning)
-    if not kept:
-        raise ValueError(f"{name} has nothing to train on: {counts}")
-    if tell is not None:
-        tell(str(counts))
-    source, target = vocabulary or learn(kept, types, joint, lowercase, tokenised)
+    kept = keep(name, train, options.cleaning, tell)
+    source, target = learn(kept, options)
 
     def held_out(part: str, pairs: Iterable[Pair]) -> Part:
         found = _encode(pairs, source, target, max_source, references=True, several=several)
-        if not len(found):
-            raise ValueError(f"{name} has no pair in {part}")
-        if not any(line.strip() for line in found.references):
-            raise ValueError(f"{name} has no word in the targets of {part}")
+        check_held_out(name, part, found.references)
         return found
 
     return Corpus(
@@ -79,17 +88,40 @@ def parallel(
     )
 
 
-def learn(
-    pairs: Sequence[Pair], types: int, joint: bool, lowercase: bool, tokenised: bool
-) -> tuple[Vocabulary, Vocabulary]:
+def keep(
+    name: str, pairs: Iterable[Pair], cleaning: Cleaning, tell: Tell | None, task: str = ""
+) -> list[Pair]:
+    """The training pairs that are kept, of a task where there are several; tells how many.
+
+    Raises:
+        ValueError: There is none.
+    """
+    kept, counts = clean(pairs, cleaning)
+    if not kept:
+        raise ValueError(f"{name} has nothing to train on{task and f' in {task}'}: {counts}")
+    if tell is not None:
+        tell(f"{task}: {counts}" if task else str(counts))
+    return kept
+
+
+def check_held_out(name: str, part: str, targets: Sequence[str]) -> None:
+    """Refuses a held-out part that has no target, or no word in any."""
+    if not targets:
+        raise ValueError(f"{name} has no pair in {part}")
+    if not any(line.strip() for line in targets):
+        raise ValueError(f"{name} has no word in the targets of {part}")
+
+
+def learn(pairs: Sequence[Pair], options: PairOptions) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of source and target; one and the same object where they are joint."""
-    if joint:
-        lines = (line for pair in pairs for line in pair)
-        both = Subwords.train(lines, types, lowercase, tokenised)
+
+    def learn_one(lines: Iterable[str]) -> Subwords:
+        return Subwords.train(lines, options.types, options.lowercase, options.tokenised)
+
+    if options.joint:
+        both = learn_one(line for pair in pairs for line in pair)
         return both, both
-    sides = ((pair[side] for pair in pairs) for side in (0, 1))
-    source, target = (Subwords.train(lines, types, lowercase, tokenised) for lines in sides)
-    return source, target
+    return learn_one(left for left, _ in pairs), learn_one(right for _, right in pairs)
 
 
 def _encode(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from latentheads.corpora import Corpus
+from latentheads.corpora import Corpus, PairOptions
 from latentheads.corpora.limited import limited
 from latentheads.corpora.mixed import parallel_tasks
 from latentheads.corpora.tasks import Mixture, Task
@@ -92,7 +92,10 @@ def test_a_task_without_a_short_line_is_refused() -> None:
 
     def corpus(train: dict[str, list[tuple[str, str]]]) -> Corpus:
         return parallel_tasks(
-            "pets", mixture, lambda part, task: train[task.target] if part == "train" else TEST, 300
+            "pets",
+            mixture,
+            lambda part, task: train[task.target] if part == "train" else TEST,
+            PairOptions(types=300),
         )
 
     with pytest.raises(ValueError, match=r"^pets has nothing to train on in de-fr: source 10 of"):

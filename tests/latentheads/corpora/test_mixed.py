@@ -20,7 +20,7 @@ from latentheads.corpora.cache import cached
 from latentheads.corpora.corpus import draw_pairs
 from latentheads.corpora.grammar import sample
 from latentheads.corpora.mixed import draw_tasks, parallel_tasks, tag_of
-from latentheads.corpora.parallel import parallel
+from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged
@@ -40,9 +40,11 @@ def lines(part: str, task: Task) -> Iterator[Pair]:
         yield f"{task.source} <2de> {number}{tail}", f"{task.target} {task.domain} {number}{tail}"
 
 
-def made(text: str, temperature: float = 1.0, one_task: bool = False, **options: Any) -> Corpus:
+def made(
+    text: str, temperature: float = 1.0, one_task: bool = False, tell: Any = None, **options: Any
+) -> Corpus:
     mixed = mixture(text, temperature=temperature, one_task=one_task)
-    return parallel_tasks("pets", mixed, lines, **{"types": 300, **options})
+    return parallel_tasks("pets", mixed, lines, PairOptions(**{"types": 300, **options}), tell)
 
 
 def read(corpus: Corpus, part: Part) -> list[Pair]:
@@ -122,14 +124,16 @@ def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
     def without(part: str, task: Task) -> Iterator[Pair]:
         return iter(left) if (part, task.target) == (name, "fr") else lines(part, task)
 
-    with pytest.raises(ValueError, match="en-fr"):
-        parallel_tasks("pets", mixture("de,fr"), without, types=300)
+    lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
+    said = "nothing to train on in" if name == "train" else lacks
+    with pytest.raises(ValueError, match=f"^pets has {said} en-fr"):
+        parallel_tasks("pets", mixture("de,fr"), without, PairOptions(types=300))
 
 
 def test_one_task_is_the_corpus_of_its_pairs() -> None:
     task = Task("en", "de")
     pairs = [list(lines(part, task)) for part in SIZES]
-    plain = parallel("pets", *pairs, types=300)
+    plain = parallel("pets", *pairs, PairOptions(types=300))
     alone = made("de")
     for name in SIZES:
         mine, other = getattr(alone, name), getattr(plain, name)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Part, Words, batches
+from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.cleaning import Cleaning
-from latentheads.corpora.subwords import Subwords
 from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pets
 
 DIRTY = [*TRAIN, ("", "empty"), ("Ja ja ja ja", "Yes")]
@@ -84,14 +83,6 @@ def test_separate_vocabularies_know_their_own_side() -> None:
     assert corpus.source is not corpus.target
     assert corpus.source.decode(corpus.source.encode("ä")) == "ä"
     assert corpus.target.decode(corpus.target.encode("ä")) == "<unk>"
-
-
-def test_a_given_vocabulary_is_used_and_nothing_is_learned() -> None:
-    source, target = Words(["Hund"]), Subwords.train(["x"], 260)
-    corpus = pets(vocabulary=(source, target), types=1)
-    assert corpus.source is source
-    assert corpus.target is target
-    assert corpus.train.sources[1].tolist() == [3, 4, EOS]
 
 
 def test_streams_are_enough() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS
 from latentheads.corpora import Corpus, Part, Rows
-from latentheads.corpora.parallel import parallel
+from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
 VALID = [("Der  Hund", "The DOG "), ("", ""), ("a " * 300, "b")]
 TEST = [("Das Haus", "The house")]
+
+WRITTEN = [each.name for each in fields(PairOptions)]
 
 STORY = {
     "train": ["The dog sleeps .", "", " A dog\u2028barks ", "The dog <unk> the naïve Dog ."],
@@ -34,9 +37,9 @@ def running(length: int, block: int) -> Part:
 
 def pets(**options: Any) -> Corpus:
     """Pairs of sentences."""
-    return parallel(
-        "pets", **{"train": TRAIN, "valid": VALID, "test": TEST, "types": 300, **options}
-    )
+    given = {"train": TRAIN, "valid": VALID, "test": TEST, "types": 300, **options}
+    written = {name: given.pop(name) for name in WRITTEN if name in given}
+    return parallel("pets", options=PairOptions(**written), **given)
 
 
 def story(**options: Any) -> Corpus:
