@@ -173,6 +173,8 @@ class Data:
         for name in OF_ONE_DIRECTION:
             if getattr(self, name):
                 raise ValueError(f"{name} is of one direction of translation: drop it, or tasks")
+        if self.several:
+            raise ValueError(f"{self.data} has several references of a text: drop tasks")
         if self.task_sizes and len(self.task_sizes) != len(mixture.tasks):
             raise ValueError(
                 f"task_sizes must be one for each of the {len(mixture.tasks)} tasks, "

@@ -131,6 +131,12 @@ def test_what_is_of_one_direction_is_refused_beside_tasks(name: str, value: Any)
         Data(data="own", source="en", tasks="de", **{name: value})
 
 
+def test_tasks_of_a_corpus_with_several_references_are_refused() -> None:
+    said = "scitldr has several references of a text: drop tasks"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        lh.hub_tasks("scitldr", "target", source="source")
+
+
 @pytest.mark.parametrize("name", ["grammar", "wikitext-2", "nowhere"])
 def test_a_name_that_the_hub_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"name must be one of multi30k, .*with a hub_path"):
