@@ -1,4 +1,4 @@
-"""Figures and words of a command line: within their limits, or refused in one line."""
+"""Figures and words of options: within their limits, or refused in one line."""
 
 from __future__ import annotations
 

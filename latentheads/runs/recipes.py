@@ -26,6 +26,7 @@ __all__ = [
     "name_of",
     "own_options",
     "path_of",
+    "read_hints",
     "refuse_other_kinds",
     "resolve",
     "split_law",
@@ -77,13 +78,14 @@ def fit_options(kind: str, name: str, known: type, given: Mapping[str, Any]) -> 
     for each in options.values():
         if each.default is each.empty and each.name not in given:
             raise ValueError(f"{kind} {name!r} needs {kind}.{each.name}")
-    hints = _read_hints(known)
+    hints = read_hints(known)
     found = {n: fit(f"{kind}.{n}", hints.get(n, Any), value) for n, value in given.items()}
     check_untyped(kind, known, found)
     return found
 
 
-def _read_hints(known: type) -> dict[str, Any]:
+def read_hints(known: type) -> dict[str, Any]:
+    """The annotations of a class's options; none where they cannot be read."""
     try:
         return get_type_hints(known.__init__)  # type: ignore[misc]
     except (NameError, TypeError):

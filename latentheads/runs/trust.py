@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
+
+from latentheads.runs.recipes import read_hints, resolve
 
 __all__ = ["refuse_code"]
 
@@ -30,7 +31,7 @@ def refuse_code(kind: str, options: Any, path: str | None) -> None:
     """
     if not isinstance(options, dict | None):
         raise ValueError(f"{kind}.init_args must be options with their values, got {options!r}")
-    hints = {} if path is None else _read_annotations(path)
+    hints = {} if path is None else read_hints(resolve(path))
     for name, value in (options or {}).items():
         number = value is None or isinstance(value, (bool, int, float))
         if not str(name).isidentifier() or not (number or _is_plain(hints.get(name))):
@@ -38,15 +39,6 @@ def refuse_code(kind: str, options: Any, path: str | None) -> None:
                 f"{kind}.{name} {value!r} might name code: in a run folder it must be a number, "
                 "or be annotated by its class as str, Path, Literal, or a list of such values"
             )
-
-
-def _read_annotations(path: str) -> dict[str, Any]:
-    """The annotations of a class's options; none where they cannot be read."""
-    module, _, name = path.rpartition(".")
-    try:
-        return get_type_hints(getattr(importlib.import_module(module), name).__init__)
-    except (NameError, TypeError):
-        return {}
 
 
 def _is_plain(annotation: Any) -> bool:
