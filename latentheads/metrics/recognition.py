@@ -25,7 +25,6 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from latentheads.corpora.speech.sound import need_package
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
@@ -34,6 +33,7 @@ from latentheads.metrics.resampling import (
     Metric,
     compare_lines,
 )
+from latentheads.packages import need_package
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
 from latentheads.corpora.preparing.package import opened
-from latentheads.corpora.speech.sound import need_package, read_sound
+from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import write_table
+from latentheads.packages import need_package
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 

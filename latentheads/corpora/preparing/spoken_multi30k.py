@@ -32,9 +32,10 @@ from latentheads.corpora.preparing.recordings import (
     tidy,
     write_recordings,
 )
-from latentheads.corpora.speech.sound import need_package, read_seconds, read_sound
+from latentheads.corpora.speech.sound import read_seconds, read_sound
 from latentheads.corpora.text import Pair, read_pairs
 from latentheads.files import lock_folder, written_whole
+from latentheads.packages import need_package
 
 __all__ = ["ORIGIN", "SENTENCES", "VOICES", "Voice", "prepare_spoken_multi30k"]
 

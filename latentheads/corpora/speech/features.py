@@ -15,7 +15,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from latentheads.checks import check_least
-from latentheads.corpora.speech.sound import Sound, need_package
+from latentheads.corpora.speech.sound import Sound
+from latentheads.packages import need_package
 
 if TYPE_CHECKING:
     from kaldi_native_fbank import FbankOptions, OnlineFbank

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-__all__ = ["ENDINGS", "Sound", "need_package", "read_rate", "read_seconds", "read_sound"]
+from latentheads.packages import need_package
+
+__all__ = ["ENDINGS", "Sound", "read_rate", "read_seconds", "read_sound"]
 
 ENDINGS = ("wav", "flac", "ogg", "opus", "mp3")
 """What the names of files of sound end in; others are read too where a table names them."""
@@ -43,20 +44,6 @@ class Sound:
     def silent(self) -> bool:
         """Whether it never moves."""
         return not len(self.samples) or bool((self.samples == self.samples[0]).all())
-
-
-def need_package(name: str) -> Any:
-    """Imports a package of the extra ``speech``.
-
-    Raises:
-        ValueError: It is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError as reason:
-        raise ValueError(
-            f"speech needs {name.replace('_', '-')}: pip install 'latentheads[speech]'"
-        ) from reason
 
 
 def read_sound(path: str | Path) -> Sound:

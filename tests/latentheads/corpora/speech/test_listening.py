@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import soundfile
 
 from latentheads.corpora.speech.listening import Ear, hear
-from latentheads.corpora.speech.sound import need_package, read_sound
+from latentheads.corpora.speech.sound import read_sound
 from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
 
 
@@ -84,14 +83,6 @@ def test_what_is_no_file_is_named_for_what_it_is(tmp_path: Path) -> None:
         hear(tmp_path, SMALL)
     with pytest.raises(ValueError, match=r"^there is no such file$"):
         hear(tmp_path / "gone", SMALL)
-
-
-def test_a_package_that_is_not_there_is_named_with_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "kaldi_native_fbank", None)
-    with pytest.raises(ValueError, match=r"needs kaldi-native-fbank: pip .*latentheads\[speech\]"):
-        need_package("kaldi_native_fbank")
 
 
 def test_a_file_that_comes_again_is_not_read_again(tmp_path: Path) -> None:
