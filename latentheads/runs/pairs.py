@@ -23,7 +23,7 @@ from latentheads.runs.recipes import (
     path_of,
     resolve,
 )
-from latentheads.runs.values import plain
+from latentheads.values import plain
 
 __all__ = ["Pair", "Spec", "join_pair"]
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
-from latentheads.runs.values import fit
 from latentheads.selection.laws import LAWS, Law
+from latentheads.values import fit
 
 __all__ = [
     "ALIGNED",

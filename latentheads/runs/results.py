@@ -9,7 +9,7 @@ from typing import Any
 
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
-from latentheads.runs.values import fit
+from latentheads.values import fit
 
 __all__ = ["Figures", "Perplexity", "Results"]
 

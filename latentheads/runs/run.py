@@ -25,8 +25,8 @@ from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
 from latentheads.runs.sentence import read_sentence
 from latentheads.runs.settings import Settings
-from latentheads.runs.values import make_group
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
+from latentheads.values import make_group
 
 __all__ = ["Run", "check_corpus", "check_vocabulary", "same_vocabulary"]
 

@@ -25,10 +25,10 @@ from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Pair, Spec, join_pair
 from latentheads.runs.recipes import DEFAULTS, split_path
 from latentheads.runs.trust import refuse_code
-from latentheads.runs.values import fit, plain, refuse_unknown, take_group
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
+from latentheads.values import fit, plain, refuse_unknown, take_group
 
 __all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "join_unused", "trusted_paths"]
 

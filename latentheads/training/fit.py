@@ -25,12 +25,12 @@ from latentheads.inference.evaluation import (
 )
 from latentheads.inference.showing import figures_to_html
 from latentheads.model import HeadModel
-from latentheads.runs.values import make_group
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
+from latentheads.values import make_group
 
 __all__ = ["Fitted", "fit"]
 
