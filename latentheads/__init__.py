@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from latentheads.corpora.makers import hub_tasks as hub_tasks
     from latentheads.corpora.makers import hub_text as hub_text
     from latentheads.corpora.makers import python_docs as python_docs
-    from latentheads.corpora.options import make_corpus as make_corpus
+    from latentheads.corpora.making import make_corpus as make_corpus
     from latentheads.decoding.translate import Decoding as Decoding
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
@@ -105,7 +105,7 @@ PLACES = {
     "importance": "inference.bound",
     "latent": "pretrained.model",
     "load_run": "runs.loading",
-    "make_corpus": "corpora.options",
+    "make_corpus": "corpora.making",
     "plain": "pretrained.model",
     "python_docs": "corpora.makers",
     "report": "page.assembly",

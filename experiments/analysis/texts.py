@@ -16,7 +16,7 @@ from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
-from latentheads.corpora.options import make_corpus
+from latentheads.corpora.making import make_corpus
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links

@@ -16,8 +16,8 @@ from latentheads.corpora.makers import (
     hub_text,
     python_docs,
 )
+from latentheads.corpora.making import make_corpus
 from latentheads.corpora.mixed import parallel_tasks
-from latentheads.corpora.options import make_corpus
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows

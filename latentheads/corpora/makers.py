@@ -12,6 +12,7 @@ from typing import Literal, Unpack
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.data import MADE, Data
 from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.making import make_corpus
 from latentheads.corpora.option_groups import (
     FolderPairs,
     FolderSpeech,
@@ -24,7 +25,6 @@ from latentheads.corpora.option_groups import (
     RunningText,
     spell_options,
 )
-from latentheads.corpora.options import make_corpus
 
 __all__ = [
     "folder_pairs",

@@ -11,7 +11,7 @@ from torch import nn
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus
-from latentheads.corpora.options import Data
+from latentheads.corpora.data import Data
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide

@@ -10,8 +10,8 @@ import numpy as np
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.corpora import Part, Vocabulary
+from latentheads.corpora.making import CHARACTERS
 from latentheads.corpora.mixed import tag_of
-from latentheads.corpora.options import CHARACTERS
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, Lose, translate_part
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory

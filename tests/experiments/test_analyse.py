@@ -29,7 +29,7 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import divergence
 from tests.experiments.programs import SHORT, TINY, inside
-from tests.latentheads.corpora.test_options import LANGUAGES, write_corpus
+from tests.latentheads.corpora.test_making import LANGUAGES, write_corpus
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")

@@ -14,8 +14,8 @@ import pytest
 import latentheads as lh
 from latentheads.corpora import Corpus, makers
 from latentheads.corpora.data import Data
-from latentheads.corpora.options import make_corpus
-from tests.latentheads.corpora.test_options import write_corpus, write_text
+from latentheads.corpora.making import make_corpus
+from tests.latentheads.corpora.test_making import write_corpus, write_text
 
 MAKERS = {name: getattr(makers, name) for name in makers.__all__}
 NO_OPTIONS = ("folder", "name", "tell", "task")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from latentheads.corpora import Corpus
-from latentheads.corpora.options import Data, make_corpus
+from latentheads.corpora.data import Data
+from latentheads.corpora.making import make_corpus
 from latentheads.metrics.translation import score
 from latentheads.runs.describe import describe_data
 from latentheads.runs.scoring import score_written

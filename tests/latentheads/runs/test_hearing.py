@@ -11,7 +11,7 @@ import pytest
 
 import latentheads as lh
 from latentheads.corpora.data import Data
-from latentheads.corpora.options import make_corpus
+from latentheads.corpora.making import make_corpus
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded
 from latentheads.models import Translation

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.corpora.options import Data
+from latentheads.corpora.data import Data
 from latentheads.runs.pairs import Spec
 from latentheads.runs.settings import Settings, complete_options
 from latentheads.training.options import Training

@@ -28,7 +28,7 @@ from latentheads.corpora.speech.table import read_utterances, source_of
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 
-__all__ = ["CHARACTERS", "TASK_OPTIONS", "Data", "make_corpus"]
+__all__ = ["CHARACTERS", "make_corpus"]
 
 CHARACTERS = 32
 """Characters of a word for each token that a line may have, more than text has. A line with such a
