@@ -165,11 +165,26 @@ def plan_all(
         prog: The program's name.
         extend: Adds its own options, which a file of options may hold too.
     """
+    said = {recipe: _words_of(words, recipe, recipes) for recipe in recipes}
     return [
-        Plan(recipe, *_plan(words, recipe, seed, out, prog, extend))
+        Plan(recipe, *_plan(said[recipe], recipe, seed, out, prog, extend))
         for seed in seeds
         for recipe in recipes
     ]
+
+
+def _words_of(words: list[str], recipe: str, recipes: list[str]) -> list[str]:
+    """The command line of a recipe: the number of blocks is of recipes of alignments alone.
+
+    Where none is of alignments, it stands above the heads of them all.
+    """
+    others = any(map(_is_aligned, recipes)) and not _is_aligned(recipe)
+    return [*words, "--alignments=0"] if others else words
+
+
+def _is_aligned(recipe: str) -> bool:
+    """Whether a recipe is of alignments by its name."""
+    return split_law(recipe)[0].endswith(ALIGNED)
 
 
 def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
@@ -251,7 +266,7 @@ def _plan(
     spared = [f"--{name}={_word(plain[name])}" for name in idle]
     own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
     settings, options = read_settings([*words, *spared, *own], prog, "", extend)
-    if split_law(recipe)[0].endswith(ALIGNED) and not settings.alignment.blocks:
+    if _is_aligned(recipe) and not settings.alignment.blocks:
         raise ValueError(f"recipe {recipe!r}: this guide has no posterior of alignments")
     return settings, options
 

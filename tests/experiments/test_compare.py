@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from latentheads.experiments.cli.comparison import Plan
+from latentheads.experiments.cli.comparison import Plan, plan_all
 from latentheads.experiments.cli.jobs import Job, open_command
 from tests.experiments.programs import SHORT, TINY, inside
 
@@ -136,6 +136,18 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
     assert drawn.training.select_gradient == "score"
     done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")
     assert "unknown recipe 'codda'" in done.stderr
+
+
+def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> None:
+    def recipes_of(*recipes: str) -> list[str]:
+        words = ["--alignments=1", "--alignment_width=4"]
+        plans = plan_all(words, [*recipes], [0], tmp_path, "compare.py")
+        return [plan.settings.recipe for plan in plans]
+
+    assert recipes_of("transformer", "exact+alignments") == ["transformer", "exact+alignments"]
+    mixed = recipes_of("transformer+group", "exact+alignments+group")
+    assert mixed == ["transformer+group", "exact+alignments+group"]
+    assert recipes_of("transformer") == ["tied+alignments"]
 
 
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
