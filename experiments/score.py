@@ -160,6 +160,8 @@ def read_run(folder: Path) -> System:
         raise ValueError(f"{folder} is no finished run: cannot read its results.json") from None
     if "translations" in results.get("missing", {}):
         raise ValueError(f"the report of {folder} lacks its translations: run.py goes on with it")
+    if signature == [""]:
+        raise ValueError(f"{folder} has no scores: run.py makes them where the task is translation")
     for name in ("test.translations.txt", "test.references.txt"):
         if not (folder / name).is_file():
             raise ValueError(

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
+from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
-__all__ = ["PAGE", "write_page"]
-
-PAGE = "report.html"
-"""What the page is called, in the folder of the runs."""
+__all__ = ["write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> None:

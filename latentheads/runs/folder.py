@@ -23,13 +23,32 @@ from latentheads.files import (
 from latentheads.runs.results import Results
 from latentheads.runs.settings import complete_options
 
-__all__ = ["HEADS", "TEXTS", "Folder", "read_metrics", "read_results", "unlike_names"]
+__all__ = [
+    "HEADS",
+    "PAGE",
+    "REPORTED",
+    "TEXTS",
+    "Folder",
+    "read_metrics",
+    "read_results",
+    "unlike_names",
+]
 
 HEADS = "heads.json"
 """What the folder of a pruned network says of the heads that stayed."""
 
 TEXTS = "corpus.json"
 """What tells the text of every part of the corpus from others."""
+
+PAGE = "report.html"
+"""What the page of a report is called."""
+
+REPORTED = (
+    *("test.translations.txt", "test.references.txt", "test.tasks.txt", "test.alternatives.tsv"),
+    *("divergence.png", "bound.png", "kl.png", "selection.png", "selection-history.png"),
+    PAGE,
+)
+"""What a report may write beside ``results.json``."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
@@ -207,13 +226,19 @@ class Folder:
         self._refuse_changed()
         (self.path / "results.json").unlink(missing_ok=True)
         if keep_until == 0:
-            for old in (self.path / "checkpoints").glob("*.safetensors"):
-                old.unlink()
-            (self.path / HEADS).unlink(missing_ok=True)
+            self._forget()
         lines = [record for record in self.metrics() if record["step"] <= keep_until]
         self.write("config.yaml", self.configuration)
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
         (self.path / "checkpoints").mkdir(exist_ok=True)
+
+    def _forget(self) -> None:
+        """Removes what another run has left; where there was none, the names are somebody's own."""
+        left = [*(self.path / "checkpoints").glob("*.safetensors"), self.path / HEADS]
+        if (self.path / "config.yaml").exists():
+            left += [self.path / name for name in REPORTED]
+        for old in left:
+            old.unlink(missing_ok=True)
 
     def _lock(self) -> None:
         """Keeps the folder for this run; the system frees it when the process ends."""

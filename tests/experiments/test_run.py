@@ -11,8 +11,15 @@ from safetensors import safe_open
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
+from latentheads.runs.folder import REPORTED
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+
+OF_TRAINING = {
+    *("config.yaml", "metrics.jsonl", "results.json", "checkpoints"),
+    *("vocabulary.json", "corpus.json", ".lock"),
+}
+"""What the folder of a run holds beside what its report may write."""
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: Path) -> None:
@@ -25,6 +32,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
+    assert names - set(REPORTED) == OF_TRAINING
     assert not list(out.rglob("*.part"))
     check_results(json.loads((out / "results.json").read_text()))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -99,6 +99,7 @@ MISTAKES = [
     ("run bare", "bare is no finished run: it has no results.json"),
     ("run broken", "broken is no finished run: cannot read its results.json"),
     ("run partial", "the report of partial lacks its translations: run.py goes on with it"),
+    ("run text-model", "text-model has no scores: run.py makes them where the task is"),
     ("run half", "half has no test.references.txt: run.py writes"),
     ("run other", "other and run have different references"),
     ("text --references blank", "all 40 references are empty: there is nothing to score"),
@@ -129,6 +130,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "half" / "test.references.txt").unlink()
     (path / "broken" / "results.json").write_text("[]")
     make_run(path / "partial", GOOD)
+    make_run(path / "text-model", GOOD)
+    (path / "text-model" / "results.json").write_text('{"test": {"elbo": -1.5}}')
     lacking = {"test": {}, "missing": {"translations": "out of memory"}}
     (path / "partial" / "results.json").write_text(json.dumps(lacking))
     (path / "bare").mkdir()

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from latentheads.experiments.cli.comparison import _plan
+from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, inside, made
 
@@ -42,6 +43,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     assert found["select"] == recipe.partition("+")[2]
     ends = {site.rsplit(".", 1)[1]: how for site, how in found["kl_how"].items()}
     assert ends == {"logits": latent, "selection": "analytic"}
+    assert {"selection.png"} <= {path.name for path in tmp_path.glob("*.png")} <= {*REPORTED}
     selected = {s for s in found["kl_by_site"] if s.endswith("selection")}
     assert len(selected) == 4
     assert all(found["kl_by_site"][site] > 0 for site in selected)

@@ -17,6 +17,7 @@ import torch
 
 from latentheads.corpora import Corpus
 from latentheads.metrics.translation import score
+from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, status_of
 from tests.latentheads.corpora.test_making import BRIEF, SMALL
@@ -92,6 +93,7 @@ def results_of(out: Path) -> dict[str, Any]:
 def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> None:
     results, files = results_of(finished), ("translations", "references", "tasks")
     written, right, tasks = (lines_of(finished / f"test.{name}.txt") for name in files)
+    assert {path.name for path in finished.glob("test.*")} <= {*REPORTED}
     assert list(results["tasks"]) == list(dict.fromkeys(tasks)) == NAMES
     assert len(set(written)) > len(NAMES)
     folder = finished.parent / "corpus"

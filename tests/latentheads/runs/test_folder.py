@@ -92,9 +92,11 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
 
 
 def test_a_folder_with_other_files_may_be_used_and_keeps_them(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+    for name in ("notes.txt", "report.html"):
+        (tmp_path / name).write_text("mine")
     folder(tmp_path).begin()
     assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "report.html").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "results.json", "checkpoints"])
@@ -225,7 +227,10 @@ def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
 
 
 def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path) -> None:
-    folder(run).write("results.json", json.dumps(RESULTS))
+    from latentheads.runs.folder import REPORTED
+
+    for name in ("results.json", "notes.txt", *REPORTED):
+        folder(run).write(name, json.dumps(RESULTS))
     found = folder(run, "width: 16\n", True)
     assert found.results is None
     assert not found.resumable
@@ -233,7 +238,8 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
     assert list((run / "checkpoints").iterdir()) == []
     assert (run / "config.yaml").read_text() == "width: 16\n"
     assert steps(found) == []
-    assert not (run / "results.json").exists()
+    left = {".lock", "checkpoints", "config.yaml", "metrics.jsonl", "notes.txt"}
+    assert {path.name for path in run.iterdir()} == left
 
 
 BROKEN = [
