@@ -69,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("report.py", stopped="nothing was written"):
-        check_file(Path(options.out))
+        out = check_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "draws", "measured")}
-        page = report(runs, options.out, **chosen, seed=options.seed)
+        page = report(runs, out, **chosen, seed=options.seed)
     print(f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 

@@ -154,13 +154,15 @@ def written_whole(path: Path) -> Iterator[Path]:
     A process killed at any moment, or a full disk, leaves the older file as it was.
 
     Args:
-        path: The file.
+        path: The file. A link there gives way to it.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written, or is no file but a device or a pipe.
     """
     partial = path.with_name(path.name + ".part")
     with naming(path):
+        if path.exists() and not path.is_file() and not path.is_symlink():
+            raise OSError("it is no file")
         try:
             partial.unlink(missing_ok=True)  # it might be a link to somewhere else
             partial.touch(exist_ok=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,20 +16,26 @@ if TYPE_CHECKING:
 __all__ = ["check_file", "make_folder", "open_output"]
 
 
-def check_file(out: Path) -> None:
+def check_file(out: Path) -> Path:
     """Refuses a file of the results that cannot be written whole; nothing is changed.
+
+    Returns:
+        Where it is written: where a link leads.
 
     Raises:
         ValueError: It cannot.
     """
-    if not out.parent.is_dir():
+    found = Path(os.path.realpath(out))
+    if not found.parent.is_dir():
         raise ValueError(f"out: cannot write {out}: its folder is not there")
-    if out.is_dir():
-        raise ValueError(f"out: cannot write {out}: it is a folder")
+    if out.exists() and not out.is_file():
+        what = "a folder" if out.is_dir() else "no file"
+        raise ValueError(f"out: cannot write {out}: it is {what}")
     try:
-        tempfile.TemporaryFile(dir=out.parent).close()
+        tempfile.TemporaryFile(dir=found.parent).close()
     except OSError as reason:
         raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
+    return found
 
 
 def make_folder(out: Path, first: str) -> Path:

@@ -114,6 +114,14 @@ def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> No
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "older")]
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'pipe'}: it is no file$"):
+        files.write_text(tmp_path / "pipe", "new")
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     for name in ("file", "file.part"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
         check_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
         check_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"^out: cannot write .*/pipe: it is no file$"):
+        check_file(tmp_path / "pipe")
+
+
+def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    place = tmp_path / "there" / "page.html"
+    (tmp_path / "link").symlink_to(place)
+    assert check_file(tmp_path / "link") == place
+    place.write_text("of yesterday")
+    assert check_file(tmp_path / "link") == place
 
 
 def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> None:
