@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ TRUTH = ("truth", "truth_sentences", "sentences")
 FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
 
 DRAWN = ("iwae", "plug_in")
-"""What says nothing where the exact log p is known."""
+"""What says nothing where the exact log p is known: the plug-in network is the exact law then."""
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -62,14 +62,11 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
 
 def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
     test = results["test"]
-    figures = {name: test[name] for name in FIGURES if test.get(name) is not None}
-    if "exact" in figures:  # no draw is needed, and the plug-in network is the exact law
-        figures = {name: value for name, value in figures.items() if name not in DRAWN}
     chains = results["head_divergence_by_chain"].items()
     return {
         "recipe": label,
         "seed": results["seed"],
-        **figures,
+        **_told(test),
         "head_divergence": results["head_divergence"],
         **{f"head_divergence {chain}": value for chain, value in chains},
         **_perplexities(results.get("perplexity", [])),
@@ -77,6 +74,14 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
         "parameters": results["parameters"],
         "tokens_per_second": results["tokens_per_second"],
         **{name: test.get(name) for name in TRUTH},
+    }
+
+
+def _told(found: Mapping[str, Any], names: Iterable[str] = FIGURES) -> dict[str, Any]:
+    """Those figures that are known; where the exact log p is, none of draws."""
+    left_out = DRAWN if found.get("exact") is not None else ()
+    return {
+        name: found[name] for name in names if found.get(name) is not None and name not in left_out
     }
 
 
@@ -94,12 +99,12 @@ def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
 
 def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
     """The averages over tasks, then the figures of every task."""
-    averages = results.get("average", {}).items()
-    return {f"average_{name}": value for name, value in averages} | {
-        f"task {task}: {name}": figures[name]
+    averages = results.get("average", {})
+    told = _told(averages, averages).items()
+    return {f"average_{name}": value for name, value in told} | {
+        f"task {task}: {name}": value
         for task, figures in results.get("tasks", {}).items()
-        for name in FIGURES
-        if figures.get(name) is not None
+        for name, value in _told(figures).items()
     }
 
 
@@ -139,6 +144,7 @@ COLUMNS = {
     "perplexity_iwae": "perplexity from IWAE",
     "head_divergence": "JSD",
     "average_elbo": "ELBO, average of tasks",
+    "average_exact": "exact log p, average of tasks",
     "average_plug_in": "plug-in, average of tasks",
     **{f"average_{name}": f"{title}, average of tasks" for name, title in SCORES.items()},
     "difference": "ELBO less first row",

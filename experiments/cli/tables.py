@@ -338,13 +338,13 @@ def site_table(results: dict[str, Any]) -> str:
     return aligned(rows)
 
 
-TASK_COLUMNS = {
-    "sentences": "sentences",
+TASK_NATS = {
     "elbo": "bound (ELBO)",
+    "exact": "exact log p(y | x)",
     "truth": "true log p(y | x)",
     "plug_in": "plug-in (no bound)",
-    **SCORES,
 }
+TASK_COLUMNS = {"sentences": "sentences", **TASK_NATS, **SCORES}
 
 
 def task_table(results: dict[str, Any]) -> str:
@@ -352,6 +352,8 @@ def task_table(results: dict[str, Any]) -> str:
     tasks = results.get("tasks", {})
     every = [*tasks.items(), ("average", results.get("average", {}))]
     known = {name for _, figures in every for name, value in figures.items() if value is not None}
+    if "exact" in known:
+        known -= {"plug_in"}
     shown = {name: title for name, title in TASK_COLUMNS.items() if name in known}
     rows = [(name, *(_task_cell(figures, key) for key in shown)) for name, figures in every]
     return aligned([("test part by task", *shown.values()), *rows]) if tasks else ""
@@ -363,4 +365,4 @@ def _task_cell(figures: dict[str, Any], name: str) -> str:
         return ""
     if name == "sentences":
         return f"{value:,}"
-    return _decimals(value) if name in ("elbo", "truth", "plug_in") else f"{value:.2f}"
+    return _decimals(value) if name in TASK_NATS else f"{value:.2f}"

@@ -36,7 +36,7 @@ __all__ = ["Reporter", "average"]
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
-AVERAGED = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "truth", *SCORES)
+AVERAGED = ("elbo", "log_likelihood", "kl", "exact", "iwae", "plug_in", "truth", *SCORES)
 
 
 class Reporter:

@@ -57,6 +57,29 @@ def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
     assert rows["truth less bound, of these sentences"] == ["0.2500", "0.2500"]
 
 
+def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -> None:
+    from latentheads.experiments.cli.summary import _of_tasks
+    from latentheads.experiments.cli.tables import task_table
+    from latentheads.runs.reporter import average
+
+    tasks = {"de": FIGURES | {"bleu": 5.0}, "fr": FIGURES | {"bleu": 7.0}}
+    drawn = {"tasks": tasks, "average": average(tasks)}
+    tasks = {name: figures | {"exact": -1.3125} for name, figures in tasks.items()}
+    exact = {"tasks": tasks, "average": average(tasks)}
+    assert "plug-in (no bound)" in task_table(drawn)
+    head = task_table(exact).splitlines()[0]
+    assert "bound (ELBO)  exact log p(y | x)  true log p(y | x)" in head
+    assert "plug-in" not in head
+    assert {"average_plug_in", "task de: plug_in"} <= set(_of_tasks(drawn))
+    row = _of_tasks(exact)
+    assert (row["average_exact"], row["average_bleu"], row["task fr: exact"]) == (
+        -1.3125,
+        6,
+        -1.3125,
+    )
+    assert not any("plug_in" in name or "iwae" in name for name in row)
+
+
 def test_accuracy_stands_before_bleu_where_it_was_asked_for() -> None:
     written = {"bleu": 91.0, "bleu_signature": "of BLEU", "chrf": 90.0, "paper_bleu": None}
     scores = FIGURES | written | {"sentences_per_second": 100.0}
