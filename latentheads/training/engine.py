@@ -186,6 +186,8 @@ class Engine:
         self.elbo.kl_weight = training.kl_weight(step)
         for family in self.selections:
             family.temperature = training.temperature_at(step)
+        if self.selections:
+            check_sizes(update)
         if step == 0:
             self._validate(update.shares[0][0].to(self.device))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -396,6 +398,19 @@ def check_together(training: Training, model: HeadModel) -> None:
         )
     if training.objective != "bound" and not aligned:
         raise ValueError(f"objective {training.objective} needs alignments that are drawn")
+
+
+def check_sizes(update: Update) -> None:
+    """Refuses batches of a corpus nobody knows the size of: what all share is counted once in it.
+
+    Raises:
+        ValueError: A batch does not say how large its corpus is.
+    """
+    if not all(batch.corpus_size for batch, _ in update.shares):
+        raise ValueError(
+            "batches of a function must say corpus_size, the sentences of their corpus, where "
+            "gates or selections are drawn: model.batch(..., corpus_size=N)"
+        )
 
 
 def make_elbo(training: Training) -> Head_ELBO:

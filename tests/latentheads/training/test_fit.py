@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 import latentheads as lh
 from latentheads.batch import Batch
 from latentheads.guides import Tied
+from latentheads.models import LanguageModel, make_prior
+from latentheads.selection.hard_gates import Gating
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.test_engine import outcome, part, same
-from tests.tiny import attach, build
+from tests.tiny import HEADS, attach, build, sizes
 
 PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}
 
@@ -75,6 +78,16 @@ def test_a_function_makes_the_batches_of_each_epoch() -> None:
 
     lh.fit(*pair(), make, some(1), quiet=True, **PLAN)
     assert asked == [0, 1]
+
+
+def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
+    gating = Gating(HEADS, ("decoder-self",))
+    model = LanguageModel(13, make_prior("delta"), sizes(), selector=gating).double()
+    guide, said = Tied(model).double(), "batches of a function must say corpus_size"
+    one = Batch.of([[5, 6, 2], [7, 2]])
+    refuse(said, model, guide, lambda epoch: [one], [one])
+    known = replace(one, corpus_size=5)
+    lh.fit(model, guide, lambda epoch: [known], [one], quiet=True, **PLAN)
 
 
 def test_what_is_frozen_stays() -> None:
