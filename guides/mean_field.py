@@ -106,5 +106,5 @@ class MeanField(Guide):
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
             self._read_plain()
-        plain = replace(context, scores=self._plain[block.key], below=None, states=None)
+        plain = replace(context, scores=self._plain[block.key], lower=None, states=None)
         return super().posterior(block, plain)

@@ -60,8 +60,8 @@ class HeadContext:
     Attributes:
         scores: ``Q K^T / sqrt(d_head)``, or what n-gram heads compute; finite everywhere, float32
             or wider.
-        below: The logits drawn one block further down the chain; None in the first. A law
-            that does not read them may meet another number of heads here, where some were removed.
+        lower: The logits drawn one block further down the chain; None in the first. There may be
+            another number of heads in them, where some were removed: a law reads :attr:`below`.
         mask: Which pairs may be read and which carry a latent.
         block: The block's address: its chain and layer, and ``block.site()``.
         batch: The sentences, their target included: a posterior is told, a prior never.
@@ -69,11 +69,27 @@ class HeadContext:
     """
 
     scores: Float[Tensor, "*batch head query key"]
-    below: Float[Tensor, "*below lower query key"] | None
+    lower: Float[Tensor, "*below lower query key"] | None
     mask: Mask
     block: Block | None = None
     batch: Batch | None = None
     states: BlockStates | None = None
+
+    @property
+    def below(self) -> Float[Tensor, "*below head query key"] | None:
+        """The logits drawn one block further down the chain, of as many heads; None in the first.
+
+        Raises:
+            ValueError: There are fewer or more of them: which belongs to which nobody knows.
+        """
+        if self.lower is not None and self.lower.shape[-3] != self.scores.shape[-3]:
+            name = "a block" if self.block is None else f"block {self.block.name!r}"
+            raise ValueError(
+                f"{name} has {self.scores.shape[-3]} heads, the one below {self.lower.shape[-3]}: "
+                "a prior or guide that reads the logits below needs as many; take independent or "
+                "mean-field"
+            )
+        return self.lower
 
     @property
     def query(self) -> Float[Tensor, "*batch query dim"]:

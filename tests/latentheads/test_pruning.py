@@ -256,6 +256,18 @@ def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message
     assert every_head(model) == before
 
 
+@pytest.mark.parametrize("kept", [[1], [0, 2]])
+def test_a_new_guide_that_reads_another_number_of_heads_below_is_refused(
+    kept: list[int], batch: Batch
+) -> None:
+    model = build("language-model").eval()
+    remove_heads(model, {"decoder.0.self": kept})
+    said = f"^block 'decoder.1.self' has 3 heads, the one below {len(kept)}: a prior or guide that"
+    with pytest.raises(ValueError, match=said):
+        terms(model, attach("cascaded", model), batch)
+    assert terms(model, attach("mean-field", model), batch).elbo.isfinite().all()
+
+
 def test_candidates_are_not_removed() -> None:
     selector = make_selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
     model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)

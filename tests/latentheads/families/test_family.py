@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -52,6 +53,20 @@ def test_first_block_of_a_chain_stands_at_the_scores(location: nn.Module) -> Non
     c = context()
     assert torch.equal(location(c), c.scores)
     assert not list(location.parameters())
+
+
+@pytest.mark.parametrize("location", [RunningSum(), Cascade(SECOND), ReleasedCascade(SECOND)])
+@pytest.mark.parametrize("below", [1, 2])
+def test_logits_of_another_number_of_heads_below_are_refused(
+    location: nn.Module, below: int
+) -> None:
+    c = context(below=True)
+    assert c.lower is not None
+    fewer = replace(c, lower=c.lower[:, :below], block=SECOND)
+    said = f"^block 'encoder.1.self' has 3 heads, the one below {below}: a prior or guide that"
+    with pytest.raises(ValueError, match=said):
+        location(fewer)
+    assert Plain()(fewer) is c.scores
 
 
 @pytest.mark.parametrize("location", [Cascade(SECOND, link=False, zero=True), OwnMLP(HEADS, 4)])
