@@ -30,7 +30,7 @@ from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options", "conditioned"]
+__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options", "check_pair", "conditioned"]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -47,6 +47,20 @@ def check_options(hidden: int, scale: float) -> None:
 
 
 class ModelGuide(WithOptions, GuideMessenger, nn.Module):
+def check_pair(model: object, guide: object) -> None:
+    """Refuses what is no guide of a model.
+
+    Raises:
+        ValueError: The two have changed places, the guide is none, or it reads another model.
+    """
+    if isinstance(model, GuideMessenger):
+        raise ValueError("model and guide are the wrong way round: say the model first")
+    if not isinstance(guide, ModelGuide):
+        raise ValueError(f"guide must be one such as Cascaded(model), got {type(guide).__name__}")
+    if guide.model is not model:
+        raise ValueError("guide must be one of this model: it reads another")
+
+
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
     At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's

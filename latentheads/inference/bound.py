@@ -136,9 +136,10 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     The bound is true only with dropout off: put model and guide in evaluation mode first.
 
     Raises:
-        ValueError: There is no true bound to compute: the guide reads another model, dropout or a
-            penalty of gates is on, the likelihood is smoothed, a head is observed, a site has a
-            point or a relaxed posterior, or a posterior counts pairs that carry no latent.
+        ValueError: There is no true bound to compute: the guide stands in the model's place or
+            reads another model, dropout or a penalty of gates is on, the likelihood is smoothed, a
+            head is observed, a site has a point or a relaxed posterior, or a posterior counts pairs
+            that carry no latent.
 
     Example:
         >>> bound = lh.terms(model, guide, batch)
@@ -147,6 +148,8 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         >>> bound.elbo.shape  # one a sentence
         torch.Size([2])
     """
+    if isinstance(poutine.unwrap(model), GuideMessenger):
+        raise ValueError("model and guide are the wrong way round: say the model first")
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
         raise ValueError("this guide reads another model: make a guide of this one")

@@ -21,7 +21,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
@@ -192,6 +192,7 @@ def evaluate(
         ['elbo', 'iwae', 'plug_in']
     """
     if isinstance(batches, Corpus):
+    check_pair(model, guide)
         raise ValueError("batches must be a part of the corpus, as corpus.test, or batches")
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth

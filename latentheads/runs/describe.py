@@ -14,7 +14,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.decoding.translate import Decoding
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import CHAINS
@@ -54,8 +54,7 @@ def describe_run(
         )
     if not isinstance(corpus, Corpus):
         raise ValueError(f"corpus must be a Corpus, with all its parts, got {corpus!r}")
-    if guide.model is not model:
-        raise ValueError("guide must be one of this model: it reads another")
+    check_pair(model, guide)
     adapters = getattr(model, "adapters", None)
     return Settings(
         guide=Spec.of("guide", guide),

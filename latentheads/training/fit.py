@@ -14,7 +14,7 @@ from latentheads.checks import check_least
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.stream import check_batch
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import (
     TOKENS,
@@ -106,8 +106,7 @@ def fit(
     """
     check_least({"samples": samples}, samples=1)
     options = _read_options(training, isinstance(batches, Part))
-    if guide.model is not model:
-        raise ValueError("guide must be one of this model: it reads another")
+    check_pair(model, guide)
     if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
         raise ValueError("no parameter of model or guide needs a gradient: there is nothing to fit")
     engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)

@@ -177,6 +177,12 @@ def test_a_guide_of_another_model_is_refused(batch: Batch) -> None:
         terms(first, attach("cascaded", second), batch)
 
 
+def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"^model and guide are the wrong way round"):
+        terms(attach("cascaded", model), model, batch)
+
+
 def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
     model = build("language-model", latent=()).eval()
 

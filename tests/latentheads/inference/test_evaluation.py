@@ -207,6 +207,17 @@ def test_no_samples_are_refused_in_one_line() -> None:
         evaluate(model, guide, [small_batch()], samples=0)
 
 
+def test_what_is_no_model_and_its_guide_is_refused_in_one_line() -> None:
+    model, guide = pair()
+    for given, said in (
+        ((guide, model), "model and guide are the wrong way round: say the model first"),
+        ((model, None), r"guide must be one such as Cascaded\(model\), got NoneType"),
+        ((pair()[0], guide), "guide must be one of this model: it reads another"),
+    ):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            unchecked(evaluate)(*given, [small_batch()])
+
+
 ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
 
 
