@@ -119,7 +119,7 @@ def make_parser() -> Parser:
 
 def _check(options: Namespace) -> None:
     """Refuses figures out of range."""
-    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0, top=0)
+    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0.0, top=0)
     check_seed(options.seed)
     for name in ("positional", "rare"):
         if not 0 < options[name] <= 1:

@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("paraphrase.py", stopped="what is written so far stays"):
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
-        check_least(vars(options), **least, gate_target=0, gate_rate=0, rounds=0)
+        check_least(vars(options), **least, gate_target=0, gate_rate=0.0, rounds=0)
         prices = _read_prices(options.prices)
         heads = whole_numbers("heads", options.heads)
         distinct("heads", heads)

@@ -117,7 +117,7 @@ def make_parser() -> Parser:
 
 def _check(options: Namespace) -> list[str]:
     """Refuses figures out of range; gives the kinds of systems."""
-    check_least(vars(options), members=2, noise=0, varied=0, sentences=2, fitted=1)
+    check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
     check_least(vars(options), resamples=FEWEST_RESAMPLES)
     check_seed(options.seed)
     if options.varied == 1:

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_least", "check_seed", "check_words", "distinct", "whole_numbers"]
+__all__ = [
+    "check_least",
+    "check_number",
+    "check_seed",
+    "check_words",
+    "distinct",
+    "whole_numbers",
+]
 
 TOP = 2**63
+
+
+def check_number(name: str, value: Any, whole: bool = False) -> None:
+    """Refuses what is no number, or a fraction of what is counted.
+
+    Args:
+        name: Of the option.
+        value: What it is said to be.
+        whole: Whether something is counted.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, Integral if whole else Real):
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"{name} must be {kind}, got {value!r}")
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
@@ -15,16 +39,21 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
 
     Args:
         values: Options by name; None is none to refuse.
-        **least: The least that each may be.
+        **least: The least that each may be: a whole number of what is counted, 0.0 of what may be
+            a fraction.
 
     Raises:
         ValueError: The first that is out of range.
     """
     for name, bound in least.items():
         value = values[name]
-        if value is not None and not bound <= value < TOP:
+        if value is None:
+            continue
+        check_number(name, value)
+        if not bound <= value < TOP:
             most = " and less than 2^63" if value >= TOP else ""
-            raise ValueError(f"{name} must be at least {bound}{most}, got {value}")
+            raise ValueError(f"{name} must be at least {bound:g}{most}, got {value}")
+        check_number(name, value, whole=isinstance(bound, int))
 
 
 def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
@@ -44,6 +73,7 @@ def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
 
 def check_seed(seed: int) -> None:
     """Refuses what seeds no generator."""
+    check_number("seed", seed, whole=True)
     if not 0 <= seed < TOP:
         raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
 

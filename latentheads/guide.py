@@ -20,6 +20,7 @@ from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
+from latentheads.checks import check_least, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
@@ -40,13 +41,12 @@ def check_options(hidden: int, scale: float) -> None:
         hidden: Hidden units a head.
         scale: Where the posterior's standard deviation starts.
     """
-    if hidden < 1:
-        raise ValueError(f"guide.hidden must be at least 1, got {hidden}")
+    check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
+    check_number("guide.scale", scale)
     if not 0 < scale < math.inf:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
-class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 def check_pair(model: object, guide: object) -> None:
     """Refuses what is no guide of a model.
 
@@ -61,6 +61,7 @@ def check_pair(model: object, guide: object) -> None:
         raise ValueError("guide must be one of this model: it reads another")
 
 
+class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     """A guide that asks for no pass of its own: the model runs once and is answered at each site.
 
     At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's

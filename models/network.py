@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import check_words
+from latentheads.checks import check_least, check_number, check_words
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
@@ -104,11 +103,8 @@ class Network:
     def __post_init__(self) -> None:
         check_words(vars(self), norm=get_args(Norm), share=get_args(Share))
         check_words(vars(self), spec_augment=get_args(Policy))
-        for name in ("width", "feed_forward", "heads", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.decoder_layers < 0:
-            raise ValueError(f"decoder_layers must be at least 0, got {self.decoder_layers}")
+        check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
+        check_number("channels", self.channels, whole=True)
         if self.channels < 2 or self.channels % 2:
             raise ValueError(f"channels must be even and at least 2, got {self.channels}")
         if self.width % self.heads:
@@ -118,6 +114,7 @@ class Network:
         if self.cutoffs and self.share == "none":
             raise ValueError("cutoffs tie the output to the input: share none is not possible")
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
+            check_number(name, getattr(self, name))
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
         self._read_numbers()
@@ -140,10 +137,7 @@ class Network:
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
                 raise ValueError(f"{name} is for ngram layers: mixers has none")
-        if not 0 <= self.ngram_noise < math.inf:
-            raise ValueError(f"ngram_noise must be at least 0, got {self.ngram_noise}")
-        if self.ngram_heads < 0:
-            raise ValueError(f"ngram_heads must be at least 0, got {self.ngram_heads}")
+        check_least(vars(self), ngram_noise=0.0, ngram_heads=0)
         if self.ngram_slices and self.width % (self.ngram_heads or self.heads):
             raise ValueError(
                 f"ngram_heads must divide the width {self.width} for slices, got {self.ngram_heads}"

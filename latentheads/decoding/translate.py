@@ -60,7 +60,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
-        check_least(vars(self), length_penalty=0, draws=0)
+        check_least(vars(self), length_penalty=0.0, draws=0)
         if 0 < self.max_tokens < self.min_tokens:
             raise ValueError(
                 f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"

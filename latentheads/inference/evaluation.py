@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.batch import Batch
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
@@ -191,14 +192,14 @@ def evaluate(
         >>> list(report.perplexities())
         ['elbo', 'iwae', 'plug_in']
     """
-    if isinstance(batches, Corpus):
     check_pair(model, guide)
+    if isinstance(batches, Corpus):
         raise ValueError("batches must be a part of the corpus, as corpus.test, or batches")
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth
         batches = in_batches(batches, TOKENS)
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, got {samples}")
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
     device = next(model.parameters()).device
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
     how: dict[str, str] = {}

@@ -123,7 +123,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        check_least(vars(self), samples=1, adapters=0, ctc=0)
+        check_least(vars(self), samples=1, adapters=0, ctc=0.0)
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
         if self.start_with == "encoder" and self.train != "all":

@@ -62,7 +62,7 @@ class Gates:
 
     def __post_init__(self) -> None:
         chains_of(self.gates)
-        check_least(vars(self), gate_penalty=0, gate_heads=0, gate_rate=0)
+        check_least(vars(self), gate_penalty=0.0, gate_heads=0, gate_rate=0.0)
 
     def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
         """Makes the gates of a model; None where it has none."""

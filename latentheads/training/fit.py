@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.stream import check_batch
@@ -105,6 +105,7 @@ def fit(
         (2, 'analytic')
     """
     check_least({"samples": samples}, samples=1)
+    check_seed(seed)
     options = _read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
     if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):

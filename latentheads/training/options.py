@@ -8,7 +8,7 @@ from functools import cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from latentheads.alignment.options import Objective
-from latentheads.checks import check_words
+from latentheads.checks import check_least, check_number, check_words
 
 __all__ = ["Training"]
 
@@ -99,16 +99,14 @@ class Training:
 
     def __post_init__(self) -> None:
         check_words(vars(self), **_read_choices())
-        for name in ("steps", "tokens", "accumulate", "report_every"):
-            _require(name, getattr(self, name), at_least=1)
-        _require("objective_draws", self.objective_draws, at_least=2)
-        for name in ("warmup_steps", "kl_warmup_steps", "min_kl_weight", "max_kl_weight"):
-            _require(name, getattr(self, name), at_least=0)
-        for name in ("weight_decay", "clip", "free_bits", "noise_warmup_steps"):
-            _require(name, getattr(self, name), at_least=0)
-        for name in ("checkpoint_every", "patience", "keep", "average", "period", "least_rate"):
-            _require(name, getattr(self, name), at_least=0)
-        _require("period_growth", self.period_growth, at_least=1)
+        said = vars(self)
+        check_least(said, steps=1, tokens=1, accumulate=1, report_every=1, objective_draws=2)
+        check_least(said, warmup_steps=0, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
+        check_least(said, weight_decay=0.0, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
+        check_least(said, checkpoint_every=0, patience=0, keep=0, average=0, period=0)
+        check_least(said, least_rate=0.0, period_growth=1.0)
+        for name in ("momentum", "shrink", "learning_rate", "temperature", "least_temperature"):
+            check_number(name, said[name])
         for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
             if not low:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
@@ -169,8 +167,3 @@ def _read_choices() -> dict[str, tuple[str, ...]]:
     """What may be said of every option that is a choice between words."""
     hints = get_type_hints(Training)
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-
-
-def _require(name: str, value: float, at_least: float) -> None:
-    if not value >= at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value}")

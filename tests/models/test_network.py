@@ -12,6 +12,7 @@ from torch import nn
 from latentheads.batch import PAD
 from latentheads.models.network import Embedding, FeedForward, Network, Residual, positions
 from tests.tiny import build, sizes, small_batch
+from tests.typechecking import unchecked
 
 
 def test_positions_are_sines_then_cosines() -> None:
@@ -55,6 +56,20 @@ def test_residual_norms_after_or_before(norm: Any) -> None:
     step, x, inner = Residual(sizes(norm=norm)), torch.randn(2, 5, 6), nn.Linear(6, 6)
     expected = x + inner(step.norm(x)) if norm == "pre" else step.norm(x + inner(x))
     assert torch.allclose(step(x, inner), expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"width": "16"}, "width must be a number, got '16'"),
+        ({"layers": 1.5}, "layers must be a whole number, got 1.5"),
+        ({"channels": "8"}, "channels must be a whole number, got '8'"),
+        ({"dropout": "no"}, "dropout must be a number, got 'no'"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_name(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        unchecked(Network.__init__)(object.__new__(Network), **option)
 
 
 def test_feed_forward_is_two_layers_with_a_relu() -> None:

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.errors import ending, streaming, write_out
 from tests.experiments.programs import ROOT, command, status_of
+from tests.typechecking import unchecked
 
 SHORT = "some.py: error: out of memory"
 ASKED = "bytes asked for at once"
@@ -97,6 +99,18 @@ def test_a_figure_out_of_range_is_named(value: float) -> None:
     check_least({"beam": 1, "draws": None}, beam=1, draws=0)
     with pytest.raises(ValueError, match=f"^beam must be at least 1, got {value}$"):
         check_least({"beam": value}, beam=1)
+
+
+@pytest.mark.parametrize("value", ["5", 1.5, [2]])
+def test_what_is_no_number_and_a_fraction_of_what_is_counted_are_named(value: Any) -> None:
+    from latentheads.checks import check_least, check_seed
+
+    kind = "whole number" if isinstance(value, float) else "number"
+    with pytest.raises(ValueError, match=f"^beam must be a {kind}, got {re.escape(repr(value))}$"):
+        check_least({"beam": value}, beam=1)
+    with pytest.raises(ValueError, match=r"^seed must be a whole number, got "):
+        unchecked(check_seed)(value)
+    check_least({"noise": 1.5}, noise=0.0)
 
 
 @pytest.mark.parametrize("value", [HUGE, 1e30, math.inf])
