@@ -15,7 +15,7 @@ from latentheads.guides import GUIDES
 from latentheads.models.mixing import STACKS
 from latentheads.runs.recipes import own_options
 
-__all__ = ["ALWAYS", "NEEDS", "Need", "find_idle", "find_idle_of_guide", "refusals"]
+__all__ = ["NEEDS", "Need", "find_idle", "find_idle_of_guide", "refusals"]
 
 
 @dataclass(frozen=True)
@@ -280,21 +280,6 @@ NEEDS = (
     ),
 )
 """Every option that acts on nothing unless something else is there."""
-
-ALWAYS = (
-    *("config", "preset", "recipe", "guide", "prior"),
-    *("data", "task", "tasks"),
-    *("width", "feed_forward", "heads", "layers", "norm", "share", "mixers"),
-    *("dropout", "activation_dropout", "label_smoothing"),
-    *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
-    *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
-    *("keep", "average", "disagreement"),
-    *("select", "gates", "alignments", "adapters", "start", "train"),
-    *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust", "report"),
-    *("recipes", "seeds", "head_numbers", "jobs", "devices", "shard"),
-    *("launcher", "launcher_options"),
-)
-"""Options that act on every run, or refuse themselves what they cannot be together with."""
 
 
 def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:

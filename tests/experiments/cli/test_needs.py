@@ -233,8 +233,24 @@ def test_an_option_is_refused_without_what_it_needs_and_taken_with_it(
     assert str(refused.value) == f"--{name} acts on nothing here: it needs {need.what}"
 
 
+ALWAYS = (
+    *("config", "preset", "recipe", "guide", "prior"),
+    *("data", "task", "tasks"),
+    *("width", "feed_forward", "heads", "layers", "norm", "share", "mixers"),
+    *("dropout", "activation_dropout", "label_smoothing"),
+    *("steps", "tokens", "accumulate", "optimiser", "learning_rate", "warmup_steps", "decay"),
+    *("weight_decay", "clip", "precision", "report_every", "checkpoint_every", "metric"),
+    *("keep", "average", "disagreement"),
+    *("select", "gates", "alignments", "adapters", "start", "train"),
+    *("seed", "samples", "out", "overwrite", "tensorboard", "device", "verbose", "trust", "report"),
+    *("recipes", "seeds", "head_numbers", "jobs", "devices", "shard"),
+    *("launcher", "launcher_options"),
+)
+"""Options that act on every run, or refuse themselves what they cannot be together with."""
+
+
 def test_every_option_stands_in_the_table_or_acts_always() -> None:
-    from latentheads.experiments.cli.needs import ALWAYS, NEEDS
+    from latentheads.experiments.cli.needs import NEEDS
     from latentheads.experiments.sweep import extend
 
     make_parser = import_module("latentheads.experiments.cli.options").make_parser
