@@ -18,21 +18,19 @@ the network's matrix products would need at the speed of one large product.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import pyro
 import torch
 
-from latentheads.batch import SPECIALS
+from latentheads.experiments.benchmarks import command_line
 from latentheads.experiments.benchmarks.baselines import (
     BASELINE,
     PRECISIONS,
@@ -43,18 +41,27 @@ from latentheads.experiments.benchmarks.baselines import (
     Size,
     make_batch,
 )
-from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
-from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
+from latentheads.experiments.benchmarks.command_line import (
+    SIZES,
+    begin,
+    bench_parser,
+    check_size,
+    where,
+    write,
+)
+from latentheads.experiments.benchmarks.growth import draw_rows
+from latentheads.experiments.benchmarks.racing import progress, quartiles, race
+from latentheads.experiments.cli.plain import Parser, writable
+
+NUMBERS = ("rounds", "warmup", *SIZES)
+"""What may be asked for."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is run.
+class Plan(command_line.Plan):
+    """How much is run: a table, and a figure where one is asked for.
 
     Attributes:
-        size: Of the table's network.
-        rounds: Timed rounds.
-        warmup: Rounds before those.
         growth_rounds: Timed rounds at each point of the figure.
         lengths: Sentence lengths of the figure.
         heads: Numbers of heads of the figure.
@@ -62,9 +69,6 @@ class Plan:
         side: Of the large square product that the peak is measured with.
     """
 
-    size: Size = field(default_factory=Size)
-    rounds: int = 20
-    warmup: int = 3
     growth_rounds: int = 5
     lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
     heads: tuple[int, ...] = (4, 8, 16, 32)
@@ -72,7 +76,7 @@ class Plan:
     side: int = 2048
 
 
-FULL = Plan()
+FULL = Plan(Size(), 20, 3)
 QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 3, 1, 2, (8, 16), (2, 4), 32, 128)
 
 
@@ -97,26 +101,25 @@ class Result:
     size: Size
 
 
-def measure(
-    recipe: str,
-    precision: str,
-    size: Size,
-    setting: Setting,
-    rounds: int,
-    warmup: int,
-    side: int,
-    bar: Any,
-) -> list[Result]:
-    """Times all rows of a recipe against each other."""
+def make_rows(recipe: str, precision: str, size: Size, setting: Setting) -> list[Runner]:
+    """All rows of a recipe, on one batch."""
     batch = make_batch(size, setting)
-    runners = []
-    for name, make in ROWS.items():
-        loss, parameters = make(recipe, size, setting, batch)
-        runners.append(Runner(name, loss, parameters, setting, precision))
-    race(runners, rounds, warmup, setting.seed, bar)
-    base = next(runner for runner in runners if runner.name == BASELINE)
-    ideal = base.operations() / peak(precision, setting, side)
-    return [_result(recipe, size, runner, base.seconds, ideal) for runner in runners]
+    made = ((name, make(recipe, size, setting, batch)) for name, make in ROWS.items())
+    return [Runner(name, *parts, setting, precision) for name, parts in made]
+
+
+def measure(cells: Sequence[tuple[str, str, Size]], plan: Plan, setting: Setting) -> list[Result]:
+    """Times the rows of every recipe, precision and size against each other."""
+    results = []
+    with progress(len(cells) * len(ROWS) * (plan.rounds + plan.warmup)) as bar:
+        for recipe, precision, size in cells:
+            bar.set_description(f"{recipe} {precision}, {size.heads} heads, {size.length} tokens")
+            runners = make_rows(recipe, precision, size, setting)
+            race(runners, plan.rounds, plan.warmup, setting.seed, bar)
+            base = next(runner for runner in runners if runner.name == BASELINE)
+            ideal = base.operations() / peak(precision, setting, plan.side)
+            results += [_result(recipe, size, runner, base.seconds, ideal) for runner in runners]
+    return results
 
 
 def peak(precision: str, setting: Setting, side: int) -> float:
@@ -154,42 +157,14 @@ def _result(
     )
 
 
-def table(
-    recipes: Sequence[str], precisions: Sequence[str], plan: Plan, setting: Setting
-) -> list[Result]:
-    """Measures every recipe in every precision."""
-    cells = list(product(recipes, precisions))
-    steps = len(cells) * len(ROWS) * (plan.rounds + plan.warmup)
-    results = []
-    with progress(steps) as bar:
-        for recipe, precision in cells:
-            bar.set_description(f"{recipe} {precision}")
-            results += measure(
-                recipe, precision, plan.size, setting, plan.rounds, plan.warmup, plan.side, bar
-            )
-    return results
-
-
-def growing(plan: Plan) -> Iterator[tuple[str, Size]]:
+def growing(plan: Plan) -> dict[str, list[Size]]:
     """The sizes of the figure: longer sentences, then more heads, in about constant tokens."""
-    for length in plan.lengths:
-        yield "length", replace(plan.size, length=length, batch=max(1, plan.tokens // length))
-    short = max(2, int(plan.tokens**0.5))
-    for heads in plan.heads:
-        yield "heads", replace(plan.size, heads=heads, length=short, batch=plan.tokens // short)
-
-
-def growth(recipe: str, precision: str, plan: Plan, setting: Setting) -> dict[str, list[Result]]:
-    """Measures one recipe along length and along heads."""
-    points = list(growing(plan))
-    results: dict[str, list[Result]] = {"length": [], "heads": []}
-    with progress(len(points) * len(ROWS) * (plan.growth_rounds + 1)) as bar:
-        for axis, size in points:
-            bar.set_description(f"growth, {axis} {getattr(size, axis)}")
-            results[axis] += measure(
-                recipe, precision, size, setting, plan.growth_rounds, 1, plan.side, bar
-            )
-    return results
+    tokens, short = plan.tokens, max(2, int(plan.tokens**0.5))
+    brief = replace(plan.size, length=short, batch=tokens // short)
+    return {
+        "length": [replace(brief, length=n, batch=max(1, tokens // n)) for n in plan.lengths],
+        "heads": [replace(brief, heads=heads) for heads in plan.heads],
+    }
 
 
 def show(results: list[Result]) -> None:
@@ -204,10 +179,10 @@ def show(results: list[Result]) -> None:
         print(form.format(r.recipe, r.precision, r.row, *cells, *ends))
 
 
-def draw(results: dict[str, list[Result]], path: Path) -> None:
+def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     """Draws milliseconds and ratio against length and against heads."""
     from latentheads.plot import Picture, save  # takes long to load
-    from latentheads.plot.canvas import WIDTH, add_legend, write_title
+    from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
     from latentheads.plot.style import styled
 
     labels = {"length": "tokens a sentence", "heads": "heads a block"}
@@ -215,10 +190,12 @@ def draw(results: dict[str, list[Result]], path: Path) -> None:
     with styled():
         figure = Picture(WIDTH, 5.2)
         axes = figure.subplots(2, 2, sharex="col")
-        for column, (axis, points) in enumerate(results.items()):
-            _panel(axes[0][column], axis, "ms", points)
-            _panel(axes[1][column], axis, "ratio", points)
-            axes[1][column].set_xlabel(labels[axis])
+        for (above, below), (axis, points) in zip(axes.T, results.items(), strict=True):
+            draw_rows(above, points, f"size.{axis}", "ms")
+            draw_rows(below, points, f"size.{axis}", "ratio")
+            scale_by_log(above)
+            below.set_ylim(bottom=0)
+            below.set_xlabel(labels[axis])
         axes[0][0].set_ylabel("a step, milliseconds")
         axes[1][0].set_ylabel(f"ratio to {BASELINE}")
         add_legend(figure, columns=4)
@@ -226,30 +203,9 @@ def draw(results: dict[str, list[Result]], path: Path) -> None:
     save(figure, path)
 
 
-def _panel(axes: Any, axis: str, quantity: str, points: list[Result]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    from latentheads.plot.canvas import scale_by_log
-    from latentheads.plot.style import MARKERS
-
-    for name, mark in zip(ROWS, MARKERS, strict=False):
-        rows = [point for point in points if point.row == name]
-        values = [getattr(row.size, axis) for row in rows]
-        axes.plot(values, [getattr(row, quantity) for row in rows], marker=mark, label=name)
-    axes.set_xscale("log", base=2)
-    if quantity == "ms":
-        scale_by_log(axes)
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_xticks(values, [str(value) for value in values])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.grid()
-
-
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench.py", __doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    parser = bench_parser("bench.py", __doc__, FULL, NUMBERS)
     parser.add_argument(
         "--recipe",
         action="append",
@@ -261,55 +217,25 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--adam", action="store_true", help="a step also updates the weights")
     parser.add_argument("--quick", action="store_true", help="a tiny network and few rounds")
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     parser.add_argument(
         "--figure", type=writable, metavar="FILE", help="measure growth with length and heads too"
     )
-    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
-    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    for name in ("rounds", "warmup"):
-        text = f"default: {getattr(FULL, name)}"
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=text)
-    for name, value in asdict(FULL.size).items():
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"default: {value}")
     return parser
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
     """The default or the quick plan with what was asked for."""
-    plan = QUICK if options.quick else FULL
-    sizes = {name: getattr(options, name) for name in asdict(plan.size)}
-    size = replace(plan.size, **{name: value for name, value in sizes.items() if value})
-    rounds, warmup = options.rounds or plan.rounds, options.warmup or plan.warmup
-    return replace(plan, size=size, rounds=rounds, warmup=warmup)
-
-
-def check(parser: Parser, options: argparse.Namespace, plan: Plan) -> None:
-    """Refuses what cannot be run."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    if plan.size.vocabulary <= len(SPECIALS):
-        parser.error(f"--vocabulary must exceed the {len(SPECIALS)} special tokens")
-    if plan.size.length < 2:
-        parser.error("--length must be at least 2")
-    try:
-        _ = [size.network for _, size in growing(plan)] if options.figure else plan.size.network
-    except ValueError as error:
-        parser.error(str(error))
+    plan = (QUICK if options.quick else FULL).take(options, NUMBERS)
+    figure = [size for sizes in growing(plan).values() for size in sizes]
+    for size in [plan.size, *(figure if options.figure else [])]:
+        check_size(size)
+    return plan
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    plan = make_plan(options)
-    check(parser, options, plan)
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    pyro.enable_validation(False)
-    setting = Setting(options.device, options.seed, options.adam)
-    facts = metadata(asdict(plan), setting)
-    where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
-    print(f"{where}\nMB: {facts['memory']}")
+    options, plan, setting, facts = begin(make_parser(), arguments, make_plan)
+    print(f"{where(facts)}\nMB: {facts['memory']}")
     report(options, plan, setting, facts)
 
 
@@ -319,15 +245,18 @@ def report(
     """Measures, prints and writes the files asked for."""
     recipes = options.recipe or ["coda", "cascaded"]
     precisions = options.precision or PRECISIONS
-    results = table(recipes, precisions, plan, setting)
-    show(results)
-    written: dict[str, Any] = {"metadata": facts, "rows": [asdict(row) for row in results]}
+    rows = measure(list(product(recipes, precisions, [plan.size])), plan, setting)
+    show(rows)
+    written: dict[str, Any] = {"rows": rows}
     if options.figure:
-        points = growth(recipes[-1], precisions[0], plan, setting)
+        brief = replace(plan, rounds=plan.growth_rounds, warmup=1)
+        points = {
+            axis: measure(list(product(recipes[-1:], precisions[:1], sizes)), brief, setting)
+            for axis, sizes in growing(plan).items()
+        }
         draw(points, options.figure)
-        written["growth"] = {axis: [asdict(row) for row in rows] for axis, rows in points.items()}
-    if options.json:
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        written["growth"] = points
+    write(options.json, facts, **written)
 
 
 if __name__ == "__main__":

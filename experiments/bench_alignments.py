@@ -35,14 +35,15 @@ from latentheads.experiments.benchmarks.baselines import (
     make_batch,
     under,
 )
-from latentheads.experiments.benchmarks.command_line import Parser
-from latentheads.experiments.benchmarks.growth import Growth, add_options, begin, write_points
-from latentheads.experiments.benchmarks.racing import progress, quartiles, race
+from latentheads.experiments.benchmarks.command_line import write
+from latentheads.experiments.benchmarks.growth import Growth, begin, growth_parser, race_at_all
+from latentheads.experiments.benchmarks.racing import quartiles
+from latentheads.experiments.cli.plain import Parser
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation, make_prior
 
 SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
-FULL = Growth(SIZE, (16, 32), tokens=2048, rounds=10, warmup=2)
+FULL = Growth(SIZE, 10, 2, (16, 32), tokens=2048)
 ROWS: dict[str, AlignmentOptions | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, alignment_prior="soft"),
@@ -87,18 +88,16 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
 
 def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
     """Times all rows against each other at every length."""
-    points = []
-    for size in growth.sizes:
-        runners = make_rows(size, setting, precision)
-        with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
-            bar.set_description(f"{size.length} tokens a sentence")
-            race(runners, growth.rounds, growth.warmup, setting.seed, bar)
-        points += [_point(runner, runners[0], size) for runner in runners]
-    return points
+
+    def rows(size: Size) -> list[Runner]:
+        return make_rows(size, setting, precision)
+
+    return race_at_all(rows, growth, setting, _point)
 
 
-def _point(runner: Runner, plain: Runner, size: Size) -> Point:
-    low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain.seconds)])
+def _point(runner: Runner, runners: Sequence[Runner], size: Size) -> Point:
+    plain = runners[0].seconds
+    low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain)])
     seconds = statistics.median(runner.seconds)
     return Point(runner.name, size.length, 1e3 * seconds, ratio, low, high, runner.memory())
 
@@ -115,9 +114,7 @@ def show(points: Sequence[Point], memory: str) -> None:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_alignments.py", __doc__)
-    add_options(parser, FULL, figure=False)
-    return parser
+    return growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,8 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
     points = measure(growth, setting, options.precision)
     show(points, facts["memory"])
-    if options.json:
-        write_points(points, facts, options.json)
+    write(options.json, facts, points=points)
 
 
 if __name__ == "__main__":

@@ -23,22 +23,21 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import pyro
 import torch
 from torch import Tensor
 
-from latentheads.batch import EOS, SPECIALS, Batch
+from latentheads.batch import EOS, Batch
 from latentheads.decoding.beam_search import Hypothesis, beam_search
+from latentheads.experiments.benchmarks import command_line
 from latentheads.experiments.benchmarks.baselines import (
     RECIPES,
     Setting,
@@ -46,36 +45,39 @@ from latentheads.experiments.benchmarks.baselines import (
     make_batch,
     make_pair,
 )
-from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
-from latentheads.experiments.benchmarks.racing import metadata as machine_facts
+from latentheads.experiments.benchmarks.command_line import (
+    SIZES,
+    begin,
+    bench_parser,
+    check_size,
+    where,
+    write,
+)
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
+from latentheads.experiments.cli.errors import leave
+from latentheads.experiments.cli.plain import Parser, positive
 from latentheads.model import DecodingState
 from latentheads.models import Translation
 
 CACHE, AGAIN = "cache", "re-computation"
 TOLERANCE = 1e-3
-FACTS = ("device", "threads", "cores", "torch", "pyro", "python")
+NUMBERS = ("limit", "rounds", "warmup", *SIZES)
+"""What may be asked for."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is run.
+class Plan(command_line.Plan):
+    """How much is run; the length of its size is the source's.
 
     Attributes:
-        size: Of the network and of the batch; its length is the source's.
         limit: Tokens that are decoded, EOS counted.
-        rounds: Timed rounds.
-        warmup: Rounds before those.
     """
 
-    size: Size
     limit: int
-    rounds: int
-    warmup: int
 
 
-FULL = Plan(Size(128, 256, 4, 4, 64, 16, 9700), 24, 5, 1)
-QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 6, 3, 1)
+FULL = Plan(Size(128, 256, 4, 4, 64, 16, 9700), 5, 1, 24)
+QUICK = Plan(Size(32, 64, 2, 4, 4, 8, 50), 3, 1, 6)
 
 
 @dataclass(frozen=True)
@@ -302,18 +304,9 @@ def show(results: list[Result]) -> None:
         print(form.format(r.recipe, r.beam, r.row, *cells, r.ties))
 
 
-def metadata(plan: Plan, setting: Setting) -> dict[str, Any]:
-    """Everything that a number depends on."""
-    known = machine_facts({}, setting)
-    chosen = {"device": setting.device, "seed": setting.seed}
-    facts = {name: known[name] for name in FACTS}
-    return {**facts, "setting": chosen, "plan": asdict(plan)}
-
-
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_decoding.py", __doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    parser = bench_parser("bench_decoding.py", __doc__, FULL, NUMBERS)
     parser.add_argument(
         "--recipe", action="append", choices=RECIPES, help="may be repeated; default: all"
     )
@@ -321,60 +314,30 @@ def make_parser() -> Parser:
         "--beam", action="append", type=positive, metavar="N", help="may be repeated; default: 1, 5"
     )
     parser.add_argument("--quick", action="store_true", help="a tiny network and few rounds")
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
-    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
-    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    for name in ("limit", "rounds", "warmup"):
-        text = f"default: {getattr(FULL, name)}"
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=text)
-    for name, value in asdict(FULL.size).items():
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"default: {value}")
     return parser
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
     """The default or the quick plan with what was asked for."""
-    plan = QUICK if options.quick else FULL
-    asked = {name: value for name, value in vars(options).items() if value}
-    size = {name: asked[name] for name in asdict(plan.size) if name in asked}
-    amount = {name: asked[name] for name in ("limit", "rounds", "warmup") if name in asked}
-    return replace(plan, size=replace(plan.size, **size), **amount)
-
-
-def check(parser: Parser, options: argparse.Namespace, plan: Plan) -> None:
-    """Refuses what cannot be run."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    if plan.size.vocabulary <= len(SPECIALS):
-        parser.error(f"--vocabulary must exceed the {len(SPECIALS)} special tokens")
-    try:
-        _ = plan.size.network
-    except ValueError as error:
-        parser.error(str(error))
+    plan = (QUICK if options.quick else FULL).take(options, NUMBERS)
+    check_size(plan.size)
+    return plan
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     parser = make_parser()
-    options = parser.parse_args(arguments)
-    plan = make_plan(options)
-    check(parser, options, plan)
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    pyro.enable_validation(False)
-    setting = Setting(options.device, options.seed)
-    facts = metadata(plan, setting)
-    print("{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts))
-    print(
-        f"{plan.size.batch} sentences of {plan.size.length} tokens, {plan.limit} decoded for each"
-    )
+    options, plan, setting, facts = begin(parser, arguments, make_plan)
+    del facts["memory"], facts["setting"]["adam"]  # of steps that train
+    size = plan.size
+    print(where(facts))
+    print(f"{size.batch} sentences of {size.length} tokens, {plan.limit} decoded for each")
     try:
-        results = table(options.recipe or [*RECIPES], options.beam or [1, 5], plan, setting)
+        rows = table(options.recipe or [*RECIPES], options.beam or [1, 5], plan, setting)
     except DisagreementError as error:
-        parser.exit(1, f"{parser.prog}: {error}\n")
-    show(results)
-    if options.json:
-        written = {"metadata": facts, "rows": [asdict(row) for row in results]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        leave(parser.prog, error, 1)
+    show(rows)
+    write(options.json, facts, rows=rows)
 
 
 if __name__ == "__main__":

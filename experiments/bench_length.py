@@ -26,17 +26,17 @@ from torch import Tensor
 
 from latentheads import Batch, Head_ELBO
 from latentheads.experiments.benchmarks.baselines import RECIPES, Runner, Setting, Size, under
-from latentheads.experiments.benchmarks.command_line import Parser
 from latentheads.experiments.benchmarks.growth import (
-    FULL,
     KEPT,
     Growth,
     Point,
-    add_options,
     begin,
+    growth_parser,
+    make_batch,
     race_at_all,
     report,
 )
+from latentheads.experiments.cli.plain import Parser
 from latentheads.families import fusion
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
@@ -81,7 +81,8 @@ def measure(
 ) -> list[Point]:
     """Times all rows against each other at every length."""
 
-    def rows(size: Size, batch: Batch) -> list[Runner]:
+    def rows(size: Size) -> list[Runner]:
+        batch = make_batch(size, setting)
         made = (make_rows(recipe, size, setting, precision, batch) for recipe in recipes)
         return [runner for some in made for runner in some]
 
@@ -90,7 +91,7 @@ def measure(
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_length.py", __doc__)
+    parser = growth_parser("bench_length.py", __doc__)
     parser.add_argument(
         "--recipe",
         action="append",
@@ -99,7 +100,6 @@ def make_parser() -> Parser:
         help=f"{', '.join(RECIPES)}, behind a + a law of selection: {', '.join(LAWS)}; may be "
         "repeated; default: transformer, cascaded",
     )
-    add_options(parser, FULL)
     return parser
 
 

@@ -22,20 +22,21 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 import torch
 
-from latentheads import Batch, Head_ELBO
+from latentheads import Head_ELBO
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size, under
-from latentheads.experiments.benchmarks.command_line import Parser, positive
 from latentheads.experiments.benchmarks.growth import (
     Growth,
-    add_options,
     begin,
+    growth_parser,
+    make_batch,
     race_at_all,
     report,
 )
+from latentheads.experiments.cli.plain import Parser, positive
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 
-FULL = Growth(Size(heads=8), (64, 128, 256, 512, 1024, 2048), tokens=2048, rounds=5, warmup=1)
+FULL = Growth(Size(heads=8), 5, 1, (64, 128, 256, 512, 1024, 2048), tokens=2048)
 ROWS: dict[str, dict[str, Any]] = {
     "attention": {},
     "local": {"mixers": "local"},
@@ -44,11 +45,9 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_rows(
-    size: Size, window: int, setting: Setting, precision: str, batch: Batch
-) -> list[Runner]:
+def make_rows(size: Size, window: int, setting: Setting, precision: str) -> list[Runner]:
     """One network for each row."""
-    runners = []
+    batch, runners = make_batch(size, setting), []
     for name, options in ROWS.items():
         torch.manual_seed(setting.seed)
         windows: dict[str, Any] = {"windows": str(window)} if options else {}
@@ -62,9 +61,8 @@ def make_rows(
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_mixers.py", __doc__)
+    parser = growth_parser("bench_mixers.py", __doc__, FULL)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")
-    add_options(parser, FULL)
     return parser
 
 
@@ -72,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
 
-    def rows(size: Size, batch: Batch) -> list[Runner]:
-        return make_rows(size, options.window, setting, options.precision, batch)
+    def rows(size: Size) -> list[Runner]:
+        return make_rows(size, options.window, setting, options.precision)
 
     report(race_at_all(rows, growth, setting), options, facts | {"window": options.window})
 

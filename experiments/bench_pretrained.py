@@ -26,19 +26,20 @@ from torch.nn import functional as F
 
 from latentheads import Batch, Head_ELBO
 from latentheads.experiments.benchmarks.baselines import Made, Runner, Setting, Size, under
-from latentheads.experiments.benchmarks.command_line import Parser
 from latentheads.experiments.benchmarks.growth import (
     Growth,
-    add_options,
     begin,
+    growth_parser,
+    make_batch,
     race_at_all,
     report,
 )
+from latentheads.experiments.cli.plain import Parser
 from latentheads.guides import Cascaded, Tied
 from latentheads.pretrained import latent
 
 SIZE = Size(width=768, feed_forward=3072, layers=2, heads=12)
-FULL = Growth(SIZE, (128, 256), tokens=512, rounds=5, warmup=1)
+FULL = Growth(SIZE, 5, 1, (128, 256), tokens=512)
 ROWS: dict[str, tuple[str, Any] | None] = {
     "eager": None,
     "sdpa": None,
@@ -49,8 +50,9 @@ ROWS: dict[str, tuple[str, Any] | None] = {
 """Prior and guide of the rows that are latent."""
 
 
-def make_rows(size: Size, setting: Setting, precision: str, batch: Batch) -> list[Runner]:
+def make_rows(size: Size, setting: Setting, precision: str) -> list[Runner]:
     """One network for each row."""
+    batch = make_batch(size, setting)
     made = ((name, _make_step(name, size, setting, batch)) for name in ROWS)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
 
@@ -89,17 +91,15 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_pretrained.py", __doc__)
-    add_options(parser, FULL)
-    return parser
+    return growth_parser("bench_pretrained.py", __doc__, FULL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
 
-    def rows(size: Size, batch: Batch) -> list[Runner]:
-        return make_rows(size, setting, options.precision, batch)
+    def rows(size: Size) -> list[Runner]:
+        return make_rows(size, setting, options.precision)
 
     report(race_at_all(rows, growth, setting), options, facts)
 

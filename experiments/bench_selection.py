@@ -26,21 +26,22 @@ from torch import Tensor
 from latentheads import Batch, PlugIn
 from latentheads.effects import SharedDraws
 from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
-from latentheads.experiments.benchmarks.command_line import Parser
+from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import (
     Growth,
-    add_options,
     begin,
+    growth_parser,
+    make_batch,
     race_at_all,
-    write_points,
 )
 from latentheads.experiments.benchmarks.racing import quartiles
+from latentheads.experiments.cli.plain import Parser
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 from latentheads.selection.laws import Law, make_selector
 
-FULL = Growth(Size(heads=8), (32, 128, 512), tokens=2048, rounds=20, warmup=3)
+FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
 ROWS: dict[str, Law | None] = {
     "heads": None,
     "group": "group",
@@ -73,8 +74,9 @@ class Forward(Runner):
             self.loss()
 
 
-def make_rows(size: Size, setting: Setting, precision: str, batch: Batch) -> list[Runner]:
+def make_rows(size: Size, setting: Setting, precision: str) -> list[Runner]:
     """One network for each row."""
+    batch = replace(make_batch(size, setting), one_task=True)
     made = ((name, _forward(name, size, setting, batch)) for name in ROWS)
     return [Forward(name, *parts, setting, precision) for name, parts in made]
 
@@ -111,13 +113,13 @@ def _forward(
 def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
     """Times all rows against each other at every length."""
 
-    def rows(size: Size, batch: Batch) -> list[Runner]:
-        return make_rows(size, setting, precision, replace(batch, one_task=True))
+    def rows(size: Size) -> list[Runner]:
+        return make_rows(size, setting, precision)
 
     return race_at_all(rows, growth, setting, _point)
 
 
-def _point(runner: Runner, size: Size) -> Point:
+def _point(runner: Runner, _: Sequence[Runner], size: Size) -> Point:
     low, middle, high = (1e3 * seconds for seconds in quartiles(runner.seconds))
     return Point(runner.name, size.length, middle, low, high, runner.operations() / 1e9)
 
@@ -134,9 +136,7 @@ def show(points: Sequence[Point]) -> None:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_selection.py", __doc__)
-    add_options(parser, FULL, figure=False)
-    return parser
+    return growth_parser("bench_selection.py", __doc__, FULL, figure=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -144,8 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
     points = measure(growth, setting, options.precision)
     show(points)
-    if options.json:
-        write_points(points, facts, options.json)
+    write(options.json, facts, points=points)
 
 
 if __name__ == "__main__":

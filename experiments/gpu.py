@@ -31,9 +31,10 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 import torch
 
-from latentheads.experiments.benchmarks.command_line import Parser, positive
 from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.groups import BENCH_GROUPS
 from latentheads.experiments.cli.jobs import ended_by_signals
+from latentheads.experiments.cli.plain import Parser, positive
 from latentheads.experiments.machine.jobs import (
     Journal,
     Launch,
@@ -60,7 +61,7 @@ def steps(text: str) -> list[str]:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("gpu.py", __doc__)
+    parser = Parser("gpu.py", __doc__, BENCH_GROUPS)
     parser.add_argument("--out", type=Path, default=Path("gpu"), help="default: gpu")
     parser.add_argument(
         "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"

@@ -5,17 +5,17 @@ python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper i
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.groups import Paragraphs, arrange_options
+from latentheads.experiments.cli.groups import Paragraphs
+from latentheads.experiments.cli.plain import Parser, writable
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import read_json
 from latentheads.metrics.recognition import Errors, compare_errors
@@ -39,19 +39,6 @@ GROUPS = {
     "output": ("json", "help"),
 }
 TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, and shows its options in groups."""
-
-    def format_help(self) -> str:
-        """The help in groups."""
-        arrange_options(self, GROUPS)
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the line and leaves with status 2."""
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
 @dataclass(frozen=True)
@@ -86,8 +73,7 @@ class System:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    usage = "score.py [options] RUN [RUN ...]"
-    parser = Parser("score.py", usage, DESCRIPTION, formatter_class=Paragraphs, allow_abbrev=False)
+    parser = Parser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )
@@ -133,7 +119,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--seed", type=int, default=SEED, help=f"of the resamples (default: {SEED})"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write all figures there too")
     return parser
 
 
@@ -314,17 +300,11 @@ def _figures(row: Comparison | Errors) -> dict[str, Any]:
     return {name: asdict(it) for name, it in estimates.items() if it is not None}
 
 
-def _check_writable(path: Path | None) -> None:
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ValueError(f"--json: cannot write {path}: no such folder, or a folder")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
-        _check_writable(options.json)
         systems = read_systems(
             options.runs,
             options.references,

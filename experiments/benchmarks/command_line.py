@@ -1,44 +1,132 @@
-"""The command line of a benchmark: options in groups, mistakes in one line."""
+"""The frame of a benchmark: its options, its plan, where it runs, and the file that it writes."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Self, TypeVar
 
-from latentheads.experiments.cli.groups import BENCH_GROUPS, arrange_options
+import pyro
+import torch
 
-__all__ = ["Parser", "positive", "writable"]
+from latentheads.batch import SPECIALS
+from latentheads.experiments.benchmarks.baselines import Setting, Size
+from latentheads.experiments.benchmarks.racing import metadata
+from latentheads.experiments.cli.groups import BENCH_GROUPS
+from latentheads.experiments.cli.plain import Parser, positive, writable
 
+__all__ = ["SIZES", "Plan", "begin", "bench_parser", "check_size", "where", "write"]
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument in one line, and shows its options in groups."""
-
-    def __init__(self, name: str, description: str | None) -> None:
-        form = argparse.RawDescriptionHelpFormatter
-        usage = f"{name} [options]"
-        super().__init__(name, usage, description, formatter_class=form, allow_abbrev=False)
-
-    def format_help(self) -> str:
-        """The help in groups."""
-        arrange_options(self, BENCH_GROUPS)
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the line and leaves with status 2."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+SIZES = tuple(field.name for field in fields(Size))
+"""The names of the numbers of a size."""
 
 
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
-    return int(text)
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        size: Of the network and its batch.
+        rounds: Timed rounds.
+        warmup: Rounds before those.
+    """
+
+    size: Size
+    rounds: int
+    warmup: int
+
+    def take(self, options: argparse.Namespace, numbers: Sequence[str]) -> Self:
+        """The plan with the numbers that were asked for.
+
+        Args:
+            options: Those of the command line.
+            numbers: The names of what may be asked for, of the plan and of its size.
+        """
+        asked = {name: getattr(options, name) for name in numbers if getattr(options, name)}
+        size = {name: asked.pop(name) for name in SIZES if name in asked}
+        return replace(self, size=replace(self.size, **size), **asked)
 
 
-def writable(text: str) -> Path:
-    """A file in a folder that exists."""
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"cannot write {text!r}: no such folder, or a folder")
-    return path
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+def bench_parser(name: str, description: str | None, full: Plan, numbers: Sequence[str]) -> Parser:
+    """Builds what the command lines of all benchmarks share.
+
+    Args:
+        name: Of the program.
+        description: What ``--help`` says it does.
+        full: Its plan where nothing else is asked for.
+        numbers: The names of what may be asked for, of the plan and of its size.
+    """
+    parser = Parser(name, description, BENCH_GROUPS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
+    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
+    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
+    known = vars(full) | vars(full.size)
+    for number in numbers:
+        text = f"default: {known[number]}"
+        parser.add_argument(f"--{number}", type=positive, metavar="N", help=text)
+    return parser
+
+
+def check_size(size: Size) -> None:
+    """Refuses a size that no network has, or no batch.
+
+    Raises:
+        ValueError: It cannot be run.
+    """
+    if size.vocabulary <= len(SPECIALS):
+        raise ValueError(
+            f"--vocabulary must exceed the {len(SPECIALS)} special tokens, got {size.vocabulary}"
+        )
+    if size.length < 2:
+        raise ValueError(f"--length must be at least 2, got {size.length}")
+    _ = size.network
+
+
+def begin(
+    parser: Parser,
+    arguments: Sequence[str] | None,
+    make_plan: Callable[[argparse.Namespace], AnyPlan],
+) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:
+    """Reads what was asked for, sets the machine, and gathers what numbers depend on.
+
+    Args:
+        parser: The program's.
+        arguments: The command line; that of the process if None.
+        make_plan: Makes the plan of options; what cannot be run it refuses with a ValueError.
+    """
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
+    try:
+        plan = make_plan(options)
+    except ValueError as reason:
+        parser.error(str(reason))
+    torch.set_num_threads(options.threads or torch.get_num_threads())
+    pyro.enable_validation(False)
+    setting = Setting(options.device, options.seed, getattr(options, "adam", False))
+    return options, plan, setting, metadata(asdict(plan), setting)
+
+
+def where(facts: dict[str, Any]) -> str:
+    """On what a benchmark runs, in words."""
+    return "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
+
+
+def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
+    """Writes what was measured, and everything that it depends on, where a file is asked for.
+
+    Args:
+        path: The file.
+        facts: What numbers depend on.
+        measured: By the name of its part, dataclasses.
+    """
+    if path is not None:
+        written = {"metadata": facts, **measured}
+        path.write_text(json.dumps(written, indent=1, default=asdict) + "\n")

@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import pyro
 import torch
 
 from latentheads.batch import EOS, SPECIALS, Batch
+from latentheads.experiments.benchmarks import command_line
 from latentheads.experiments.benchmarks.baselines import PRECISIONS, Runner, Setting, Size
-from latentheads.experiments.benchmarks.command_line import Parser, positive, writable
-from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
+from latentheads.experiments.benchmarks.command_line import (
+    SIZES,
+    Plan,
+    bench_parser,
+    check_size,
+    where,
+    write,
+)
+from latentheads.experiments.benchmarks.racing import progress, quartiles, race
+from latentheads.experiments.cli.plain import Parser, positive, writable
 
 __all__ = [
     "FULL",
     "KEPT",
     "Growth",
     "Point",
-    "add_options",
     "begin",
+    "draw_rows",
+    "growth_parser",
+    "make_batch",
     "race_at_all",
     "report",
-    "write_points",
 ]
+
+NUMBERS = ("tokens", "rounds", "warmup", *(n for n in SIZES if n not in ("batch", "length")))
+"""What may be asked for; the lengths have an option of their own."""
 
 KEPT = ", fusion kept"
 """What the name of a row ends in that is drawn beside the row of the same name without it."""
 
 
 @dataclass(frozen=True)
-class Growth:
-    """What is run.
+class Growth(Plan):
+    """What is run; length and batch of its size change from point to point.
 
     Attributes:
-        size: Of the network; its length and batch change from point to point.
         lengths: Tokens a block.
         tokens: Tokens a batch.
-        rounds: Timed rounds at each length.
-        warmup: Rounds before those.
     """
 
-    size: Size = field(default_factory=lambda: Size(heads=8))
-    lengths: tuple[int, ...] = (128, 256, 512, 1024)
-    tokens: int = 1024
-    rounds: int = 10
-    warmup: int = 2
+    lengths: tuple[int, ...]
+    tokens: int
 
     @property
     def sizes(self) -> list[Size]:
@@ -58,7 +64,7 @@ class Growth:
         return [replace(self.size, length=n, batch=self.tokens // n) for n in self.lengths]
 
 
-FULL = Growth()
+FULL = Growth(Size(heads=8), 10, 2, (128, 256, 512, 1024), tokens=1024)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,11 @@ class Point:
     memory: int
     tokens_per_second: float
 
+    @property
+    def megabytes(self) -> float:
+        """Memory as it is shown."""
+        return self.memory / 1e6
+
 
 def make_batch(size: Size, setting: Setting) -> Batch:
     """Random blocks."""
@@ -85,10 +96,10 @@ def make_batch(size: Size, setting: Setting) -> Batch:
 
 
 def race_at_all(
-    make: Callable[[Size, Batch], list[Runner]],
+    make: Callable[[Size], list[Runner]],
     growth: Growth,
     setting: Setting,
-    point: Callable[[Runner, Size], Any] | None = None,
+    point: Callable[[Runner, list[Runner], Size], Any] | None = None,
 ) -> list[Any]:
     """Times the rows that a function makes against each other at every length.
 
@@ -96,19 +107,20 @@ def race_at_all(
         make: Makes the rows.
         growth: What is run.
         setting: Where.
-        point: Makes the point of a row that has run; a :class:`Point` where none is given.
+        point: Makes the point of a row, beside all that have run with it; a :class:`Point` where
+            none is given.
     """
     points = []
     for size in growth.sizes:
-        runners = make(size, make_batch(size, setting))
+        runners = make(size)
         with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
             bar.set_description(f"{size.length} tokens a block")
             race(runners, growth.rounds, growth.warmup, setting.seed, bar)
-        points += [(point or _point)(runner, size) for runner in runners]
+        points += [(point or _point)(runner, runners, size) for runner in runners]
     return points
 
 
-def _point(runner: Runner, size: Size) -> Point:
+def _point(runner: Runner, _: list[Runner], size: Size) -> Point:
     seconds = statistics.median(runner.seconds)
     low, _, high = quartiles(runner.seconds)
     speed = size.batch * size.length / seconds
@@ -125,52 +137,72 @@ def show(points: Sequence[Point], memory: str) -> None:
     for row in dict.fromkeys(point.row for point in points):
         for p in (point for point in points if point.row == row):
             spread = f"{p.low:.1f}-{p.high:.1f}"
-            cells = (f"{p.ms:.1f}", spread, f"{p.memory / 1e6:.0f}", f"{p.tokens_per_second:.0f}")
+            cells = (f"{p.ms:.1f}", spread, f"{p.megabytes:.0f}", f"{p.tokens_per_second:.0f}")
             print(form.format(row, p.length, p.blocks, *cells))
 
 
 def draw(points: Sequence[Point], title: str, path: Path) -> None:
     """Draws time and memory against length, both on logarithmic axes."""
     from latentheads.plot import Picture, save  # takes long to load
-    from latentheads.plot.canvas import WIDTH, add_legend, write_title
+    from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
     from latentheads.plot.style import styled
 
     with styled():
         figure = Picture(WIDTH, 3.5)
         left, right = figure.subplots(1, 2)
-        _panel(left, points, "a step, milliseconds", lambda point: point.ms)
-        _panel(right, points, "memory, MB", lambda point: point.memory / 1e6)
+        draw_rows(left, points, "length", "ms")
+        left.set_ylabel("a step, milliseconds")
+        draw_rows(right, points, "length", "megabytes")
+        right.set_ylabel("memory, MB")
+        for axes in (left, right):
+            scale_by_log(axes)
+            axes.set_xlabel("tokens a block")
         add_legend(figure, columns=4)
         write_title(figure, title)
     save(figure, path)
 
 
-def _panel(axes: Any, points: Sequence[Point], label: str, value: Callable[[Point], float]) -> None:
+def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None:
+    """Draws the line of every row over a logarithmic axis.
+
+    Args:
+        axes: Where.
+        points: Each of a ``row``.
+        across: The attribute that a row is drawn over, a whole number.
+        value: The attribute that is drawn.
+    """
     from matplotlib.ticker import NullLocator
 
-    from latentheads.plot.canvas import scale_by_log
     from latentheads.plot.style import MARKERS, PALETTE
 
-    rows = list(dict.fromkeys(point.row for point in points))
+    place_of, read = attrgetter(across), attrgetter(across, value)
+    rows = dict.fromkeys(point.row for point in points)
     kinds = list(dict.fromkeys(row.removesuffix(KEPT) for row in rows))
     for row in rows:
-        line, place = [p for p in points if p.row == row], kinds.index(row.removesuffix(KEPT))
-        style = {"color": PALETTE[place], "marker": MARKERS[place]}
+        kind = kinds.index(row.removesuffix(KEPT))
+        style = {"color": PALETTE[kind], "marker": MARKERS[kind]}
         style["linestyle"] = "--" if KEPT in row else "-"
-        axes.plot([p.length for p in line], [value(p) for p in line], label=row, **style)
-    lengths = sorted({point.length for point in points})
+        line = [read(point) for point in points if point.row == row]
+        axes.plot(*zip(*line), label=row, **style)
+    places = sorted({place_of(point) for point in points})
     axes.set_xscale("log", base=2)
-    scale_by_log(axes)
-    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.set_xticks(places, [str(place) for place in places])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("tokens a block")
-    axes.set_ylabel(label)
     axes.grid()
 
 
-def add_options(parser: Parser, full: Growth, figure: bool = True) -> None:
-    """Adds what says where, how long and how often rows run, and what is written."""
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+def growth_parser(
+    name: str, description: str | None, full: Growth = FULL, figure: bool = True
+) -> Parser:
+    """Builds what the command lines share that tell how a step grows.
+
+    Args:
+        name: Of the program.
+        description: What ``--help`` says it does.
+        full: What is run where nothing else is asked for.
+        figure: Whether it may draw.
+    """
+    parser = bench_parser(name, description, full, NUMBERS)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--length",
@@ -179,63 +211,34 @@ def add_options(parser: Parser, full: Growth, figure: bool = True) -> None:
         metavar="N",
         help=f"tokens a block, may be repeated; default: {', '.join(map(str, full.lengths))}",
     )
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write points and metadata")
     if figure:
         parser.add_argument("--figure", type=writable, metavar="FILE", help="draw time and memory")
-    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
-    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    numbers = {name: getattr(full, name) for name in ("tokens", "rounds", "warmup")}
-    network = {n: v for n, v in asdict(full.size).items() if n not in ("batch", "length")}
-    for name, value in (numbers | network).items():
-        parser.add_argument(
-            f"--{name}", type=positive, metavar="N", default=value, help=f"default: {value}"
-        )
+    return parser
 
 
-def make_growth(options: argparse.Namespace, full: Growth = FULL) -> Growth:
-    """What was asked for."""
-    names = [name for name in asdict(full.size) if name not in ("batch", "length")]
-    size = replace(full.size, **{name: getattr(options, name) for name in names})
+def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
+    """What was asked for.
+
+    Raises:
+        ValueError: It cannot be run.
+    """
     lengths = tuple(sorted(set(options.length or full.lengths)))
-    return Growth(size, lengths, options.tokens, options.rounds, options.warmup)
-
-
-def check(parser: Parser, options: argparse.Namespace, growth: Growth) -> None:
-    """Refuses what cannot be run."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    if growth.size.vocabulary <= len(SPECIALS):
-        parser.error(f"--vocabulary must exceed the {len(SPECIALS)} special tokens")
-    if growth.lengths[0] < 2:
-        parser.error("--length must be at least 2")
-    if growth.lengths[-1] > growth.tokens:
-        parser.error(f"--tokens must hold a block of {growth.lengths[-1]}, got {growth.tokens}")
-    try:
-        _ = growth.size.network
-    except ValueError as error:
-        parser.error(str(error))
+    growth = replace(full.take(options, NUMBERS), lengths=lengths)
+    if lengths[-1] > growth.tokens:
+        raise ValueError(f"--tokens must hold a block of {lengths[-1]}, got {growth.tokens}")
+    for size in growth.sizes:
+        check_size(size)
+    return growth
 
 
 def begin(
     parser: Parser, arguments: Sequence[str] | None, full: Growth = FULL
 ) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
     """Reads what was asked for, sets the machine, and says where and on what rows run."""
-    options = parser.parse_args(arguments)
-    growth = make_growth(options, full)
-    check(parser, options, growth)
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    pyro.enable_validation(False)
-    setting = Setting(options.device, options.seed)
-    facts = metadata(asdict(growth), setting)
-    where = "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
-    print(f"{where}, {options.precision}")
-    return options, growth, setting, facts
-
-
-def write_points(points: Sequence[Any], facts: dict[str, Any], path: Path) -> None:
-    """Writes points, each a dataclass, and everything that they depend on."""
-    written = {"metadata": facts, "points": [asdict(point) for point in points]}
-    path.write_text(json.dumps(written, indent=1) + "\n")
+    begun = command_line.begin(parser, arguments, lambda options: make_growth(options, full))
+    options, *_, facts = begun
+    print(f"{where(facts)}, {options.precision}")
+    return begun
 
 
 def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:
@@ -243,8 +246,7 @@ def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str
     show(points, facts["memory"])
     if options.figure:
         threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
-        what = f"A training step of {options.tokens} tokens"
+        what = f"A training step of {facts['plan']['tokens']} tokens"
         title = f"{what}, {options.precision}, {facts['device']}, {threads}"
         draw(points, title, options.figure)
-    if options.json:
-        write_points(points, facts, options.json)
+    write(options.json, facts, points=points)

@@ -20,7 +20,7 @@ from torch import Tensor
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.effects import SharedDraws
 from latentheads.experiments.benchmarks.baselines import Setting, Size, make_batch
-from latentheads.experiments.benchmarks.command_line import writable
+from latentheads.experiments.cli.plain import writable
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.inference.bound import terms

@@ -36,8 +36,8 @@ from latentheads.experiments.benchmarks.baselines import (
     under,
     without_latents,
 )
-from latentheads.experiments.benchmarks.command_line import positive, writable
 from latentheads.experiments.benchmarks.racing import metadata, progress, race
+from latentheads.experiments.cli.plain import positive, writable
 from latentheads.experiments.machine.agreement import ALIGNED, make_recipe
 from latentheads.layers.position import positions
 

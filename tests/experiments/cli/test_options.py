@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads.experiments.benchmarks import command_line
+from latentheads.experiments.cli import plain
 from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.cli.options import Parser, read_settings
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    for parser in (Parser(prog="some.py"), command_line.Parser("some.py", None)):
+    for parser in (Parser(prog="some.py"), plain.Parser("some.py", None, {})):
         parser.add_argument("--recipe", type=str)
         with pytest.raises(SystemExit) as left:
             parser.parse_args(["--recip", "coda"])

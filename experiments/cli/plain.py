@@ -1,0 +1,61 @@
+"""A plain command line: options in groups, mistakes in one line, values that are checked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from latentheads.experiments.cli.errors import leave
+from latentheads.experiments.cli.groups import arrange_options
+
+__all__ = ["Parser", "positive", "writable"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong argument in one line, and shows its options in groups.
+
+    Args:
+        name: Of the program.
+        description: What ``--help`` says it does.
+        groups: The names of the options of each group, by its title.
+        words: What follows the name.
+        form: How the description is laid out; as it is written where none is given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str | None,
+        groups: Mapping[str, Sequence[str]],
+        words: str = "[options]",
+        form: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
+    ) -> None:
+        usage = f"{name} {words}"
+        super().__init__(name, usage, description, formatter_class=form, allow_abbrev=False)
+        self.groups = groups
+
+    def format_help(self) -> str:
+        """The help in groups."""
+        arrange_options(self, self.groups)
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the line and leaves with status 2."""
+        leave(self.prog, f"error: {' '.join(message.split())}")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def writable(text: str) -> Path:
+    """A file in a folder that exists."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: no such folder, or a folder")
+    return path
