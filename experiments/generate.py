@@ -23,8 +23,8 @@ from latentheads.experiments.cli.errors import (
     write_out,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
-from latentheads.experiments.translate import chunks
 from latentheads.runs.run import Run
 from latentheads.runs.writing import Sampling, continue_or_lose
 

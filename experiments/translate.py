@@ -5,9 +5,8 @@ python experiments/translate.py runs/coda-seed0 < text.en > text.de
 
 from __future__ import annotations
 
-import codecs
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -32,6 +31,7 @@ from latentheads.experiments.cli.errors import (
     write_out,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
+from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
@@ -101,27 +101,6 @@ def make_parser() -> Parser:
     )
     add_run_options(parser, "of the draws")
     return parser
-
-
-def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
-    """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
-
-    Raises:
-        ValueError: A line is no UTF-8; those before it have been given.
-    """
-    chunk: list[str] = []
-    for number, line in enumerate(text, 1):
-        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        try:
-            chunk.append(line.decode("utf-8").removesuffix("\n").removesuffix("\r"))
-        except UnicodeDecodeError:
-            yield chunk
-            raise ValueError(f"line {number} of the input is no UTF-8") from None
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 def load(options: Namespace) -> tuple[Run, Decoding, int | None]:

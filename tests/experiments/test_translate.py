@@ -107,16 +107,6 @@ def test_characters_that_look_like_line_ends_split_no_line(say: Say) -> None:
         assert len(say(f"a{mark}of\na\n", "--beam=1")[1]) == 2
 
 
-def test_a_line_is_cut_as_the_corpus_cuts_it(tmp_path: Path) -> None:
-    from latentheads.corpora.text import read_lines
-    from latentheads.experiments.translate import chunks
-
-    data = "\ufeffa\r\r\n\ufeffb\u0085c\rd\n\n e \r".encode()
-    (tmp_path / "file").write_bytes(data)
-    found = [line for chunk in chunks(io.BytesIO(data), 2) for line in chunk]
-    assert found == read_lines(tmp_path / "file") == ["a\r", "\ufeffb\x85c\rd", "", " e "]
-
-
 def test_a_line_longer_than_any_in_training_is_translated(say: Say, expected: list[str]) -> None:
     status, found, error = say(text([LINES[0], " ".join(["ça"] * 30), LINES[1]]), "--beam=1")
     assert (status, len(found), error) == (0, 3, "")
