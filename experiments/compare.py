@@ -34,8 +34,8 @@ from latentheads.experiments.cli.summary import (
     summarise,
     write_tables,
 )
+from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.experiments.cli.tables import markdown, packed, quoted
-from latentheads.experiments.score import compare, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, chief_score, title_of
 from latentheads.runs.folder import read_metrics

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.score import read_lines
+from latentheads.experiments.cli.systems import read_lines
 from latentheads.metrics.translation import paired_bootstrap
 from tests.experiments.programs import assert_one_line, inside
 
