@@ -28,7 +28,7 @@ from latentheads.experiments.analysis.tables import (
     table,
 )
 from latentheads.experiments.analysis.texts import Text, texts
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
@@ -197,8 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = make_folder(Path(options.out), "table.md")
         head_reports = [portray(text, options) for text in found]
     with ending("analyse.py", stopped=f"what was written is in {out}"):
-        print(write(found, head_reports, options, out))
-    print(f"written to {out}")
+        said = write(found, head_reports, options, out)
+    tell("analyse.py", f"{said}\nwritten to {out}")
     return 0
 
 

@@ -23,7 +23,7 @@ from latentheads.experiments.cli.comparison import (
     run_folder,
     train_all,
 )
-from latentheads.experiments.cli.errors import ending, name_again
+from latentheads.experiments.cli.errors import ending, name_again, tell
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.summary import (
@@ -136,9 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
         printed = packed(table(rows, cell_of_terminal), names=2)
-        write_tables(runs, rows, markdown(quoted(table(rows, cell))), printed, out)
+        marked = markdown(quoted(table(rows, cell)))
+        tell("compare.py", write_tables(runs, rows, marked, printed, out))
         if options.report:
-            write_page([(plan.folder, plan.settings) for plan in plans], options, out)
+            trained = [(plan.folder, plan.settings) for plan in plans]
+            tell("compare.py", write_page(trained, options, out))
     return 0
 
 

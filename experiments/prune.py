@@ -23,7 +23,7 @@ from torch import Tensor
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_folder
@@ -319,11 +319,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             every = curve(run, corpus, options, laws, Path(staged))
             _replace_networks(out, Path(staged), every[1:])
         points = write(run, corpus, every, options, out)
-    print(
+    title = (
         "Nats per target token on validation; scores and speed on test, speed by the first row's."
     )
-    print(table(points))
-    print(f"written to {out}")
+    tell("prune.py", f"{title}\n{table(points)}\nwritten to {out}")
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import (
     Parser,
     add_run_options,
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "draws", "measured")}
         page = report(runs, out, **chosen, seed=options.seed)
-    print(f"written to {options.out}: {len(page.html.encode()):,} bytes")
+    tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 
 

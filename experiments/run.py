@@ -13,7 +13,7 @@ from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending, leave, name_again
+from latentheads.experiments.cli.errors import ending, leave, name_again, tell
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
@@ -30,14 +30,14 @@ DESCRIPTION = (
 )
 
 
-def _tell(results: dict[str, Any], out: Path, verbose: bool) -> None:
-    """Prints the tables of a run."""
-    print(result_table(results))
+def _tables(results: dict[str, Any], out: Path, verbose: bool) -> str:
+    """What is said of a finished run."""
+    parts = [result_table(results)]
     if results.get("tasks"):
-        print(task_table(results))
+        parts.append(task_table(results))
     if verbose:
-        print(site_table(results))
-    print(f"written to {out}")
+        parts.append(site_table(results))
+    return "\n".join([*parts, f"written to {out}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if results is None:  # the first process alone reports
         return 0
     said = results.to_json()
-    _tell(said, out, options.verbose)
+    tell("run.py", _tables(said, out, options.verbose))
     if options.report:
         with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
-            write_page([(out, settings)], options, out)
+            tell("run.py", write_page([(out, settings)], options, out))
     if lacks := lacking(said):
         leave("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
     return 0

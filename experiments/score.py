@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
+from latentheads.experiments.cli.errors import tell
 from latentheads.experiments.cli.groups import Paragraphs
 from latentheads.experiments.cli.plain import Parser, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
@@ -143,13 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = compare(systems, *how)
     except ValueError as mistake:
         parser.error(str(mistake))
-    print(table([system.name for system in systems], rows))
     if options.json is not None:
         text = json.dumps(record(systems, rows), indent=2, ensure_ascii=False)
         try:
             options.json.write_text(text + "\n", encoding="utf-8")
         except OSError as reason:
             parser.error(f"--json: cannot write {options.json}: {reason.strerror}")
+    tell("score.py", table([system.name for system in systems], rows))
     return 0
 
 

@@ -23,7 +23,7 @@ from latentheads.experiments.cli.comparison import (
     train_all,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
-from latentheads.experiments.cli.errors import ending, name_again
+from latentheads.experiments.cli.errors import ending, name_again, tell
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
@@ -134,9 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
         save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
         printed = packed(table(rows, cell_of_terminal), names=3)
-        write_tables(runs, rows, markdown(quoted(table(rows, cell))), printed, out)
+        marked = markdown(quoted(table(rows, cell)))
+        tell("sweep.py", write_tables(runs, rows, marked, printed, out))
         if options.report:
-            write_page([(plan.folder, plan.settings) for plan in every], options, out)
+            trained = [(plan.folder, plan.settings) for plan in every]
+            tell("sweep.py", write_page(trained, options, out))
     return 0
 
 

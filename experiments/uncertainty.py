@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.reliability.figures import draw_all
@@ -196,8 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("uncertainty.py", stopped="nothing was written"):
         findings, out = find(options)
     with ending("uncertainty.py", stopped=f"what was written is in {out}"):
-        print(write(findings, options, out))
-    print(f"written to {out}")
+        said = write(findings, options, out)
+    tell("uncertainty.py", f"{said}\nwritten to {out}")
     return 0
 
 

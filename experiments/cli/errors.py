@@ -19,6 +19,7 @@ __all__ = [
     "name_again",
     "name_options",
     "streaming",
+    "tell",
     "write_out",
 ]
 
@@ -61,6 +62,8 @@ def ending(
     except (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError) as reason:
         if isinstance(reason, RuntimeError) and not lacks_memory(reason):
             raise
+        if isinstance(reason, BrokenPipeError):
+            _close_output()
         said = f"error: {in_a_line(reason)}"
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
@@ -104,12 +107,28 @@ def streaming(program: str) -> Iterator[None]:
             raise
         leave(program, f"error: {in_a_line(reason)}", 1)
     except OSError as trouble:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         if isinstance(trouble, BrokenPipeError):
             sys.exit(141)
         leave(program, f"error: {trouble.strerror}", 1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _close_output() -> None:
+    """Lets what still waits for standard output go nowhere: at the end it would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def tell(program: str, said: str) -> None:
+    """Prints what a program has found; a reader that goes away ends it in silence.
+
+    Args:
+        program: Its name.
+        said: What it has found.
+    """
+    with streaming(program):
+        print(said, flush=True)
 
 
 class Losses:

@@ -15,8 +15,8 @@ from latentheads.runs.trainer import name_trusted
 __all__ = ["write_page"]
 
 
-def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> None:
-    """Writes the page of finished runs, and says where.
+def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> str:
+    """Writes the page of finished runs; returns what says where.
 
     Args:
         plans: The folder of each, and its settings: their classes are the reader's own.
@@ -28,4 +28,4 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
     runs = [load_finished(folder, "reported", options.device, own) for folder, own in trusted]
     page = report(runs, out / PAGE)
-    print(f"written to {out / PAGE}: {len(page.html.encode()):,} bytes")
+    return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"

@@ -176,8 +176,8 @@ def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:
 
 def write_tables(
     runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, printed: str, out: Path
-) -> None:
-    """Writes every run, and the summary twice; prints the summary.
+) -> str:
+    """Writes every run, and the summary twice; returns what is said of them.
 
     Args:
         runs: One row a run.
@@ -191,6 +191,5 @@ def write_tables(
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
     write_text(out / "table.md", table)
-    print("Test part, nats per target token; mean over seeds ± half of its 95 % interval.")
-    print(printed, end="")
-    print(f"written to {out}")
+    title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
+    return f"{title}\n{printed}written to {out}"

@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.errors import ending, streaming, write_out
+from latentheads.experiments.cli.errors import ending, streaming, tell, write_out
 from tests.experiments.programs import ROOT, command, status_of
 from tests.typechecking import unchecked
 
@@ -71,6 +73,45 @@ def test_a_program_whose_streams_are_closed_says_so(
     monkeypatch.setattr(sys, stream, None)  # as by <&-
     assert status_of(main, "nowhere") == 2
     assert capsys.readouterr().err == f"{program}.py: error: {said}\n"
+
+
+@contextmanager
+def deserted() -> Iterator[None]:
+    """Standard output is a pipe that nobody reads; that it is closed at the end costs nothing."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as pipe, redirect_stdout(pipe):
+        yield
+
+
+def test_a_reader_that_goes_away_ends_a_program_in_silence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with deserted(), pytest.raises(SystemExit) as left:
+        tell("some.py", "a table")
+    assert left.value.code == 141
+    assert capsys.readouterr() == ("", "")
+
+
+def test_work_whose_reader_goes_away_says_once_that_it_is_stopped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with deserted(), pytest.raises(SystemExit) as left, ending("some.py", "half is left"):
+        print("half", flush=True)
+    assert left.value.code == 1
+    assert capsys.readouterr() == ("", "some.py: error: [Errno 32] Broken pipe; half is left\n")
+
+
+def test_a_table_that_nobody_reads_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import score
+
+    (tmp_path / "text").write_text("a b c d\n" * 40)
+    words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
+    with deserted():
+        assert status_of(score.main, *words) == 141
+    assert capsys.readouterr() == ("", "")
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
