@@ -95,8 +95,8 @@ def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
     return race_at_all(rows, growth, setting, _point)
 
 
-def _point(runner: Runner, runners: Sequence[Runner], size: Size) -> Point:
-    plain = runners[0].seconds
+def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
+    plain = beside[0].seconds
     low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain)])
     seconds = statistics.median(runner.seconds)
     return Point(runner.name, size.length, 1e3 * seconds, ratio, low, high, runner.memory())

@@ -119,7 +119,7 @@ def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
     return race_at_all(rows, growth, setting, _point)
 
 
-def _point(runner: Runner, _: Sequence[Runner], size: Size) -> Point:
+def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
     low, middle, high = (1e3 * seconds for seconds in quartiles(runner.seconds))
     return Point(runner.name, size.length, middle, low, high, runner.operations() / 1e9)
 

@@ -120,7 +120,7 @@ def race_at_all(
     return points
 
 
-def _point(runner: Runner, _: list[Runner], size: Size) -> Point:
+def _point(runner: Runner, beside: list[Runner], size: Size) -> Point:
     seconds = statistics.median(runner.seconds)
     low, _, high = quartiles(runner.seconds)
     speed = size.batch * size.length / seconds
