@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -121,6 +122,33 @@ def test_a_draw_hands_a_gradient_to_every_candidate(kind: str) -> None:
     assert start.grad is not None
     assert start.grad.isfinite().all()
     assert (start.grad != 0).all()
+
+
+def relaxed(kind: str, x: Tensor, temperature: float) -> Tensor:
+    """The relaxation of a draw: noise first, the temperature behind it."""
+    u = torch.rand_like(x)
+    if kind == "gates":
+        return ((x + u.logit()) / temperature).sigmoid()
+    if kind == "group":
+        noisy = x - (-u.log()).log()
+        return (noisy / temperature).unflatten(-1, (-1, 3)).softmax(-2).flatten(-2)
+    pairs = ALL[ALL.sum(-1) == 2]
+    return (x @ pairs.mT / temperature).softmax(-1) @ pairs
+
+
+@KINDS
+@pytest.mark.parametrize("temperature", [0.3, 2.0])
+def test_a_draw_has_the_gradient_of_its_relaxation(kind: str, temperature: float) -> None:
+    start = logits(10).requires_grad_()
+
+    def slope(draw: Callable[[], Tensor]) -> Tensor:
+        torch.manual_seed(0)
+        value = (draw() * torch.arange(1.0, CANDIDATES + 1)).sum()
+        return torch.autograd.grad(value, start)[0]
+
+    found = slope(lambda: make(kind, start, temperature).rsample())
+    torch.testing.assert_close(found, slope(lambda: relaxed(kind, start, temperature)))
+    assert not torch.allclose(found, slope(lambda: make(kind, start).rsample()))
 
 
 @KINDS

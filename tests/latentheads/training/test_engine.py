@@ -16,11 +16,13 @@ from latentheads.corpora import Part, Rows
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
 from latentheads.guides import Guide
+from latentheads.models import Translation, make_prior
 from latentheads.names import Block
+from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_elbo
 from latentheads.training.options import Training
-from tests.tiny import FORMS, HEADS, attach, build
+from tests.tiny import FORMS, HEADS, attach, build, sizes
 
 
 def part(sentences: int = 31) -> Part:
@@ -166,6 +168,16 @@ def test_pyro_checks_the_first_pass_beside_training() -> None:
 def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
     seen, _ = run(kl_warmup_steps=4)
     assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
+
+
+def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
+    selector = make_selector("group", HEADS, 2 * HEADS)
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=selector).double()
+    guide = FORMS["tied"](model).double()
+    for steps, temperature in ((1, 4.0), (2, 2.0)):
+        plan = Training(steps=steps, temperature=4.0, least_temperature=1.0)
+        Engine(model, guide, part(), plan).run(lambda progress: None)
+        assert {family().temperature for family in guide.selection_families} == {temperature}
 
 
 @pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
