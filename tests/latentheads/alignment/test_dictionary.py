@@ -43,6 +43,7 @@ def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float)
     assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
 
 
+@pytest.mark.usefixtures("as_the_programs_do")
 def test_a_word_that_state_and_position_both_shun_has_its_own_probability() -> None:
     weight = torch.eye(3)
     lexicon, state = torch.tensor([[[-68.0, 0, -90]]]), torch.tensor([[[0.0, -68, -90]]])
