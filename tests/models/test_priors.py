@@ -15,7 +15,7 @@ from latentheads.inference.bound import traces
 from latentheads.mask import Reach
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 from latentheads.models.heads import HeadOptions
-from tests.tiny import build
+from tests.tiny import NOISY, build
 from tests.typechecking import unchecked
 
 BLOCKS = [Block("decoder-self", layer, 3) for layer in range(2)]
@@ -53,8 +53,10 @@ def test_priors_without_parameters_have_none(prior: str) -> None:
     assert PRIORS[prior].deterministic == (prior != "independent")
 
 
-def test_learned_scale_is_one_number_a_head() -> None:
-    assert parameters(make_prior("independent", learned_scale=True)(BLOCKS[0])) == 3
+@pytest.mark.parametrize("prior", NOISY)
+def test_learned_scale_is_one_number_a_head(prior: str) -> None:
+    learned, fixed = (make_prior(prior, learned_scale=how)(BLOCKS[0]) for how in (True, False))
+    assert parameters(learned) - parameters(fixed) == 3
 
 
 @pytest.mark.parametrize("prior", PRIORS)
