@@ -281,7 +281,9 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     assert seen.count("encoder.0.self") == 2 * (4 + 1)
     twice = evaluate(model, guide, [two_tasks()], samples=4)
     assert report.log_likelihood == pytest.approx(twice.log_likelihood)
-    assert report.effective_sample_size <= 4
+    assert 1 <= report.effective_sample_size <= 4
+    single = evaluate(model, guide, [two_tasks(), two_tasks()], samples=1)
+    assert single.effective_sample_size == pytest.approx(1)
 
 
 @in_turn(law=LAWS, kind=["translation", "language-model"])
@@ -351,6 +353,23 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
                 terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
         expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
+
+
+@every_law
+def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Law) -> None:
+    model = make(law)
+    guide = Tied(model).double()
+    for family in guide.selection_families:
+        tasks = torch.arange(len(family.weight))[:, None]
+        order = (tasks + torch.arange(CANDIDATES)) % CANDIDATES
+        family.weight.data = 50 * (order - 2.5) / family.gain
+    with Recorder() as seen, WithSelection(guide, 3):
+        model.choose(two_tasks().repeated(3))
+    assert len(seen.values) == 4
+    for site, value in seen.values.items():
+        sure = guide.selections[guide._selecting[site]]().mode
+        assert not torch.equal(sure[0], sure[1])
+        assert all(torch.equal(each, sure) for each in value.unflatten(0, (3, -1)))
 
 
 def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
