@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -15,7 +16,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Plain, Point, RunningSum
 from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
+from latentheads.inference.evaluation import evaluate, fixed_noise, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.priors import Prior
 from latentheads.names import CHAINS, Block
@@ -55,6 +56,12 @@ def test_gates_start_open_and_cost_their_prior_once() -> None:
     assert len(laws) == 6
 
 
+def test_gates_have_a_temperature_of_their_own() -> None:
+    gating, like = Gating(HEADS, temperature=0.7), torch.zeros(1)
+    laws = gating.prior("encoder-self", like), gating.posterior("encoder-self", like)()
+    assert [law.temperature for law in laws] == [0.7, 0.7]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, batch: Batch) -> None:
     model = gated()
@@ -71,6 +78,35 @@ def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, ba
         assert found.how[name] == "analytic"
     report = evaluate(model, guide, [batch], samples=2)
     assert report.elbo < report.log_likelihood
+
+
+def test_what_the_gates_cost_is_shared_by_all_sentences_before_a_leak_is_found(
+    batch: Batch,
+) -> None:
+    model = gated()
+    guide = spread(model)
+    with fixed_noise(5, torch.device("cpu")), torch.no_grad():
+        found = terms(model, guide, batch)
+    bound = found.elbo - sum(kl.sum() for kl in found.shared_kl.values()) / len(batch)
+    honest, leaking = (
+        evaluate(model, guide, [batch], seed=5, truth=(bound + nats).tolist())
+        for nats in (1e-3, -1e-3)
+    )
+    assert honest.leak is None
+    assert leaking.leak is not None
+    assert leaking.leak.startswith("the mean bound lies 0.0010 nats a sentence above")
+
+
+def test_draws_of_gates_serve_all_tasks(batch: Batch) -> None:
+    model = gated()
+    guide = spread(model)
+    tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([1, 0, 1])}
+    found = []
+    for given in (batch, replace(batch, **tasks)):
+        torch.manual_seed(0)
+        with PlugIn(), WithSelection(guide, 3):
+            found.append(beam_search(model, given, beam=2, limit=5, draws=3))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
