@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyro
 import pytest
 import torch
@@ -76,8 +78,11 @@ def made(**options: object) -> Disagreement:
 
 @pytest.mark.parametrize("kind", ["translation", "language model"])
 @pytest.mark.parametrize("guide", sorted(set(GUIDES) - {"exact"}))
-def test_the_loss_grows_by_the_agreement_a_token_and_block(kind: str, guide: str) -> None:
-    model, batch = build(kind.split()[0]), small_batch()
+@pytest.mark.parametrize("unscored", [0, 2])
+def test_the_loss_grows_by_the_agreement_a_token_and_block(
+    kind: str, guide: str, unscored: int
+) -> None:
+    model, batch = build(kind.split()[0]), replace(small_batch(), context=unscored)
     reader = (
         attach(guide, model) if guide in ("tied", "cascaded") else GUIDES[guide](model).double()
     )
@@ -91,7 +96,7 @@ def test_the_loss_grows_by_the_agreement_a_token_and_block(kind: str, guide: str
     torch.manual_seed(3)
     with made().heard(model) as found:
         reader(batch)
-    tokens = batch.target_valid.sum(-1)
+    tokens = batch.target_valid[:, unscored:].sum(-1)
     assert len(found) == len(model.blocks)
     expected = sum(float((0.7 * tokens * value.detach()).sum()) for value in found.values())
     assert losses[1] - losses[0] == pytest.approx(expected)

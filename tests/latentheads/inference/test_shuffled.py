@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from latentheads import Batch
+from latentheads import Batch, HeadContext
 from latentheads.corpora import Part, Rows
-from latentheads.guides import GUIDES
+from latentheads.distributions import NormalHeads
+from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.guides import GUIDES, Guide
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.shuffled import shuffle_targets, shuffled_target
+from latentheads.names import Block
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import FORMS, SOURCES, TARGETS, attach, build, jiggle
 
@@ -60,6 +63,22 @@ def test_a_guide_that_reads_the_target_has_another_bound() -> None:
 def test_with_noise_too_the_fall_of_a_guide_without_target_is_nothing(form: str) -> None:
     model = build()
     assert shuffled_target(model, attach(form, model).eval(), part()).fall == 0
+
+
+class Summing(Guide):
+    """Raises all logits of a sentence by the sum of its words."""
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads))
+
+    def posterior(self, block: Block, context: HeadContext) -> NormalHeads:
+        words = context.batch.target.sum(-1)[:, None, None, None]
+        return NormalHeads(context.scores + 0.1 * words, context)
+
+
+def test_so_has_one_whose_heads_read_it() -> None:
+    model = build()
+    assert shuffled_target(model, Summing(model), part()).fall != 0
 
 
 def test_a_guide_is_told_for_a_while(batch: Batch) -> None:
