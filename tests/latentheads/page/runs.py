@@ -30,15 +30,20 @@ def some_part(targets: list[list[int]], sources: list[list[int]] | None, **more:
 
 
 def small_corpus(long: bool = False, text: bool = False) -> Corpus:
-    """Three sentences; if asked, one of 60 target and 200 source tokens among them."""
+    """Three sentences to test on; if asked, one of 60 target and 200 source tokens among them.
+
+    Training and validation have others: nobody can take one part for another unnoticed.
+    """
     vocabulary = Words(WORDS)
     targets = [[4, 5, 6, 2], [7, 11, 2], [12, 2]]
     sources = [[5, 4, 2], [11, 8, 9, 10, 2], [6, 2]]
     if long:
         targets[2], sources[2] = [4, 5] * 30 + [2], [6, 7] * 100 + [2]
     links = [frozenset({(1, 0), (0, 2)}), frozenset(), frozenset({(0, 0)})]
-    part = some_part(targets, None if text else sources, links=() if text else links)
-    return Corpus("by hand", part, part, part, vocabulary, None if text else vocabulary)
+    test = some_part(targets, None if text else sources, links=() if text else links)
+    train = some_part([[9, 4, 2]], None if text else [[10, 2]])
+    valid = some_part([[6, 10, 2], [4, 9, 9, 2]], None if text else [[12, 7, 2], [6, 2]])
+    return Corpus("by hand", train, valid, test, vocabulary, None if text else vocabulary)
 
 
 def make_run(

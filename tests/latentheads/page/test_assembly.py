@@ -97,6 +97,17 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[lh.Run]) -> None:
     assert all(len(row) == 3 for row in grid["values"]["entropy"].values())
 
 
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_sentences_are_of_the_part_that_is_asked_for(runs: list[lh.Run], part: str) -> None:
+    run = runs[0]
+    text = getattr(run.corpus, part)
+    (found,) = told(lh.report(run, part=part, draws=2, measured=2))["runs"]
+    references = [sentence["reference"] for sentence in found["sentences"]]
+    assert references == [run.target.decode(row.tolist()) for row in text.targets]
+    measured = min(2, len(text))
+    assert found["read"] == {"part": part, "unit": "sentences", "measured": measured, "draws": 2}
+
+
 def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus())
     run.given = None
