@@ -173,7 +173,12 @@ def try_committee(
         varied: Translations by single draws whose likeness is a score too; 0: none. Of a committee
             of draws alone.
         written: Translations of each text that are known, by its name; others are put there.
+
+    Raises:
+        ValueError: A translation by a single draw would have no other to be like.
     """
+    if varied < 0 or varied == 1:
+        raise ValueError(f"varied must be 0, for none, or at least 2, got {varied}")
     types, known = len(texts.target), {} if written is None else written
 
     def write(name: str, part: Part) -> list[list[int]]:

@@ -82,6 +82,14 @@ def test_scores_of_sentences_are_means_over_their_tokens() -> None:
     assert scores["pairs"] == pytest.approx(scores["knowledge"] + found.means(found.reverse))
 
 
+def test_every_batch_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "NUMBERS", 1)  # a batch a sentence
+    committee = HeadDraws(build().eval(), members=3)
+    found = read_tokens(committee, PART.take([0, 0]), TARGET_TYPES)
+    first, second = np.split(found.mean_log, 2)
+    assert not np.isclose(first, second).any()
+
+
 def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
     committee = Alone(build(prior="delta").eval())
     likely = write_part(committee, PART, Decoding(max_tokens=4))

@@ -2,15 +2,20 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import CHRF
 
-from latentheads.decoding.translate import Decoding
+from latentheads.batch import EOS
+from latentheads.decoding.translate import Decoding, work_through
+from latentheads.inference.evaluation import fixed_noise
+from latentheads.metrics.resampling import draw_places
+from latentheads.uncertainty import measures
 from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws
 from latentheads.uncertainty.edits import label_tokens
-from latentheads.uncertainty.figures import UNCERTAINTIES
+from latentheads.uncertainty.figures import UNCERTAINTIES, fit_temperature, write_part
 from latentheads.uncertainty.measures import (
     baseline_of,
     bins_of_law,
@@ -18,7 +23,8 @@ from latentheads.uncertainty.measures import (
     measure_trial,
 )
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
-from latentheads.uncertainty.trial import TEST, Texts, Trial, score_lines, try_committee
+from latentheads.uncertainty.scaling import fit_line
+from latentheads.uncertainty.trial import TEST, Output, Texts, Trial, score_lines, try_committee
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
 
@@ -43,6 +49,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def trial(model: Any) -> Trial:
     return try_committee(HeadDraws(model, members=3), TEXTS, DECODING, varied=2)
+
+
+def test_temperature_and_line_are_fitted_on_validation(model: Any, trial: Trial) -> None:
+    committee, types = HeadDraws(model, members=3), len(TEXTS.target)
+    assert trial.temperature == fit_temperature(committee, TEXTS.valid, types)
+    tokens = write_part(committee, TEXTS.valid, DECODING)
+    written = Output.of(committee, TEXTS.valid, types, tokens, 0)
+    assert trial.line == fit_line(written.log_prob, written.right)
 
 
 def test_figures_of_references_are_means_over_their_tokens(trial: Trial) -> None:
@@ -101,6 +115,26 @@ def test_every_score_is_there_for_every_text(trial: Trial) -> None:
     assert TEXTS.sizes == {TEST: 3, "turned": 2}
 
 
+def test_likeness_is_of_translations_by_a_draw_each(model: Any, trial: Trial) -> None:
+    committee, lines = HeadDraws(model, members=3), []
+    for seed in (0, 1):
+        with fixed_noise(seed, committee.device):
+            tokens = work_through(
+                TEXTS.test, lambda batch: committee.write_by_one(batch, DECODING), [EOS]
+            )
+        lines.append([TEXTS.target.decode(each) for each in tokens])
+    unlike = trial.scores[TEST]["unlike"]
+    assert unlike == pytest.approx(1 - np.array(score_lines(*lines)) / 100)
+    assert unlike.any()
+
+
+@pytest.mark.parametrize("varied", [-1, 1])
+def test_one_translation_has_no_other_to_be_like(model: Any, varied: int) -> None:
+    said = f"^varied must be 0, for none, or at least 2, got {varied}$"
+    with pytest.raises(ValueError, match=said):
+        try_committee(HeadDraws(model), TEXTS, DECODING, varied=varied)
+
+
 def test_what_is_known_is_not_written_again(model: Any) -> None:
     known: dict[str, list[list[int]]] = {}
     alone = try_committee(Alone(model), TEXTS, DECODING, written=known)
@@ -125,6 +159,12 @@ def test_systems_are_compared_on_the_same_resamples(model: Any, trial: Trial) ->
     assert other.difference_low <= other.difference <= other.difference_high
     assert other.p is not None
     assert "prr_unlike" not in found[2]
+
+
+def test_texts_are_resampled_each_by_a_seed_of_its_own(trial: Trial) -> None:
+    with mock.patch.object(measures, "draw_places", wraps=draw_places) as drawing:
+        compare_systems([[trial]], TEXTS.sizes, resamples=40, seed=5)
+    assert drawing.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
 
 
 def test_scores_are_held_against_the_log_probability_of_the_first_system() -> None:
