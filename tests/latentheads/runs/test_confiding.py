@@ -10,9 +10,18 @@ import pytest
 
 from latentheads.corpora import Part
 from latentheads.decoding.translate import Decoding
-from latentheads.runs.confiding import Confidant, Confidence, mark_doubts
+from latentheads.runs import confiding
+from latentheads.runs.confiding import Confidant, Confidence, _least_of_words, mark_doubts
 from latentheads.runs.run import Run
-from latentheads.uncertainty import Alone, HeadDraws, Output, fit_line, read_tokens
+from latentheads.uncertainty import (
+    Alone,
+    Committee,
+    HeadDraws,
+    Line,
+    Output,
+    fit_line,
+    read_tokens,
+)
 from latentheads.uncertainty.figures import write_part
 from tests.latentheads.page.runs import make_run, small_corpus
 
@@ -26,11 +35,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("confiding") / "run", CORPUS)
 
 
+def fit(committee: Committee, part: Part, seed: int = 0) -> Line:
+    """A line fitted on what a committee writes of a part."""
+    tokens = write_part(committee, part, DECODING, seed)
+    written = Output.of(committee, part, len(CORPUS.target), tokens, seed)
+    return fit_line(written.log_prob, written.right)
+
+
 def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
-    alone = Alone(run.model, run.guide)
-    tokens = write_part(alone, CORPUS.valid, DECODING)
-    written = Output.of(alone, CORPUS.valid, len(run.target), tokens, 0)
-    assert Confidant(run, DECODING).line == fit_line(written.log_prob, written.right)
+    assert Confidant(run, DECODING).line == fit(Alone(run.model, run.guide), CORPUS.valid)
+
+
+def test_the_line_is_fitted_on_the_first_sentences_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confiding, "FITTED", 1)
+    first = CORPUS.valid.take([0])
+    assert Confidant(run, DECODING).line == fit(Alone(run.model, run.guide), first)
 
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
@@ -47,9 +68,19 @@ def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Ru
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
-    confidant = Confidant(run, replace(DECODING, draws=2))
+    confidant = Confidant(run, replace(DECODING, draws=1), seed=7)
     assert isinstance(confidant.committee, HeadDraws)
-    assert confidant.committee.members == 2
+    assert confidant.committee.members == 1
+    assert confidant.line == fit(confidant.committee, CORPUS.valid, seed=7)
+    rows, sources = (CORPUS.target.encode_all(lines[:1]) for lines in (TARGETS, SOURCES))
+    figures = read_tokens(confidant.committee, Part(rows, sources), len(run.target), seed=7)
+    expected = confidant.line(figures.judged[1.0].log_prob[:-1])
+    assert confidant.judge(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
+
+
+def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
+    assert _least_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
+    assert _least_of_words([None], [0.1]) == []
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:

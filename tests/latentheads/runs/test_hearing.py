@@ -8,6 +8,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.functional import one_hot
 
 import latentheads as lh
 from latentheads.corpora.data import Data
@@ -50,6 +52,14 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
             pytest.raises(UnfinishedError, match=rf"^{good}: out of memory"),
         ):
             work()
+
+
+def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
+    tokens = run.target.encode("one to")
+    law = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
+    found = hearing._time_sentence(run, tokens, law)
+    assert [word.word for word in found] == ["one", "to"]
+    assert [word.seconds for word in found] == pytest.approx([0.12, 0.24])
 
 
 def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(

@@ -1,0 +1,43 @@
+"""What a run writes with heads that are drawn, and what it reports of a part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from latentheads.inference.evaluation import evaluate
+from latentheads.runs.run import Run
+from tests.latentheads.page.runs import make_run, small_corpus
+
+LINES = ["b a", "c e f"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("run") / "pairs", small_corpus())
+
+
+def test_translations_with_draws_differ_by_their_heads(run: Run) -> None:
+    drawn = run.translate(LINES, draws=5)
+    assert [len(each) for each in drawn] == [5, 5]
+    assert all(len(set(each)) > 1 for each in drawn)
+    assert drawn == run.translate(LINES, draws=5)
+    assert drawn != run.translate(LINES, draws=5, seed=1)
+    assert run.translate(LINES) == run.translate(LINES, seed=1)
+
+
+def test_texts_with_draws_differ_by_their_heads(tmp_path: Path) -> None:
+    text = make_run(tmp_path / "text", small_corpus(text=True))
+    drawn = text.generate("a", 8, 9, temperature=0)
+    assert len(set(drawn)) > 1
+    assert drawn == text.generate("a", 8, 9, temperature=0)
+    assert drawn != text.generate("a", 8, 9, temperature=0, seed=1)
+    assert text.generate("a", 8, temperature=0) == text.generate("a", 8, temperature=0, seed=1)
+
+
+def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> None:
+    other = replace(run, settings=replace(run.settings, seed=3, samples=2))
+    expected = evaluate(run.model, run.guide, run.corpus.valid, 2, seed=3)
+    assert other.evaluate("valid") == expected
