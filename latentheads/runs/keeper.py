@@ -142,9 +142,14 @@ class Keeper:
         first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
         kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
         falls = kind.get(training.decay, "along the cosine")
+        course = []
+        if step < training.warmup_steps:
+            course.append(f"grows until update {min(training.warmup_steps, steps):,}")
+        if training.warmup_steps < steps:
+            course.append(f"falls {falls} over all {steps:,}")
         return (
-            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate falls "
-            f"{falls} over all {steps:,}, from {first:.3g} now to {last:.3g}"
+            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate "
+            f"{' and then '.join(course)}, from {first:.3g} now to {last:.3g}"
         )
 
     def _forget_lost_best(self) -> None:

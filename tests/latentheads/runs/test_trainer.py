@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,10 +23,13 @@ from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.names import CHAINS
 from latentheads.runs.describe import describe_run
+from latentheads.runs.folder import Folder
+from latentheads.runs.keeper import Keeper
 from latentheads.runs.results import Results
 from latentheads.selection.hard_gates import GatePenalty, Gating
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
+from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.experiments.programs import inside
 from tests.typechecking import unchecked
@@ -187,7 +191,8 @@ def test_a_finished_run_is_given_more_updates(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On one trainer, on a new one, and stopped in between: always the same end."""
-    one = trainer(corpus, tmp_path / "one", decay="inverse-sqrt")
+    plan: dict[str, Any] = {"decay": "inverse-sqrt", "warmup_steps": 2}
+    one = trainer(corpus, tmp_path / "one", **plan)
     one.fit()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     found = timeless(one.fit(steps=6))
@@ -196,15 +201,33 @@ def test_a_finished_run_is_given_more_updates(
         capsys.readouterr().out
     )
     assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
-    two = trainer(corpus, tmp_path / "two", decay="inverse-sqrt", steps=6)
+    two = trainer(corpus, tmp_path / "two", steps=6, **plan)
     assert two.results is None
     assert timeless(two.fit()) == found
-    whole = trainer(corpus, tmp_path / "whole", decay="inverse-sqrt", steps=6)
+    whole = trainer(corpus, tmp_path / "whole", steps=6, **plan)
     whole.train(quiet=True)
     last = [checkpoints.load(each.folder.last)[0] for each in (one, whole)]
     assert all(torch.equal(last[0][n], last[1][n]) for n in last[0] if n.startswith("model."))
     with pytest.raises(ValueError, match=r"other options .steps 6 there, 5 here."):
         one.fit(steps=5)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "course"),
+    [
+        (3, "falls linearly to 0 over all 6, from 0.1 now to 0.0333"),
+        (5, "grows until update 5 and then falls linearly to 0 over all 6, from 0.08 now to 0.1"),
+        (6, "grows until update 6, from 0.0667 now to 0.1"),
+        (20, "grows until update 6, from 0.02 now to 0.03"),
+    ],
+)
+def test_more_updates_are_told_with_the_course_of_the_learning_rate(
+    warmup: int, course: str
+) -> None:
+    training = Training(steps=6, learning_rate=0.1, warmup_steps=warmup)
+    keeper = Keeper(Mock(spec=Folder), Mock(spec=Engine, training=training), "", {})
+    said = keeper._say_schedule(3, 6)
+    assert said == f"3 updates are done, and 3 follow; the learning rate {course}"
 
 
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
@@ -228,7 +251,7 @@ def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
 
 
 def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_path: Path) -> None:
-    trainer(corpus, tmp_path / "run", steps=2).fit()
+    trainer(corpus, tmp_path / "run", steps=2, warmup_steps=1).fit()
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     words = ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")]
