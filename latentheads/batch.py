@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "pad"]
+__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "check_batch", "pad"]
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -183,6 +183,18 @@ class Batch:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
         return replace(self, **changed)
+
+
+def check_batch(given: object, name: str = "") -> None:
+    """Refuses what is no batch.
+
+    Args:
+        given: What it is to be.
+        name: What it is one of; nothing for what a model is run on.
+    """
+    if not isinstance(given, Batch):
+        wanted = f"{name} must be made of Batch" if name else "a model runs on a Batch"
+        raise ValueError(f"{wanted}, got {type(given).__name__}")
 
 
 @dataclass(frozen=True)

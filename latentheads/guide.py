@@ -19,7 +19,7 @@ from latentheads.alignment.chain import law_of
 from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.attention.block import HeadBlock
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
@@ -184,7 +184,9 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     def model_batch(self) -> Batch:
         """The batch that the model runs on, whatever the guide is told."""
         args, kwargs = self.args_kwargs
-        return cast(Batch, args[0] if args else kwargs["batch"])
+        batch = args[0] if args else kwargs["batch"]
+        check_batch(batch)
+        return cast(Batch, batch)
 
     @property
     def selection_families(self) -> list[SelectionFamily]:

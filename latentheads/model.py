@@ -17,7 +17,7 @@ from latentheads.alignment.past import PastState
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
-from latentheads.batch import Batch, SentenceTasks
+from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output
@@ -154,6 +154,7 @@ class HeadModel(nn.Module, ABC):
             batch: The sentences.
             observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
         """
+        check_batch(batch)
         register_parameters("model", self)
         choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from latentheads.batch import Batch
-from latentheads.corpora.corpus import Part
+from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Told
 
@@ -39,6 +39,7 @@ def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) ->
 
 def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> list[Places]:
     """Says which sentences make each batch of an epoch: a function of its arguments alone."""
+    check_part(part)
     if tokens < 1:
         raise ValueError(f"tokens must be positive, got {tokens}")
     lengths = part.lengths

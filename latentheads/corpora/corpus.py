@@ -21,7 +21,7 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.metrics.alignment import Links
 
-__all__ = ["Corpus", "Part", "draw_pairs", "draw_text", "known_truth"]
+__all__ = ["Corpus", "Part", "check_part", "draw_pairs", "draw_text", "known_truth"]
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,13 @@ class Part:
             frames=None if self.frames is None else self.frames.take(range(number)),
             tags=None if self.tags is None else self.tags[:number],
         )
+
+
+def check_part(given: object) -> None:
+    """Refuses what is no part of a corpus."""
+    if not isinstance(given, Part):
+        found = type(given).__name__
+        raise ValueError(f"part must be one of a corpus, as corpus.test, got {found}")
 
 
 @dataclass(frozen=True)

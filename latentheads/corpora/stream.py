@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.corpora.batches import collate, groups
 from latentheads.corpora.corpus import Part
 
@@ -199,19 +199,13 @@ class BatchStream(UpdateStream):
         """The batches of an epoch, as they come."""
         found = 0
         for found, batch in enumerate(self._make(number), 1):
-            check_batch(batch)
+            check_batch(batch, "batches")
             if not (tokens := int(batch.counted.sum())):
                 raise ValueError(f"batch {found} of epoch {number} has nothing to predict")
             if found > skip:
                 yield batch, 1.0, tokens
         if not found:
             raise ValueError(f"batches has none in epoch {number}")
-
-
-def check_batch(given: object, name: str = "batches") -> None:
-    """Refuses what is no batch."""
-    if not isinstance(given, Batch):
-        raise ValueError(f"{name} must be made of Batch, got {type(given).__name__}")
 
 
 def number_sentences(batches: Sequence[Batch]) -> list[Batch]:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora import Corpus, Part
+from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection, check_pair
@@ -193,11 +193,14 @@ def evaluate(
         ['elbo', 'iwae', 'plug_in']
     """
     check_pair(model, guide)
-    if isinstance(batches, Corpus):
-        raise ValueError("batches must be a part of the corpus, as corpus.test, or batches")
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth
         batches = in_batches(batches, TOKENS)
+    if not isinstance(batches, Iterable):
+        raise ValueError(
+            "batches must be a part of the corpus, as corpus.test, or batches, "
+            f"got {type(batches).__name__}"
+        )
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     device = next(model.parameters()).device
@@ -211,6 +214,7 @@ def evaluate(
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in batches:
+            check_batch(batch, "batches")
             here = batch.to(device)
             draws, weights = draw_terms(model, guide, here, held)
             how.update(draws[0].how)
@@ -222,7 +226,7 @@ def evaluate(
             for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
                 sums[name] = sums[name] + value.cpu()
             if exact is not None:
-                for name, value in _known(draws, exact[batch.sentences.cpu()]):
+                for name, value in _known(draws, _find_truth(exact, batch.sentences.cpu())):
                     sums[name] = sums[name] + value
     if not sums["tokens"]:
         raise ValueError("batches have no token to predict: there is nothing to evaluate")
@@ -230,6 +234,15 @@ def evaluate(
         tails = [_share(draws, tasks, joint, sums)]
     shared = draws[0].shared_kl if draws else ()
     return _report(sums, how, torch.cat(tails), samples, shared)
+
+
+def _find_truth(exact: Tensor, places: Tensor) -> Tensor:
+    """What is known of the sentences at some places."""
+    if (needed := int(places.max()) + 1) > len(exact):
+        raise ValueError(
+            f"truth must have a number for every sentence, here {needed}, got {len(exact)}"
+        )
+    return exact[places]
 
 
 def draw_terms(

@@ -12,6 +12,7 @@ import numpy as np
 
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
+from latentheads.corpora.corpus import check_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import TOKENS, evaluating, fixed_noise
@@ -46,6 +47,7 @@ def shuffle_targets(part: Part) -> Part:
     Each sentence has the words that follow its own in the part: those of the next sentence, cut to
     its own length or continued with the sentence behind that. Its end stays where it is.
     """
+    check_part(part)
     rows, kept = part.targets, 0 if part.block else 1  # blocks of running text have no end
     words = np.concatenate([row[: len(row) - kept] for row in rows])
     lengths = rows.lengths - kept

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
-from latentheads.corpora.stream import check_batch
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import (
@@ -141,7 +140,7 @@ def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
         if not given:
             raise ValueError("batches has none: there is nothing to train on")
         for batch in given:
-            check_batch(batch)
+            check_batch(batch, "batches")
     return BatchStream(given, seed, options.accumulate)
 
 

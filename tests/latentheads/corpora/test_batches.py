@@ -7,9 +7,10 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
-from latentheads.corpora.batches import padding
+from latentheads.corpora.batches import groups, padding
 from latentheads.corpora.corpus import draw_pairs
-from tests.latentheads.corpora.texts import TEXTS, running
+from tests.latentheads.corpora.texts import TEXTS, running, story
+from tests.typechecking import unchecked
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,13 @@ def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) ->
 def test_a_budget_of_nothing_is_refused(part: Part) -> None:
     with pytest.raises(ValueError, match="tokens must be positive, got 0"):
         next(iter(batches(part, 0)))
+
+
+def test_a_whole_corpus_is_no_part() -> None:
+    with pytest.raises(
+        ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
+    ):
+        unchecked(groups)(story(), 100)
 
 
 def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:

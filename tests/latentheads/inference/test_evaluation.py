@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pyro
 import pyro.distributions as dist
@@ -24,6 +25,7 @@ from latentheads.inference.evaluation import (
     fixed_noise,
     plug_in_log_likelihood,
 )
+from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import SHAPES, aligned, telling
@@ -245,6 +247,26 @@ def test_a_whole_corpus_is_refused_in_one_line() -> None:
     model, guide = pair()
     with pytest.raises(ValueError, match=r"^batches must be a part of the corpus, as corpus.test"):
         unchecked(evaluate)(model, guide, story())
+    with pytest.raises(ValueError, match=r"or batches, got Batch$"):
+        unchecked(evaluate)(model, guide, small_batch())
+
+
+@pytest.mark.parametrize("name", ["cascaded", "mean-field"])
+def test_what_is_no_batch_is_refused_in_one_line(name: str) -> None:
+    model, guide = pair(name)
+    with pytest.raises(ValueError, match=r"^batches must be made of Batch, got dict$"):
+        unchecked(evaluate)(model, guide, [{}])
+    model.eval()
+    run = unchecked(HeadModel.forward)
+    for given in ({}, [], torch.ones(1), story().test):
+        said = f"^a model runs on a Batch, got {type(given).__name__}$"
+        with mock.patch.object(HeadModel, "forward", run), pytest.raises(ValueError, match=said):
+            terms(model, guide, given)
+
+
+def test_a_truth_of_too_few_sentences_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^truth must have a number for every sentence, here 3, "):
+        evaluate(*pair(), [small_batch()], truth=[-9.0, -4.0])
 
 
 def test_nothing_to_predict_is_refused_in_one_line() -> None:

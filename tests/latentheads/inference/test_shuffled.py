@@ -15,7 +15,9 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.inference.shuffled import shuffle_targets, shuffled_target
 from latentheads.names import Block
 from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.corpora.texts import story
 from tests.tiny import FORMS, SOURCES, TARGETS, attach, build, jiggle
+from tests.typechecking import unchecked
 
 
 def part() -> Part:
@@ -91,3 +93,10 @@ def test_a_guide_is_told_for_a_while(batch: Batch) -> None:
     guide(batch)
     assert [each is other for each in seen] == [True, False]
     assert seen[1] is batch
+
+
+def test_a_whole_corpus_is_no_part() -> None:
+    with pytest.raises(
+        ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
+    ):
+        unchecked(shuffle_targets)(story())
