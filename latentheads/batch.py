@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from reprlib import repr as shortened
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from latentheads.checks import check_number
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "check_batch", "pad"]
 
@@ -17,9 +20,27 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
-    """Stacks sequences of token ids, padded to the longest."""
-    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    """Stacks sequences of token ids, padded to the longest.
+
+    Raises:
+        ValueError: There is none, or one is no list of whole numbers.
+    """
+    rows = [_read_ids(sequence) for sequence in sequences]
+    if not rows:
+        raise ValueError("there is no sentence: a batch has at least one")
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
+    try:
+        row = torch.as_tensor(sequence)
+    except (TypeError, ValueError, RuntimeError):
+        row = torch.empty(())
+    if row.ndim != 1 or (len(row) and row.is_floating_point()):
+        raise ValueError(
+            f"a sentence must be a list of token ids, whole numbers, got {shortened(sequence)}"
+        )
+    return row.long()
 
 
 @dataclass(frozen=True)
@@ -67,6 +88,22 @@ class Batch:
     draws: int = 1
     frames: Float[Tensor, "batch frame bin"] | None = None
     frame_counts: Int[Tensor, batch] | None = None
+
+    def __post_init__(self) -> None:
+        sentences = len(self)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Tensor) and len(value) != sentences:
+                raise ValueError(
+                    f"{each.name} must have as many rows as the target has sentences, {sentences}, "
+                    f"got {len(value)}"
+                )
+        check_number("corpus_size", self.corpus_size, whole=True)
+        if self.corpus_size and self.corpus_size < sentences:
+            raise ValueError(
+                f"corpus_size must be 0, or at least the {sentences} sentences of the batch, "
+                f"got {self.corpus_size}"
+            )
 
     @classmethod
     def of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD, SPECIALS, pad
 from tests.tiny import SOURCES, TARGETS, small_batch
+from tests.typechecking import unchecked
 
 
 def test_padding_comes_after_each_sentence() -> None:
@@ -39,6 +41,31 @@ def test_places_and_size_stand_for_the_corpus() -> None:
     assert (len(plain), plain.size, plain.sentences.tolist()) == (3, 3, [0, 1, 2])
     placed = small_batch(index=[7, 0, 3], corpus_size=11)
     assert (len(placed), placed.size, placed.sentences.tolist()) == (3, 11, [7, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"corpus_size": -4}, "corpus_size must be 0, or at least the 3 sentences of the batch"),
+        ({"corpus_size": 2}, "corpus_size must be 0, or at least the 3 sentences of the batch"),
+        ({"corpus_size": 7.5}, "corpus_size must be a whole number, got 7.5"),
+        ({"source": torch.tensor([[4, 2]])}, "source must have as many rows as the target has"),
+        ({"index": torch.tensor([0, 1])}, "index must have as many rows as the target has sent"),
+        ({"target_task": torch.tensor([0])}, "target_task must have as many rows as the target"),
+    ],
+)
+def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        unchecked(Batch.__init__)(object.__new__(Batch), small_batch().target, **changes)
+
+
+@pytest.mark.parametrize("wrong", [[[1.5, 2]], [1, 2], ["ab"], [[[1]]], [None]])
+def test_what_is_no_list_of_token_ids_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^a sentence must be a list of token ids, whole numbers"):
+        unchecked(pad)(wrong)
+    with pytest.raises(ValueError, match=r"^there is no sentence: a batch has at least one$"):
+        pad([])
+    assert unchecked(pad)([[], torch.tensor([5, 2])]).tolist() == [[0, 0], [5, 2]]
 
 
 def test_moving_keeps_everything() -> None:
