@@ -77,6 +77,10 @@ class EncodedBatch(Batch):
             return self.encoder_real
         return self.decoder_real if self.decoder_drawn is None else self.decoder_drawn
 
+    def repeated(self, draws: int) -> EncodedBatch:
+        """Refuses: a network of ``transformers`` does not decode under several draws at once."""
+        raise ValueError("the batch of a pre-trained network cannot be repeated: draw one by one")
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> EncodedBatch:
         inputs = {name: change(value) for name, value in self.inputs.items()}
         return replace(cast(EncodedBatch, super()._map(change)), inputs=inputs)

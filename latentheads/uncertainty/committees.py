@@ -74,6 +74,15 @@ class Committee(ABC):
         """Translates the sources of a batch into tokens, the end of a sentence the last."""
 
 
+def _check_model(model: object) -> None:
+    """Refuses what does not go on token by token from what decoding keeps."""
+    if not isinstance(model, Decoder):
+        raise ValueError(
+            "a committee is made of models that decode, Translation or LanguageModel, "
+            f"got {type(model).__name__}"
+        )
+
+
 def can_draw_heads(model: Decoder) -> bool:
     """Whether two draws of a model's heads differ, alignments apart."""
     return any(block.has_noise for block in model.drawn_blocks)
@@ -132,6 +141,7 @@ class Alone(Committee):
     members = 1
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
+        _check_model(model)
         self.model, self.guide = model, guide
 
     @property
@@ -168,6 +178,7 @@ class DrawnCommittee(Committee):
     held = False
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
+        _check_model(model)
         if members < 1:
             raise ValueError(f"members must be at least 1, got {members}")
         self.model, self.guide, self.members = model, guide, members
@@ -296,6 +307,8 @@ class Ensemble(Committee):
     ) -> None:
         if not models:
             raise ValueError("models must be at least one")
+        for model in models:
+            _check_model(model)
         self.models, self.members = list(models), len(models)
         self.guides = list(guides) if guides else [None] * len(models)
 

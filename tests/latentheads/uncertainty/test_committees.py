@@ -19,6 +19,7 @@ from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.uncertainty.committees import (
     Alone,
+    Committee,
     DroppedOut,
     Ensemble,
     HeadDraws,
@@ -30,6 +31,7 @@ from latentheads.uncertainty.committees import (
 from latentheads.uncertainty.prediction import Prediction, mix_laws
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
+from tests.typechecking import unchecked
 
 DECODING = Decoding(max_tokens=5)
 CPU = torch.device("cpu")
@@ -175,6 +177,13 @@ def test_numbers_out_of_range_are_refused() -> None:
         HeadDraws(model, members=0)
     with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
         Noised(model, scale=-1.0)
+
+
+@pytest.mark.parametrize("kind", [Alone, HeadDraws, Ensemble])
+def test_a_model_that_does_not_decode_is_refused(kind: type[Committee]) -> None:
+    network, made = torch.nn.Linear(2, 3), object.__new__(kind)
+    with pytest.raises(ValueError, match=r"^a committee is made of models that decode, .*Linear$"):
+        unchecked(kind.__init__)(made, [network] if kind is Ensemble else network)
 
 
 def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
