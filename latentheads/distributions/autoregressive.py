@@ -48,7 +48,7 @@ class CholeskyHeads(HeadVariable):
         context: HeadContext,
         factor: Float[Tensor, "head head"],
     ) -> None:
-        self.factor = factor
+        self.factor = factor.to(location.dtype)
         super().__init__(location, context)
 
     def _draw(self, noise: Tensor) -> Tensor:

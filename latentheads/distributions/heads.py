@@ -134,13 +134,16 @@ def over_heads(
     x: Float[Tensor, "*batch inputs pair"],
     bias: Float[Tensor, " outputs"] | None = None,
 ) -> Float[Tensor, "*batch outputs pair"]:
-    """Applies a linear map to the head dimension of flattened pairs, without moving it."""
+    """Applies a linear map to the head dimension of flattened pairs, without moving it.
+
+    The map may be of another type: it is applied in that of the pairs.
+    """
     flat = x.flatten(0, -3) if x.ndim > 3 else x
-    stretched = weight.expand(flat.shape[0], -1, -1)
+    stretched = weight.to(x.dtype).expand(flat.shape[0], -1, -1)
     mapped = (
         torch.bmm(stretched, flat)
         if bias is None
-        else torch.baddbmm(bias[:, None], stretched, flat)
+        else torch.baddbmm(bias.to(x.dtype)[:, None], stretched, flat)
     )
     return mapped.view(*x.shape[:-2], *mapped.shape[-2:])
 

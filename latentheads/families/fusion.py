@@ -69,7 +69,7 @@ class Fusion(nn.Module):
         link: bool = False,
         tell: Callable[[Float[Tensor, "*batch query key"]], object] | None = None,
     ) -> Float[Tensor, "*batch head query key"]:
-        """Mixes the heads at every pair, in full precision.
+        """Mixes the heads at every pair, in full precision: in the type of the logits.
 
         Args:
             logits: What is mixed.
@@ -80,7 +80,8 @@ class Fusion(nn.Module):
         with torch.autocast(logits.device.type, enabled=False):
             x = logits.reshape(math.prod(batch), heads, queries * keys)
             layers = [cast(nn.Linear, layer) for layer in self.layers]
-            parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+            own = (parameter for layer in layers for parameter in (layer.weight, layer.bias))
+            parameters = [parameter.to(x.dtype) for parameter in own]
             keep = has_torch_function_unary(x) or not RECOMPUTE
             mixed, squares = (_fuse_at_once if keep else _Fuse.apply)(x, link, *parameters)
         if tell is not None:

@@ -170,6 +170,19 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
 
 
 @every_form
+def test_a_guide_may_be_of_another_type_than_its_model(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(prior="cascaded").eval()
+    guide = attach(form, model)
+    expected = terms(model, guide, batch).elbo
+    for dtype, near in ((torch.float32, 1e-6), (torch.bfloat16, 2**-6)):
+        tape.rewind()
+        found = terms(model, guide.to(dtype), batch).elbo
+        assert torch.allclose(found, expected, rtol=near)
+
+
+@every_form
 @every_kind
 def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
     """A favourable case: weights halved, the guide near its prior, 611 tokens a side.
