@@ -103,6 +103,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         return self
 
     def __init__(self, model: HeadModel) -> None:
+        if not isinstance(model, HeadModel):
+            raise ValueError(
+                "model must be one of heads, as Translation or lh.latent(network), "
+                f"got {type(model).__name__}"
+            )
         made = self._modules, self._parameters, self._buffers
         GuideMessenger.__init__(self, model)  # runs the constructor of Module, which empties them
         self._modules, self._parameters, self._buffers = made

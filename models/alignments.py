@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from latentheads.alignment.aligner import Aligner
-from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.options import AlignmentOptions, check_alignment_options
 from latentheads.models.network import Network
 
 __all__ = ["make_aligner"]
@@ -31,6 +31,7 @@ def make_aligner(
         sizes: Those of the network.
         past: Whether heads point at the states of earlier words, not at a source.
     """
+    check_alignment_options(options)
     if options is None or not options.blocks:
         return None
     check_alignments(options, sizes, past)

@@ -12,6 +12,7 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.past import begin_past
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import check_corpus
 from latentheads.distributions import Tokens
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
@@ -96,6 +97,7 @@ class LanguageModel(Decoder):
                 none.
             **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
         """
+        check_corpus(corpus)
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
         network = Network(**{"norm": "pre", **sizes})

@@ -17,6 +17,7 @@ from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.distributions import Tokens
 from latentheads.layers.ctc import CTC
@@ -165,6 +166,7 @@ class Translation(Decoder):
             ctc: Factor of CTC while training, of a corpus of speech.
             **sizes: Those of :class:`latentheads.models.Network`.
         """
+        check_corpus(corpus)
         if corpus.source is None:
             raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
         network = Network(**sizes)

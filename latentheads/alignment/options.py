@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from latentheads.alignment.emission import LARGEST
 from latentheads.checks import check_least, check_words
 
-__all__ = ["AlignmentOptions", "Objective"]
+__all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
 
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
@@ -90,3 +90,9 @@ class AlignmentOptions:
         if self.alignments is not None:
             return self
         return replace(self, alignments=0 if of_logits else 1 if past else self.blocks)
+
+
+def check_alignment_options(given: object) -> None:
+    """Refuses what says nothing of alignment blocks; None: there are none."""
+    if not (given is None or isinstance(given, AlignmentOptions)):
+        raise ValueError(f"alignments must be AlignmentOptions or None, got {given!r}")

@@ -21,7 +21,7 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.metrics.alignment import Links
 
-__all__ = ["Corpus", "Part", "check_part", "draw_pairs", "draw_text", "known_truth"]
+__all__ = ["Corpus", "Part", "check_corpus", "check_part", "draw_pairs", "draw_text", "known_truth"]
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,12 @@ class Corpus:
         """The same corpus with its tasks mixed in another way."""
         parts = {name: getattr(self, name) for name in ("train", "valid", "test")}
         return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
+
+
+def check_corpus(given: object) -> None:
+    """Refuses what is no whole corpus."""
+    if not isinstance(given, Corpus):
+        raise ValueError(f"corpus must be a Corpus, with all its parts, got {given!r}")
 
 
 def draw_pairs(

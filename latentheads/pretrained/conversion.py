@@ -43,6 +43,8 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     Raises:
         ValueError: The model is something else.
     """
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
     network = model.network
     _refuse_others(model)
     transformers = need_transformers()

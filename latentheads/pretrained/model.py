@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Hidden
-from latentheads.alignment.options import AlignmentOptions
+from latentheads.alignment.options import AlignmentOptions, check_alignment_options
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family
@@ -372,6 +372,9 @@ def latent(
             f"gates must be Gating, got {type(gates).__name__}: a pre-trained network has no "
             "candidates to select heads among"
         )
+    check_alignment_options(alignments)
+    if not isinstance(blocks, str):
+        raise ValueError(f"blocks must be a word, as all, 3-5 or decoder-cross, got {blocks!r}")
     if prior is None:
         prior = "independent" if alignments is None or not alignments.blocks else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior

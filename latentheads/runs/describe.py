@@ -11,6 +11,7 @@ from torch import nn
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.decoding.translate import Decoding
@@ -52,8 +53,7 @@ def describe_run(
             f"model must be a Translation or a LanguageModel, got {type(model).__name__}: no run "
             "folder can say what another one is; train it with lh.fit"
         )
-    if not isinstance(corpus, Corpus):
-        raise ValueError(f"corpus must be a Corpus, with all its parts, got {corpus!r}")
+    check_corpus(corpus)
     check_pair(model, guide)
     adapters = getattr(model, "adapters", None)
     return Settings(

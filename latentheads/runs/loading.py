@@ -9,7 +9,7 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.files import read_json
+from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, find_device, make_model, read_heads
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
@@ -79,7 +79,7 @@ def _read_settings(path: Path, trusted: str | None) -> Settings:
     if not configuration.is_file():
         raise ValueError(f"{path} is no run folder: it has no config.yaml")
     try:
-        return Settings.read(configuration, trusted)
+        return Settings.from_options(read_yaml(configuration), trusted)
     except (OSError, ValueError, TypeError) as reason:
         said = " ".join(str(reason).split())
         raise ValueError(f"{path} cannot be loaded: {said}") from reason

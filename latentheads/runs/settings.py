@@ -251,7 +251,11 @@ class Settings:
             OSError: It cannot be read.
             ValueError: It names an option that there is not, or another kind of value.
         """
-        return cls.from_options(read_yaml(Path(path)), trusted)
+        try:
+            said = read_yaml(Path(path))
+        except ValueError as reason:
+            raise ValueError(f"{path} cannot be read: {reason}") from reason
+        return cls.from_options(said, trusted)
 
     @classmethod
     def from_options(cls, said: Any, trusted: str | None = None) -> Settings:
@@ -312,6 +316,10 @@ def option_names() -> list[str]:
 
 def trusted_paths(trusted: str | None) -> Collection[str]:
     """The import paths that ``module:Class`` stands for, commas between."""
+    if not (trusted is None or isinstance(trusted, str)):
+        raise ValueError(
+            f"trusted must be a text, module:Class with commas between, got {trusted!r}"
+        )
     return frozenset(split_path("trust", name) for name in trusted.split(",")) if trusted else ()
 
 

@@ -139,6 +139,8 @@ class Trainer:
                 as ``module:Class`` with commas between.
             quiet: Show no progress.
         """
+        if not isinstance(settings, Settings):
+            raise ValueError(f"settings must be Settings, as Settings.read gives, got {settings!r}")
         self = cls.__new__(cls)
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)

@@ -13,9 +13,11 @@ from torch import nn
 from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.distributions import NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Plain
-from latentheads.guides import Guide
+from latentheads.guide import ModelGuide
+from latentheads.guides import Guide, Tied
 from latentheads.names import Block
 from tests.tiny import HEADS, KINDS, attach, build, jiggle
+from tests.typechecking import unchecked
 
 SITE = "^site 'decoder.0.self.logits': a family must return a distribution of heads"
 WRONG: dict[str, tuple[Callable[[HeadContext], Any], str]] = {
@@ -169,3 +171,9 @@ def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
     terms(model, attach("cascaded", model), batch)
     assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
     assert seen[0].batch is None
+
+
+def test_a_guide_of_no_model_is_refused_in_one_line() -> None:
+    said = r"^model must be one of heads, as Translation or lh.latent\(network\), got NoneType$"
+    with pytest.raises(ValueError, match=said):
+        unchecked(ModelGuide.__init__)(Tied.__new__(Tied), None)

@@ -13,8 +13,10 @@ from pyro.infer import Predictive
 from latentheads import Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
-from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
+from latentheads.models.alignments import make_aligner
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
+from tests.typechecking import unchecked
 
 
 def test_sites_are_named_by_block_bottom_to_top(batch: Batch) -> None:
@@ -152,6 +154,14 @@ def test_the_memory_is_not_copied_for_hypotheses(batch: Batch) -> None:
 def test_a_batch_without_source_is_refused_in_one_line(batch: Batch) -> None:
     with pytest.raises(ValueError, match="this batch has no source"):
         build()(Batch(batch.target))
+
+
+@pytest.mark.parametrize("kind", [Translation, LanguageModel])
+def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got 'grammar'$"):
+        unchecked(kind.of)(kind, "grammar")
+    with pytest.raises(ValueError, match=r"^alignments must be AlignmentOptions or None, got 1$"):
+        unchecked(make_aligner)(1, sizes())
 
 
 def test_structure_can_be_rendered_by_pyro(batch: Batch) -> None:

@@ -15,6 +15,7 @@ from latentheads.pretrained import from_gpt2, to_gpt2
 from latentheads.pruning import remove_heads
 from tests.latentheads.pretrained.networks import gpt2
 from tests.tiny import build, jiggle, small_batch
+from tests.typechecking import unchecked
 
 
 def plain_model(**changes: Any) -> Any:
@@ -42,6 +43,8 @@ def test_what_is_no_plain_transformer_is_refused_in_a_line() -> None:
         with pytest.raises(ValueError, match=said):
             to_gpt2(model)
 
+    with pytest.raises(ValueError, match=r"^model must be a LanguageModel, got Linear$"):
+        unchecked(unchecked(to_gpt2))(torch.nn.Linear(2, 3))
     refuse(build("language-model", "delta"), "norm post")
     refuse(build("language-model", "independent", norm="pre"), "noise")
     refuse(build("language-model", "residual", norm="pre"), "residual")

@@ -35,6 +35,7 @@ from tests.latentheads.pretrained.networks import (
     network,
 )
 from tests.tiny import FORMS, NoiseTape, attach
+from tests.typechecking import unchecked
 
 
 def made_latent(name: str, prior: Any = "independent", **options: Any) -> tuple[Any, Any]:
@@ -331,6 +332,9 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
     refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
     refuse(lambda: lh.latent(made, gates=StaticSelector(3)), "Gating", "candidates")
+    latent = unchecked(lh.latent)
+    refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
+    refuse(lambda: latent(made, alignments=1), "alignments must be AlignmentOptions", "1")
     encoder = Gating(3, ("decoder-self", "encoder-self"))
     refuse(lambda: lh.latent(made, gates=encoder), "'encoder-self'", "it has decoder-self")
     refuse(lambda: lh.plain(made), "not latent")

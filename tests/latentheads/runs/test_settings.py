@@ -13,9 +13,10 @@ import yaml
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.data import Data
 from latentheads.runs.pairs import Spec
-from latentheads.runs.settings import Settings, complete_options
+from latentheads.runs.settings import Settings, complete_options, trusted_paths
 from latentheads.training.options import Training
 from tests.experiments.programs import ROOT
+from tests.typechecking import unchecked
 
 PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
 
@@ -152,6 +153,18 @@ def test_a_class_that_is_not_trusted_is_not_imported(
     assert "my_tied" not in sys.modules
     assert Settings.from_options(said, "my_tied:Mine").guide_name == "my_tied:Mine"
     sys.modules.pop("my_tied")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("a: [")
+    for path, said in ((tmp_path, "no file of text$"), (tmp_path / "README.md", "not YAML")):
+        with pytest.raises(ValueError, match=f"^{path} cannot be read: {said}"):
+            Settings.read(path)
+
+
+def test_what_is_trusted_is_a_text() -> None:
+    with pytest.raises(ValueError, match=r"^trusted must be a text, .*, got \['my_tied:Mine'\]$"):
+        unchecked(trusted_paths)(["my_tied:Mine"])
 
 
 def test_what_acts_on_nothing_is_written_down_apart_and_does_so_when_it_is_read() -> None:

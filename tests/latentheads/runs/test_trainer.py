@@ -331,6 +331,12 @@ def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
         )
 
 
+def test_the_path_of_settings_is_none() -> None:
+    said = "^settings must be Settings, as Settings.read gives, got 'config.yaml'$"
+    with pytest.raises(ValueError, match=said):
+        unchecked(lh.Trainer.of)(lh.Trainer, "config.yaml")
+
+
 def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path) -> None:
     model = Translation.of(corpus, "independent", **SIZES).double()
     mine = lh.Trainer(model, MeanField(model).double(), corpus, out=tmp_path / "run", **SHORT)
