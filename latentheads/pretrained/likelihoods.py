@@ -150,9 +150,12 @@ class TargetToken(EveryToken):
 
 
 class SentenceLabel(Likelihood):
-    """One label a sentence."""
+    """One label a sentence, or an image."""
 
-    families = ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",)
+    families = (
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    )
 
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None

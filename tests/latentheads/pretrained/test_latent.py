@@ -318,6 +318,16 @@ def test_attention_weights_are_given_on_request() -> None:
     assert [weights.shape for weights in said.attentions] == [(3, 3, 5, 5)] * 2
 
 
+def test_an_image_has_one_label() -> None:
+    sizes = {"hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 3}
+    pixels = {"image_size": 4, "patch_size": 2, "num_channels": 1, "num_labels": 5}
+    seen = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, **pixels)).eval()
+    model = lh.latent(seen, "delta")
+    batch = model.batch({"pixel_values": torch.randn(2, 1, 4, 4)}, labels=torch.tensor([0, 4]))
+    said = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
+    assert torch.allclose(lh.terms(model, Tied(model), batch).log_likelihood, said.double())
+
+
 def refuse(call: Any, *said: str) -> None:
     with pytest.raises(ValueError) as refused:
         call()
