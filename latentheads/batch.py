@@ -113,7 +113,14 @@ class Batch:
         index: Sequence[int] | None = None,
         corpus_size: int = 0,
     ) -> Batch:
-        """Pads token ids into a batch."""
+        """Pads token ids into a batch.
+
+        Args:
+            targets: Token ids of each target, the last of them EOS.
+            sources: The same of the sources; None for a language model.
+            index: Each sentence's place in its corpus.
+            corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
+        """
         source = None if sources is None else pad(sources)
         places = None if index is None else torch.tensor(index)
         return cls(pad(targets), source, places, corpus_size)

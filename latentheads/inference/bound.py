@@ -135,6 +135,12 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
 
     The bound is true only with dropout off: put model and guide in evaluation mode first.
 
+    Args:
+        model: The model, in evaluation mode.
+        guide: Its guide.
+        *args: What both are run on: a batch.
+        **kwargs: The same by name.
+
     Raises:
         ValueError: There is no true bound to compute: the guide stands in the model's place or
             reads another model, dropout or a penalty of gates is on, the likelihood is smoothed, a
@@ -305,6 +311,13 @@ def _tail_shape(log_weights: np.ndarray) -> float:
 
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
     """Draws K samples, one pass each, and keeps the log-weight of each sentence.
+
+    Args:
+        model: The model, in evaluation mode.
+        guide: Its guide.
+        *args: What both are run on: a batch.
+        samples: K.
+        **kwargs: The same by name.
 
     Raises:
         ValueError: There are no samples.

@@ -211,7 +211,14 @@ class Head_ELBO(Trace_ELBO):
         return scaled
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The negative objective, as a number."""
+        """The negative objective, as a number.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            *args: What both are run on: a batch.
+            **kwargs: The same by name.
+        """
         return self.differentiable_loss(model, guide, *args, **kwargs).item()
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:

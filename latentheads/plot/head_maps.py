@@ -52,7 +52,12 @@ def _ticks(number: int) -> range:
 
 @in_style
 def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
-    """Draws the average divergence of every layer, a line a run: summed above, a query below."""
+    """Draws the average divergence of every layer, a line a run: summed above, a query below.
+
+    Args:
+        head_reports: What is known of the heads of each run.
+        title: Below the heading.
+    """
     chains = _chains(head_reports)
     figure = Picture(WIDTH, 5.2)
     axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
@@ -87,7 +92,12 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
 
 @in_style
 def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
-    """Draws layer-by-head maps, a column a quantity, for each chain a row a run."""
+    """Draws layer-by-head maps, a column a quantity, for each chain a row a run.
+
+    Args:
+        head_reports: What is known of the heads of each run.
+        title: Below the heading.
+    """
     found = [head_report.maps for head_report in head_reports]
     names = [name for name in QUANTITIES if any(name in maps for maps in found)]
     lines = [
@@ -162,7 +172,12 @@ def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
 
 @in_style
 def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
-    """Draws which head plays which role, a row a run, chains side by side where they fit."""
+    """Draws which head plays which role, a row a run, chains side by side where they fit.
+
+    Args:
+        head_reports: What is known of the heads of each run.
+        title: Below the heading.
+    """
     chains = _chains(head_reports)
     most = max(block.heads for head_report in head_reports for block in head_report.blocks)
     beside = len(chains) if most * len(chains) <= CELLS else 1

@@ -40,7 +40,12 @@ MOST = 2**25
 def head_divergence(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head head"]:
-    """JSD between all pairs of heads, summed over the real queries, in nats."""
+    """JSD between all pairs of heads, summed over the real queries, in nats.
+
+    Args:
+        weights: What every head reads from each key, for each query.
+        queries: True at the real ones.
+    """
     of_query = weights[..., :1, :].numel() * weights.shape[-3]
     together = max(1, MOST // max(1, of_query))
     parts = zip(weights.split(together, -2), queries.split(together, -1), strict=True)

@@ -36,7 +36,12 @@ __all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measur
 def head_entropy(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head"]:
-    """Entropy of every head's weights, summed over the queries that count, in nats."""
+    """Entropy of every head's weights, summed over the queries that count, in nats.
+
+    Args:
+        weights: What every head reads from each key, for each query.
+        queries: True at those that count.
+    """
     each = -torch.special.xlogy(weights, weights).sum(-1)
     return (each * queries.unsqueeze(-2)).sum(-1)
 
@@ -46,7 +51,13 @@ def head_confidence(
     queries: Bool[Tensor, "*batch query"],
     keys: Bool[Tensor, "*batch key"],
 ) -> Float[Tensor, "*batch head"]:
-    """The largest weight on a key that counts, summed over the queries that count."""
+    """The largest weight on a key that counts, summed over the queries that count.
+
+    Args:
+        weights: What every head reads from each key, for each query.
+        queries: True at those that count.
+        keys: The same of keys.
+    """
     each = (weights * keys[..., None, None, :]).amax(-1)
     return (each * queries.unsqueeze(-2)).sum(-1)
 
@@ -57,6 +68,10 @@ def head_cosine(
     """Cosine between the outputs of all pairs of heads, summed over the queries that count.
 
     Zeros, as an n-gram head says with all its units off, are at a right angle to everything.
+
+    Args:
+        outputs: What every head says at each query.
+        queries: True at those that count.
     """
     unit = F.normalize(outputs, dim=-1) * queries[..., None, :, None]
     return torch.einsum("...iqd,...jqd->...ij", unit, unit)
