@@ -171,10 +171,16 @@ def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
 def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
     folder = RESULTS / "multi30k-end"
     text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
-    said = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
-    assert said
-    for place, run in enumerate(("transformer-beside-seed0", "exact-smoothed-seed0"), 1):
+    both = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
+    chain_alone = re.findall(
+        r"([\d,]+00) (-\d\.\d+)[,)] ?", text[text.index("`chain` is far ahead") :]
+    )
+    assert len(both) == 6
+    assert len(chain_alone) == 4
+    runs = ("transformer-beside-seed0", "exact-smoothed-seed0", "chain-seed0")
+    plain, exact = ([(row[0], row[place]) for row in both] for place in (1, 2))
+    for run, said in zip(runs, (plain, exact, chain_alone), strict=True):
         with (folder / f"{run}.csv").open(encoding="utf-8", newline="") as file:
             course = {int(row[0]): float(row[1]) for row in list(csv.reader(file))[1:]}
-        for each in said:
-            assert among(each[place], [course[int(each[0].replace(",", ""))]]), (run, *each)
+        for updates, figure in said:
+            assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
