@@ -78,8 +78,8 @@ class Confidant:
             raise ValueError(
                 f"confidence is fitted on the run's validation text: {in_a_line(reason)}"
             ) from reason
-        places = range(len(part)) if self.task is None else part.places(self.task)
-        part = part.take(list(places)[:FITTED])
+        places = np.arange(len(part)) if self.task is None else part.places(self.task)
+        part = part.take(places[:FITTED])
         tokens = write_part(self.committee, part, decoding, self.seed)
         types = len(self.run.target)
         written = Output.of(self.committee, part, types, tokens, self.seed)

@@ -46,12 +46,15 @@ def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> No
     assert Confidant(run, DECODING).line == fit(Alone(run.model, run.guide), CORPUS.valid)
 
 
-def test_the_line_is_fitted_on_the_first_sentences_alone(
+def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confiding, "FITTED", 1)
-    first = CORPUS.valid.take([0])
-    assert Confidant(run, DECODING).line == fit(Alone(run.model, run.guide), first)
+    valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
+    several = replace(run, given=replace(CORPUS, valid=valid))
+    alone = Alone(run.model, run.guide)
+    for task, place in ((None, 0), (0, 0), (1, 1)):
+        assert Confidant(several, DECODING, task).line == fit(alone, valid.take([place]))
 
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
