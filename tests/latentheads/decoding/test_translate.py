@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
+from latentheads.decoding import translate
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding, search
 from latentheads.inference.evaluation import fixed_noise
@@ -22,3 +25,13 @@ def test_every_option_of_a_search_is_heard(draws: int) -> None:
         found = search(model, batch, decoding, draws)
     assert found == [best.tokens for best, *_ in expected]
     assert {len(tokens) for tokens in found} <= {5, 6, 7}
+
+
+def test_every_option_reaches_the_search_by_its_name() -> None:
+    model, batch = build(), small_batch()
+    decoding = Decoding(3, 0.3, draws=11, max_tokens=7, min_tokens=5, no_repeat=2)
+    with mock.patch.object(translate, "beam_search", autospec=True, return_value=[]) as searching:
+        search(model, batch, decoding, 4)
+    options = {"beam": 3, "length_penalty": 0.3, "draws": 4}
+    rules = {"limit": 7, "least": 5, "no_repeat": 2}
+    searching.assert_called_once_with(model, batch, **options, **rules)
