@@ -15,6 +15,7 @@ import torch
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
+from latentheads.experiments.cli.decoding import draws_heads
 from latentheads.experiments.cli.errors import (
     Losses,
     check_streams,
@@ -100,6 +101,8 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise ValueError("prompt is no UTF-8")
     run = open_run(options.run, options)
+    if options.draws and not draws_heads(run):
+        raise ValueError("--draws acts on nothing here: it needs a run that draws its heads")
     names = ("length", "temperature", "top_k", "context", "unknown")
     how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
     how.draw(run, [])  # refuses a wrong option before anything is read

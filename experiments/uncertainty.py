@@ -182,6 +182,10 @@ def find(options: Namespace) -> tuple[Findings, Path]:
     runs = [run for group in groups for run in group.runs]
     texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
     systems = make_systems(groups, kinds, options.members, options.noise)
+    if options.varied and not {*PASSES} & {system.kind for system in systems}:
+        raise ValueError(
+            f"varied is for systems of {', '.join(PASSES)}: --systems and the runs allow none"
+        )
     out = make_folder(Path(options.out), "table.md")
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)

@@ -10,7 +10,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Parser
 from latentheads.runs.run import Run
 
-__all__ = ["DECODING", "add_decoding_options", "choose_decoding"]
+__all__ = ["DECODING", "add_decoding_options", "choose_decoding", "draws_heads"]
 
 DECODING = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 """The options, as the help shows them."""
@@ -64,4 +64,16 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
             "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "
             "hypotheses to rank"
         )
+    if chosen.get("draws") and not (draws_heads(run) or run.guide.selections):
+        raise ValueError(
+            "--draws acts on nothing here: it needs a run that draws its heads, or which of them "
+            "speak"
+        )
     return found
+
+
+def draws_heads(run: Run) -> bool:
+    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
+    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
+
+    return can_draw_heads(run.model)

@@ -16,7 +16,7 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
 from tests.experiments.processes import ended, talking
-from tests.experiments.programs import SHORT, SMALL, inside, status_of
+from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -324,6 +324,15 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
     assert error.startswith("generate.py: error: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
+    train(
+        tmp_path / "run", *LM, "--sentences=20", "--held_out=4", "--steps=1", "--recipe=transformer"
+    )
+    done = inside("generate.py", str(tmp_path / "run"), "--prompt=the", "--draws=1")
+    assert_one_line(done, "generate.py")
+    assert "--draws acts on nothing here: it needs a run that draws its heads" in done.stderr
 
 
 def test_what_is_no_language_model_is_refused(

@@ -52,6 +52,8 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
         again = inside("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
         assert again.returncode == 0, again.stderr
         assert "is finished" in again.stdout
+    drawn = inside("translate.py", str(tmp_path), "--draws=2", text="a b\n")
+    assert drawn.returncode == 0, drawn.stderr
     lines = inside("translate.py", str(tmp_path), text="a b\n\nc\n")
     assert lines.returncode == 0, lines.stderr
     assert lines.stdout.count("\n") == 3

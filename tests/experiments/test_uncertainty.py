@@ -80,6 +80,10 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
             ["--systems=alone,ensemble", "--members=3"],
             "members is for systems of dropout, heads, both, noise: --systems has none of them",
         ),
+        (
+            ["--systems=alone,heads", "--varied=2"],
+            "varied is for systems of dropout, heads, both, noise: --systems and the runs",
+        ),
         (["--systems=heads"], "systems: the runs allow none of heads"),
         (["--others", "news"], "others must be NAME=PATH, the name a word; got 'news'"),
         (["--others", "test=x"], "others: test is taken, choose another name"),
@@ -185,6 +189,7 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
             ["--alignments=same.txt", "--confidence=./same.txt"],
             "--alignments and --confidence need a file each, both name same.txt",
         ),
+        (["--confidence=sure.txt", "--draws=4"], "--draws acts on nothing here: it needs a run"),
         (["--doubt=.3"], "--doubt is for --confidence FILE"),
         (["--confidence=sure.txt", "--doubt=1.5"], "doubt must lie in [0, 1], got 1.5"),
         (["--confidence=nowhere/sure.txt"], "--confidence: cannot write nowhere/sure.txt: No such"),
