@@ -157,12 +157,12 @@ def written_whole(path: Path) -> Iterator[Path]:
         path: The file. A link there gives way to it.
 
     Raises:
-        OSError: It cannot be written, or is no file but a device or a pipe.
+        OSError: It cannot be written, or is a device.
     """
     partial = path.with_name(path.name + ".part")
     with naming(path):
-        if path.exists() and not path.is_file() and not path.is_symlink():
-            raise OSError("it is no file")
+        if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
+            raise OSError("it is a device")
         try:
             partial.unlink(missing_ok=True)  # it might be a link to somewhere else
             partial.touch(exist_ok=False)

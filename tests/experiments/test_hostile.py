@@ -105,7 +105,7 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"data": {"class_path": "planted.Sharper"}}, "data: expected str"),
     ({"width": 10**6}, "belongs to another model: it holds"),
     ({"layers": 10**2}, "best.safetensors belongs to another model: it lacks"),
-    ({"feed_forward": 10**30}, "belongs to another model: it holds"),
+    ({"feed_forward": 10**30}, "feed_forward must be at least 1 and less than 2^63"),
     (
         {"prior": {"class_path": "cascaded", "init_args": {"hidden": 10**20}}},
         "no network can be made of it: ",

@@ -114,12 +114,18 @@ def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> No
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "older")]
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_a_device_is_not_replaced_and_a_pipe_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'pipe'}: it is no file$"):
-        files.write_text(tmp_path / "pipe", "new")
-    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
-    assert (tmp_path / "pipe").is_fifo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_char_device", Path.is_fifo)  # a real one might be lost
+        with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'pipe'}: it is a device$"):
+            files.write_text(tmp_path / "pipe", "new")
+        assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+        assert (tmp_path / "pipe").is_fifo()
+    files.write_text(tmp_path / "pipe", "new")
+    assert (tmp_path / "pipe").read_text() == "new"
 
 
 def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
