@@ -49,7 +49,7 @@ def _portray(text: Text, options: Namespace) -> HeadReport:
         stage: str, part: Part = text.part, times: int = max(1, options.draws)
     ) -> Iterable[Batch]:
         line, parts = f"{text.name}, {stage}", list(batches(part, PAIRED)) * times
-        return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True)
+        return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True, disable=None)
 
     recorded = Recording(model)
     blocks = tuple(recorded.attending)

@@ -247,7 +247,7 @@ def notes(
             "text are no comparison.**"
         )
     parsed = dict.fromkeys(
-        f"Syntactic roles: {len(text.parses.part):,} sentences parsed by {text.parses.origin}."
+        f"Syntactic roles: sentences parsed by {text.parses.origin}: {len(text.parses.part):,}."
         for text, head_report in zip(texts, head_reports, strict=True)
         if text.parses is not None and head_report.syntactic is not None
     )

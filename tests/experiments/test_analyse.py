@@ -83,7 +83,7 @@ def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert (out / "table.md").read_text() in done.stdout
     assert done.stdout.endswith(f"written to {out}\n")
-    assert all(f"{name}, relevance" in done.stderr for name in NAMES)
+    assert done.stderr == ""  # progress is for a terminal
     return out
 
 
@@ -221,7 +221,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert analyse.main([*words, "--conllu", str(file)]) == 0
     table = (out / "table.md").read_text()
     assert "Warning: not all runs were read on the same tokens" in table
-    assert f"2 sentences parsed by {file}" in table
+    assert f"sentences parsed by {file}: 2." in table
     assert "Syntactic roles were not looked for" not in table
     written = json.loads((out / "analysis.json").read_text())
     assert not written["same_text"]

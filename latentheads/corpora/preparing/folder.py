@@ -95,7 +95,7 @@ def prepare_once(
     if origin.is_prepared(out):
         tell(f"{out} is prepared already")
         return out
-    if out.exists():
+    if _is_taken(out):
         raise ValueError(f"{out} is there already and holds something else: choose another out")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as place:
@@ -112,3 +112,10 @@ def prepare_once(
                 raise
     tell(f"{out}: {said}")
     return out
+
+
+def _is_taken(out: Path) -> bool:
+    """Whether a new folder cannot take the place: it can take that of an empty one."""
+    if out.is_symlink() or not out.is_dir():
+        return os.path.lexists(out)
+    return any(out.iterdir())

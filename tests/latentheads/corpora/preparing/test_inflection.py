@@ -73,10 +73,14 @@ def test_files_that_are_not_those_of_the_task_are_refused(files: Path, tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
     with pytest.raises(ValueError, match="is there already and holds something else"):
         prepare_inflection(files, files)
+    (tmp_path / "link").symlink_to(out)
+    with pytest.raises(ValueError, match="is there already and holds something else"):
+        prepare_inflection(files, tmp_path / "link")
 
 
 def test_the_program_prepares_it(files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    out.mkdir()  # an empty folder is as good as none
     done = inside("prepare.py", "sigmorphon", str(files), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert (out / "moon" / "test.form").read_text() == "c s\nd\n"
