@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +43,7 @@ from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
+from latentheads.runs.folder import WRITTEN
 from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
@@ -271,11 +273,18 @@ def write(
 
 
 def _replace_networks(out: Path, staged: Path, every: Sequence[Pruned]) -> None:
-    """Moves the smaller networks to their place, where no other stays."""
+    """Moves the smaller networks to their place, where no other stays; what is not theirs does."""
     for before in networks_in(out):
-        shutil.rmtree(before)
+        for name in WRITTEN:
+            (before / name).unlink(missing_ok=True)
+        shutil.rmtree(before / "checkpoints", ignore_errors=True)
+        with suppress(OSError):
+            before.rmdir()
     for found in every:
-        folder_of(staged, found.heads).rename(folder_of(out, found.heads))
+        place = folder_of(out, found.heads)
+        place.mkdir(exist_ok=True)
+        for each in folder_of(staged, found.heads).iterdir():
+            each.replace(place / each.name)
 
 
 def _check(options: Namespace) -> None:

@@ -33,7 +33,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
 
 def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
     try:
-        row = torch.as_tensor(sequence)
+        row = sequence if isinstance(sequence, Tensor) else torch.tensor(sequence)
     except (TypeError, ValueError, RuntimeError):
         row = torch.empty(())
     if row.ndim != 1 or (len(row) and row.is_floating_point()):
@@ -90,15 +90,19 @@ class Batch:
     frame_counts: Int[Tensor, batch] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.target, Tensor) or self.target.ndim != 2:
+            raise ValueError(
+                f"target must be a tensor of sentences and tokens, got {shortened(self.target)}"
+            )
+        check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, Tensor) and len(value) != sentences:
+            if isinstance(value, Tensor) and value.shape[:1] != (sentences,):
                 raise ValueError(
                     f"{each.name} must have as many rows as the target has sentences, {sentences}, "
-                    f"got {len(value)}"
+                    f"got shape {tuple(value.shape)}"
                 )
-        check_number("corpus_size", self.corpus_size, whole=True)
         if self.corpus_size and self.corpus_size < sentences:
             raise ValueError(
                 f"corpus_size must be 0, or at least the {sentences} sentences of the batch, "

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 __all__ = [
+    "LOCK",
     "last_line",
     "lock_folder",
     "naming",
@@ -44,6 +45,10 @@ MOST_DEPTH = 32
 """Lists and mappings that may stand one in the other."""
 
 
+LOCK = ".lock"
+"""What a process holds that keeps a folder for itself."""
+
+
 def lock_folder(folder: Path) -> int:
     """Keeps a folder for this process; the system frees it when the process ends.
 
@@ -53,7 +58,7 @@ def lock_folder(folder: Path) -> int:
     Raises:
         OSError: It cannot be written, or another process holds it.
     """
-    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as reason:

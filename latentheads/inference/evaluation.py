@@ -196,11 +196,13 @@ def evaluate(
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth
         batches = in_batches(batches, TOKENS)
-    if not isinstance(batches, Iterable):
+    try:
+        iter(batches)
+    except TypeError:
         raise ValueError(
             "batches must be a part of the corpus, as corpus.test, or batches, "
             f"got {type(batches).__name__}"
-        )
+        ) from None
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     device = next(model.parameters()).device

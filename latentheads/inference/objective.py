@@ -91,6 +91,8 @@ class Head_ELBO(Trace_ELBO):
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Trace, Trace]:
+        if isinstance(poutine.unwrap(model), GuideMessenger):
+            raise ValueError("model and guide are the wrong way round: say the model first")
         if is_validation_enabled():
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)

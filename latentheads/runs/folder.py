@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.files import (
+    LOCK,
     lock_folder,
     naming,
     parse_json,
@@ -28,6 +29,7 @@ __all__ = [
     "PAGE",
     "REPORTED",
     "TEXTS",
+    "WRITTEN",
     "Folder",
     "read_metrics",
     "read_results",
@@ -49,6 +51,12 @@ REPORTED = (
     PAGE,
 )
 """What a report may write beside ``results.json``."""
+
+WRITTEN = (
+    *("config.yaml", "metrics.jsonl", "results.json", "vocabulary.json"),
+    *(HEADS, TEXTS, LOCK, *REPORTED),
+)
+"""What lies in a run folder beside its checkpoints."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""

@@ -16,7 +16,6 @@ from latentheads.runs.recipes import (
     split_law,
 )
 from latentheads.runs.trust import refuse_code
-from latentheads.selection.laws import Law
 
 __all__ = ["read_names"]
 
@@ -53,21 +52,20 @@ def _read_recipe(value: dict[str, Any]) -> dict[str, Any]:
     if {"prior", "guide"} & set(value):
         raise ValueError("recipe sets both prior and guide: drop these two")
     name, law = split_law(str(value["recipe"]))
-    if not name:
+    if law and not name:
         raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")
     others = {option: said for option, said in value.items() if option != "recipe"}
-    return {**find_recipe(name), **_selecting(law), **others}
+    selecting = {"select": law} if law else {}
+    return {**find_recipe(name), **selecting, **others}
 
 
 def _read_law(value: dict[str, Any]) -> dict[str, Any]:
     """A guide without the law of selection behind it; a law alone is of a plain network."""
     name, law = split_law(value["guide"])
+    if not law:
+        return value
     plain = {} if name else {**OF_LOGITS, "prior": "delta"}
-    return {**plain, **_selecting(law), **value, "guide": name or "tied"}
-
-
-def _selecting(law: Law | None) -> dict[str, Any]:
-    return {"select": law} if law else {}
+    return {**plain, "select": law, **value, "guide": name or "tied"}
 
 
 def _is_of_logits(path: str | None) -> bool:

@@ -337,8 +337,15 @@ def test_only_pruned_networks_are_replaced(
     assert "holds a curve already" in capsys.readouterr().err
     assert call(str(out / "heads-3"), "--heads=2", f"--out={out}", "--overwrite") == 2
     assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
+    for heads in (1, 3):
+        (out / f"heads-{heads}" / "notes.txt").write_text("mine")
     assert call(run, "--heads=2,1", f"--out={out}", "--overwrite") == 0
-    assert sorted(path.name for path in out.glob("heads-*")) == ["heads-1", "heads-2"]
+    assert sorted(path.parent.name for path in out.glob("heads-*/config.yaml")) == [
+        "heads-1",
+        "heads-2",
+    ]
+    assert [path.name for path in (out / "heads-3").iterdir()] == ["notes.txt"]
+    assert (out / "heads-1" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

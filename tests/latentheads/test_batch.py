@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -52,11 +53,18 @@ def test_places_and_size_stand_for_the_corpus() -> None:
         ({"source": torch.tensor([[4, 2]])}, "source must have as many rows as the target has"),
         ({"index": torch.tensor([0, 1])}, "index must have as many rows as the target has sent"),
         ({"target_task": torch.tensor([0])}, "target_task must have as many rows as the target"),
+        ({"index": torch.tensor(1)}, r"index must have as many rows .*, 3, got shape \(\)"),
+        ({"corpus_size": torch.tensor(50)}, "corpus_size must be a whole number, got tensor"),
+        (
+            {"target": [[1, 2]]},
+            r"target must be a tensor of sentences and tokens, got \[\[1, 2\]\]",
+        ),
     ],
 )
 def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], said: str) -> None:
+    given = {"target": small_batch().target} | changes
     with pytest.raises(ValueError, match=f"^{said}"):
-        unchecked(Batch.__init__)(object.__new__(Batch), small_batch().target, **changes)
+        unchecked(Batch.__init__)(object.__new__(Batch), **given)
 
 
 @pytest.mark.parametrize("wrong", [[[1.5, 2]], [1, 2], ["ab"], [[[1]]], [None]])
@@ -66,6 +74,9 @@ def test_what_is_no_list_of_token_ids_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^there is no sentence: a batch has at least one$"):
         pad([])
     assert unchecked(pad)([[], torch.tensor([5, 2])]).tolist() == [[0, 0], [5, 2]]
+    mapped = np.array([5, 2])
+    mapped.setflags(write=False)
+    assert unchecked(pad)([mapped]).tolist() == [[5, 2]]
 
 
 def test_moving_keeps_everything() -> None:

@@ -15,7 +15,7 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from latentheads import Batch, HeadContext, Importance, PlugIn, importance, terms
+from latentheads import Batch, Head_ELBO, HeadContext, Importance, PlugIn, importance, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
@@ -181,6 +181,12 @@ def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
     model = build("language-model").eval()
     with pytest.raises(ValueError, match=r"^model and guide are the wrong way round"):
         terms(attach("cascaded", model), model, batch)
+    for validation in (True, False):
+        with (
+            pyro.validation_enabled(validation),
+            pytest.raises(ValueError, match=r"^model and guide are the wrong way round"),
+        ):
+            Head_ELBO().differentiable_loss(attach("cascaded", model), model, batch)
 
 
 def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:

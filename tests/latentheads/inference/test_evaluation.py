@@ -250,6 +250,15 @@ def test_a_whole_corpus_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"or batches, got Batch$"):
         unchecked(evaluate)(model, guide, small_batch())
 
+    class Mapped:
+        """As a data set of torch is: no iterable by its type."""
+
+        def __getitem__(self, place: int) -> Batch:
+            return [small_batch()][place]
+
+    found = unchecked(evaluate)(model, guide, Mapped(), samples=1)
+    assert found == evaluate(model, guide, [small_batch()], samples=1)
+
 
 @pytest.mark.parametrize("name", ["cascaded", "mean-field"])
 def test_what_is_no_batch_is_refused_in_one_line(name: str) -> None:

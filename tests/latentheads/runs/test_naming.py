@@ -47,6 +47,12 @@ def test_names_mean_the_same_as_options_in_a_file_and_on_a_command_line(
     assert [told(settings) for settings in everywhere] == [found] * 3
 
 
+@pytest.mark.parametrize(("said", "kind"), [({"guide": ""}, "guide"), ({"recipe": ""}, "recipe")])
+def test_no_name_at_all_is_refused(said: dict[str, Any], kind: str) -> None:
+    with pytest.raises(ValueError, match=f"^unknown {kind} ''"):
+        Settings.from_options(said)
+
+
 def test_options_of_a_prior_beside_a_law_alone_are_those_of_the_prior_of_logits() -> None:
     from latentheads.experiments.cli.options import read_settings
 
