@@ -30,7 +30,7 @@ class Exact(ModelGuide):
     """
 
     def __init__(self, model: HeadModel) -> None:
-        if model.alignments is None or model.alignments.soft:
+        if not model.sums_alignments:
             raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
         super().__init__(model)
 

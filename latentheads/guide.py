@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from pyro import poutine
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
@@ -31,7 +32,15 @@ from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
-__all__ = ["Guide", "ModelGuide", "WithSelection", "check_options", "check_pair", "conditioned"]
+__all__ = [
+    "Guide",
+    "ModelGuide",
+    "WithSelection",
+    "check_options",
+    "check_order",
+    "check_pair",
+    "conditioned",
+]
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -47,14 +56,23 @@ def check_options(hidden: int, scale: float) -> None:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
+def check_order(model: object) -> None:
+    """Refuses a guide in the model's place.
+
+    Raises:
+        ValueError: It is one.
+    """
+    if isinstance(poutine.unwrap(model), GuideMessenger):
+        raise ValueError("model and guide are the wrong way round: say the model first")
+
+
 def check_pair(model: object, guide: object) -> None:
     """Refuses what is no guide of a model.
 
     Raises:
         ValueError: The two have changed places, the guide is none, or it reads another model.
     """
-    if isinstance(model, GuideMessenger):
-        raise ValueError("model and guide are the wrong way round: say the model first")
+    check_order(model)
     if not isinstance(guide, ModelGuide):
         raise ValueError(f"guide must be one such as Cascaded(model), got {type(guide).__name__}")
     if guide.model is not model:

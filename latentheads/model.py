@@ -83,6 +83,11 @@ class HeadModel(nn.Module, ABC):
         return [module for module in modules if module.prior is not None]
 
     @property
+    def sums_alignments(self) -> bool:
+        """Whether alignments are drawn above the network: bounds are then sums over all of them."""
+        return self.alignments is not None and not self.alignments.soft
+
+    @property
     def selecting(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
         modules = (m for m in self.modules() if isinstance(m, HeadBlock))

@@ -62,7 +62,7 @@ class TargetReader(nn.Module):
         x = self.words(words)
         x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)
         read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
-        # a CPU's fused kernel takes eight times as long for its gradient in half precision
+        # a CPU's fused kernel takes several times as long for its gradient in half precision
         kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
         with kernels:
             found: Tensor = self.stack(x, src_key_padding_mask=~read)

@@ -33,6 +33,7 @@ from torch.distributions import kl_divergence
 from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
+from latentheads.guide import check_order
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.layers.dropping import drops_out
 from latentheads.names import SENTENCES, TARGET
@@ -154,8 +155,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         >>> bound.elbo.shape  # one a sentence
         torch.Size([2])
     """
-    if isinstance(poutine.unwrap(model), GuideMessenger):
-        raise ValueError("model and guide are the wrong way round: say the model first")
+    check_order(model)
     reader = poutine.unwrap(guide)
     if isinstance(reader, GuideMessenger) and reader.model is not model:
         raise ValueError("this guide reads another model: make a guide of this one")

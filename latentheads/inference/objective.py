@@ -24,7 +24,7 @@ from latentheads.alignment.options import Objective
 from latentheads.checks import check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_order
 from latentheads.inference.bound import closed_form, traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
@@ -91,8 +91,7 @@ class Head_ELBO(Trace_ELBO):
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Trace, Trace]:
-        if isinstance(poutine.unwrap(model), GuideMessenger):
-            raise ValueError("model and guide are the wrong way round: say the model first")
+        check_order(model)
         if is_validation_enabled():
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)

@@ -77,7 +77,7 @@ class Alternatives(Head_ELBO):
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
-        if model.alignments is not None and not model.alignments.soft:
+        if model.sums_alignments:
             raise ValueError(
                 f"{type(self).__name__} weighs selections by drawn sentences, which alignments are "
                 "not: use Head_ELBO, which learns selections straight-through"

@@ -87,7 +87,7 @@ def draws_alignments(model: HeadModel) -> bool:
 
     Components of a mixture are no alignments: they are no positions of a text.
     """
-    return points_at_text(model) and not _is_soft(model)
+    return points_at_text(model) and model.sums_alignments
 
 
 def points_at_text(model: HeadModel) -> bool:

@@ -381,8 +381,7 @@ def check_together(training: Training, model: HeadModel) -> None:
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
-    aligned = model.alignments is not None and not model.alignments.soft
-    if aligned and training.select_gradient != "straight-through":
+    if model.sums_alignments and training.select_gradient != "straight-through":
         raise ValueError(
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
@@ -396,7 +395,7 @@ def check_together(training: Training, model: HeadModel) -> None:
         raise ValueError(
             f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
         )
-    if training.objective != "bound" and not aligned:
+    if training.objective != "bound" and not model.sums_alignments:
         raise ValueError(f"objective {training.objective} needs alignments that are drawn")
 
 
