@@ -30,9 +30,9 @@ class Exact(ModelGuide):
     """
 
     def __init__(self, model: HeadModel) -> None:
+        super().__init__(model)
         if not model.sums_alignments:
             raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
-        super().__init__(model)
 
     def dependence(self, block: Block) -> Dependence:
         """Of the other heads nothing more than the prior."""
