@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from latentheads.packages import need_transformers
 from latentheads.pretrained import EncodedBatch
-from latentheads.pretrained.registry import need_transformers
 
 __all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
 

@@ -22,7 +22,7 @@ from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
 from latentheads.models.priors import make_prior
-from latentheads.pretrained.registry import need_transformers
+from latentheads.packages import need_transformers
 
 __all__ = ["from_gpt2", "to_gpt2"]
 

@@ -21,6 +21,7 @@ from latentheads.layers.output import GivenLogits, LinearOutput, MatrixOutput
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
+from latentheads.packages import need_transformers
 from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
@@ -31,7 +32,7 @@ from latentheads.pretrained.likelihoods import (
     check_labels,
     likelihood_of,
 )
-from latentheads.pretrained.registry import NAME, OWNER, need_transformers, register
+from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 

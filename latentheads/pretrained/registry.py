@@ -5,15 +5,15 @@ https://huggingface.co/docs/transformers/attention_interface
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from latentheads.packages import need_transformers
 from latentheads.pretrained.block import PretrainedBlock
 
-__all__ = ["NAME", "OWNER", "attend", "make_mask", "need_transformers", "register"]
+__all__ = ["NAME", "OWNER", "attend", "make_mask", "register"]
 
 NAME = "latentheads"
 """What a configuration calls this attention."""
@@ -34,17 +34,6 @@ UNREAD = (
     *("token_type_ids", "special_tokens_mask", "length"),  # what tokenizers make
 )
 """Tensors that networks hand on to every attention function, and that change nothing there."""
-
-
-def need_transformers() -> ModuleType:
-    """Loads ``transformers``, or says which extra brings it."""
-    try:
-        import transformers
-    except ImportError as reason:
-        raise ImportError(
-            "transformers is missing: pip install 'latentheads[transformers]'"
-        ) from reason
-    return transformers
 
 
 def register() -> None:
