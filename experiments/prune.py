@@ -44,9 +44,9 @@ from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates, most_important
 from latentheads.reading import gradient_importance
 from latentheads.runs.folder import WRITTEN
-from latentheads.runs.report import finite
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
+from latentheads.values import finite
 
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and measures the rest.\n\n"

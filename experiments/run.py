@@ -18,7 +18,7 @@ from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import write_page
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
-from latentheads.runs.report import lacking
+from latentheads.runs.sections import lacking
 from latentheads.runs.trainer import name_trusted
 
 DESCRIPTION = (

@@ -1,4 +1,4 @@
-"""Plain values as a dataclass or a class wants them, by its own annotations."""
+"""Plain values: as an annotation wants them, and as YAML and JSON have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["fit", "make_group", "plain", "refuse_unknown", "take_group"]
+__all__ = ["finite", "fit", "make_group", "plain", "refuse_unknown", "take_group"]
 
 T = TypeVar("T")
 LISTS = (list, tuple, Sequence)
@@ -60,6 +60,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON has it: None for NaN and infinity, which JSON does not know."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def refuse_unknown(given: Collection[str], known: Collection[str], whose: str = "") -> None:

@@ -16,7 +16,7 @@ from latentheads.experiments.analysis.tables import head_figures, link_rows, sum
 from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
 from latentheads.reading.head_report import HeadReport, pair_mean
-from latentheads.runs.report import finite
+from latentheads.values import finite
 
 __all__ = ["to_json"]
 

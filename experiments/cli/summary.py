@@ -11,7 +11,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES
-from latentheads.runs.report import lacking
+from latentheads.runs.sections import lacking
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,10 +25,10 @@ from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
-from latentheads.runs.report import complete, lacking
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
+from latentheads.runs.sections import complete, lacking
 from latentheads.selection.gate_options import Gates
 from latentheads.training import checkpoints
 

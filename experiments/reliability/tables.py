@@ -10,10 +10,10 @@ from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.findings import SHOWN, Findings
-from latentheads.runs.report import finite
 from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import Figure
 from latentheads.uncertainty.trial import TEST, UNLIKE
+from latentheads.values import finite
 
 __all__ = ["csv_rows", "to_json", "write_tables"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from latentheads.runs.report import finite
+from latentheads.values import finite
 
 __all__ = ["SCRIPTS", "fill_page"]
 

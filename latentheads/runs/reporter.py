@@ -23,8 +23,8 @@ from latentheads.model import Decoder
 from latentheads.names import CHAINS
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
-from latentheads.runs.report import Section
 from latentheads.runs.scoring import score_ctc, score_written
+from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
 
@@ -180,7 +180,7 @@ class Reporter:
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
-                "sharing": [[_number(share) for share in row] for row in shared.tolist()],
+                "sharing": shared.tolist(),
                 "by_chance": selector.heads / selector.candidates_of(chain),
             }
         return found
@@ -268,8 +268,3 @@ def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
         for name in AVERAGED
         if tasks and all(figures.get(name) is not None for figures in tasks.values())
     }
-
-
-def _number(value: float) -> float | None:
-    """A figure for JSON, which knows no NaN."""
-    return None if math.isnan(value) else value

@@ -38,16 +38,16 @@ from latentheads.runs.describe import check_rebuilt, describe_run
 from latentheads.runs.folder import HEADS, TEXTS, Folder
 from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
-from latentheads.runs.report import complete, finite
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
+from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
-from latentheads.values import make_group
+from latentheads.values import finite, make_group
 
 __all__ = ["Trainer", "name_trusted"]
 

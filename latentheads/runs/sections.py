@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from latentheads.errors import in_a_line
+from latentheads.values import finite
 
-__all__ = ["Section", "complete", "finite", "lacking"]
+__all__ = ["Section", "complete", "lacking"]
 
 Section = Callable[[], Mapping[str, Any]]
 """Makes figures by their names."""
@@ -58,12 +58,3 @@ def lacking(results: Mapping[str, Any]) -> str:
     missing = results.get(MISSING)
     named = missing.items() if isinstance(missing, dict) else ()
     return ", ".join(f"{name} ({why})" for name, why in named)
-
-
-def finite(value: Any) -> Any:
-    """The same as JSON has it: None for what is no number."""
-    if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

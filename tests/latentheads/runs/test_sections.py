@@ -23,7 +23,7 @@ def fails(*_: Any, **__: Any) -> Any:
 
 def kept(results: dict[str, Any], sections: dict[str, Any]) -> list[dict[str, Any]]:
     """What was written, each time."""
-    from latentheads.runs.report import complete
+    from latentheads.runs.sections import complete
 
     found: list[dict[str, Any]] = []
     complete(results, sections, lambda said: found.append(json.loads(json.dumps(said))))
@@ -40,7 +40,7 @@ def test_what_is_kept_says_what_it_still_lacks() -> None:
 
 
 def test_what_fails_is_named_and_what_follows_is_done() -> None:
-    from latentheads.runs.report import lacking
+    from latentheads.runs.sections import lacking
 
     def breaks() -> dict[str, Any]:
         return {"never": 1 // 0}
@@ -60,7 +60,7 @@ def test_what_fails_is_named_and_what_follows_is_done() -> None:
 
 
 def test_what_stops_the_program_leaves_what_was_done() -> None:
-    from latentheads.runs.report import complete
+    from latentheads.runs.sections import complete
 
     found: list[str] = []
 
