@@ -54,16 +54,16 @@ class Batch:
         corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
         before: The token that stands before each target, where a running text was cut, or where
             it names the language that speech is written in; BOS when not given.
-        context: So many first target tokens are read and not scored, and their heads are drawn
+        context: How many of the first target tokens are read and not scored; their heads are drawn
             from the prior.
         source_task: Each sentence's task as the encoder tells tasks apart, such as its language or
             domain; None: all have the first.
         target_task: The same for the decoder.
         one_task: Whether the sentences have one task on each side.
-        draws: So many times the same sentences stand behind each other, each time under a draw of
-            its own of what all sentences share.
-        frames: What is heard, padded, where the source is speech: its tokens are then the positions
-            that are left of the frames, and say nothing else; None: it is text.
+        draws: How many copies of the sentences stand behind each other, each under a draw of its
+            own of what all sentences share.
+        frames: The frames of sound, padded, where the source is speech: its tokens then stand for
+            positions in time and say nothing else. None: the source is text.
         frame_counts: Frames of each utterance.
 
     Example:
@@ -195,7 +195,7 @@ class Batch:
         return None if ids is None else SentenceTasks(ids, self.one_task)
 
     def repeated(self, draws: int) -> Batch:
-        """The same sentences so many times, one behind the other, each time under another draw."""
+        """Copies of the sentences behind each other, one for each draw of what they share."""
         source, before = self.source, self.before
         return Batch(
             self.target.repeat(draws, 1),
@@ -237,8 +237,8 @@ def check_batch(given: object, name: str = "") -> None:
     """Refuses what is no batch.
 
     Args:
-        given: What it is to be.
-        name: What it is one of; nothing for what a model is run on.
+        given: The value.
+        name: The list that it stands in, for the message; empty where it stands alone.
     """
     if not isinstance(given, Batch):
         wanted = f"{name} must be made of Batch" if name else "a model runs on a Batch"

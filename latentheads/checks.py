@@ -1,4 +1,4 @@
-"""Figures and words of options: within their limits, or refused in one line."""
+"""Checks of options: numbers within their limits, words among those known; else one line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TOP = 2**63
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
-    """Refuses what is no number, or a fraction of what is counted.
+    """Refuses a value that is no number, or no whole number where one is needed.
 
     Args:
-        name: Of the option.
-        value: What it is said to be.
-        whole: Whether something is counted.
+        name: The option.
+        value: Its value.
+        whole: Whether it must be a whole number.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is no such number.
     """
     if not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
@@ -35,12 +35,12 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
-    """Refuses what is less than it may be, infinite, or no number.
+    """Refuses values that are below their least, infinite, or no numbers.
 
     Args:
-        values: Options by name; None is none to refuse.
-        **least: The least that each may be: a whole number of what is counted, 0.0 of what may be
-            a fraction.
+        values: Options by name; one that is None passes.
+        **least: The least value of each: as an int where it must be whole, as a float where it may
+            be a fraction.
 
     Raises:
         ValueError: The first that is out of range.
@@ -57,14 +57,14 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
 
 
 def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
-    """Refuses a word that is none of those that may be said.
+    """Refuses a word that an option does not know.
 
     Args:
         values: Options by name.
-        **known: What may be said of each.
+        **known: The words that each option knows.
 
     Raises:
-        ValueError: The first that is none of them.
+        ValueError: The first that does not know its word.
     """
     for name, words in known.items():
         if values[name] not in words:
@@ -72,14 +72,14 @@ def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """Refuses what seeds no generator."""
+    """Refuses a value that cannot seed a generator."""
     check_number("seed", seed, whole=True)
     if not 0 <= seed < TOP:
         raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
 
 
 def whole_numbers(name: str, text: str) -> list[int]:
-    """The numbers that a word names, commas between."""
+    """Reads whole numbers with commas between."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
@@ -89,6 +89,6 @@ def whole_numbers(name: str, text: str) -> list[int]:
 
 
 def distinct(name: str, given: Sequence[Any]) -> None:
-    """Refuses what is named twice."""
+    """Refuses a list in which something stands twice."""
     if len(set(given)) < len(given):
         raise ValueError(f"{name} must differ from each other, got {','.join(map(str, given))}")

@@ -38,11 +38,11 @@ class Hidden:
     """What a network knows of a batch below its output.
 
     Attributes:
-        states: What predicts each target token.
-        memory: What alignments may point at.
-        readable: True where they may: of every token, or of all.
-        window: Of a memory that is null and the states before, so many may be pointed at beside
-            null; 0: all, or it is no such memory.
+        states: The states that predict the target tokens.
+        memory: The keys that alignments may point at.
+        readable: True where a token may point at a key; one row where all tokens may point alike.
+        window: Where the memory is null and the states before: how many of these states a token
+            may point at, besides null. 0: all of them, or another memory.
     """
 
     states: Float[Tensor, "*batch target dim"]
@@ -51,18 +51,18 @@ class Hidden:
     window: int = 0
 
     def behind(self, context: int) -> Hidden:
-        """Without the first target tokens, which are read and not scored."""
+        """The same without the first target tokens, which are read and not scored."""
         own = self.readable if self.readable.shape[-2] == 1 else self.readable[..., context:, :]
         return Hidden(self.states[..., context:, :], self.memory, own, self.window)
 
     def reach(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """The keys in the windows of some tokens, and the place of every key among them.
 
-        A key in no window has the place of null, the first.
+        A key that is in none of the windows is given the place of null, which is the first.
 
         Args:
-            start: The first token.
-            stop: Behind the last.
+            start: Place of the first token.
+            stop: Place behind the last.
         """
         keys, device = self.memory.shape[-2], self.memory.device
         before = keys - self.states.shape[-2]  # tokens that are read and not scored
@@ -77,14 +77,14 @@ class AlignmentPass:
     """One pass of the alignment blocks.
 
     Attributes:
-        hidden: What the network knows; of the scored tokens alone.
+        hidden: What the network knows of the scored tokens.
         valid: True at the tokens that are counted.
         priors: The prior of every block, from the lowest, before anything is drawn.
         vectors: What every position adds to a state, for each head.
         output: The layer that turns states into tokens.
         autocast: Whether the pass is made under autocast, and its type.
-        smoothing: Of what is said of words, while training.
-        known: Tokens, and the sum over alignments given them.
+        smoothing: Label smoothing of the table of words, while training.
+        known: The sums over alignments that were computed, each with the tokens it is given.
     """
 
     hidden: Hidden
@@ -97,7 +97,7 @@ class AlignmentPass:
     known: dict[Any, tuple[Tensor, Summed | SummedChain]] = field(default_factory=dict)
 
     def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
-        """The states, with what the positions add that heads point at."""
+        """The states, plus the vectors of the positions that the heads point at."""
         states = self.hidden.states
         for head, vectors in enumerate(self.vectors):
             place = drawn[..., head]
@@ -108,7 +108,7 @@ class AlignmentPass:
         return states
 
     def softened(self) -> Float[Tensor, "*batch target dim"]:
-        """The states, with the mean of what the positions add, under each head's prior."""
+        """The states, plus the mean of the positions' vectors under each head's prior."""
         states = self.hidden.states
         heads = [scores for law in self.priors for scores in law.scores.unbind(-2)]
         for scores, vectors in zip(heads, self.vectors, strict=True):
@@ -122,10 +122,11 @@ class AlignmentPass:
 
         Args:
             words: The tokens.
-            guide: Where a mean under other laws is to be trained, those of every block; None: the
-                sum under the prior is. Either comes right: the other takes longer.
+            guide: The posterior of every block, where training takes the mean under them; None
+                where it takes the sum under the prior. The result is the same: this says for which
+                of the two the gradient is prepared.
         """
-        # the tokens are kept beside the sum: while they live nothing else has their address
+        # the key has the address of the tokens: they are kept, so that no other tensor gets it
         key = words.data_ptr(), words.shape, words._version, torch.is_grad_enabled()
         if key not in self.known:
             enabled, kind = self.autocast
@@ -135,7 +136,7 @@ class AlignmentPass:
         return self.known[key][1]
 
     def summed_from(self, table: Float[Tensor, "*table"]) -> Summed | SummedChain:
-        """All alignments at once, from what is said of the words."""
+        """All alignments at once, from the table of words."""
         valid = self.valid.expand(self.hidden.states.shape[:-1])
         if isinstance(self.priors[0], ChainPointing):
             return SummedChain([self.priors[0]], table, valid)
@@ -156,7 +157,7 @@ class AlignmentPass:
         return table.unflatten(0, shape)
 
     def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
-        """What training will ask of the table; None where nothing is trained, or it is no sum."""
+        """How training will weigh the table; None without gradients, or in a chain."""
         laws = self.priors if guide is None else guide
         chained = any(isinstance(law, ChainPointing) for law in (*self.priors, *laws))
         if chained or not torch.is_grad_enabled():
@@ -173,9 +174,9 @@ class AlignmentPass:
         vectors: Sequence[Float[Tensor, "sentence key dim"]],
         words: Int[Tensor, "sentence target"],
     ) -> Float[Tensor, "sentence target *keys"]:
-        """The table where a window is short: as many words at a time, and the keys they reach.
+        """The table where a window is short: a window of words at a time, and the keys they reach.
 
-        What stands at a key out of reach is null's: nothing points there.
+        The entry at a key out of reach is that of null; no head points there.
         """
         parts, step = [], self.hidden.window
         for start in range(0, states.shape[1], step):
@@ -191,9 +192,9 @@ class AlignmentPass:
 
 
 class AlignedTokens(Tokens):
-    """The tokens of a sentence given where heads point, and all that is known without drawing.
+    """The tokens of a sentence given where heads point.
 
-    Its density is that of the alignments that were drawn. :meth:`summed` has the sum over all.
+    The density is given the alignments that were drawn; :meth:`summed` has the sum over all.
 
     Args:
         aligned: The pass.
@@ -235,7 +236,7 @@ class AlignmentContext:
 
     @property
     def prior(self) -> Pointing:
-        """That of this block."""
+        """The prior of this block."""
         return self.aligned.priors[self.place]
 
 
@@ -245,14 +246,14 @@ class Aligner(nn.Module):
     Args:
         options: How many, and of what form.
         width: Model width.
-        probability: Dropout of what word vectors are made of.
-        past: Whether heads point at the states of earlier words, or at null, which says nothing.
+        probability: Dropout of the states that word vectors are made of.
+        past: Whether heads point at the states of earlier words, or at null, which adds nothing.
 
     Attributes:
-        null: What stands before the states of earlier words; None where heads do not point at them.
-        components: What heads take one of, in place of a position; None where they point. With one
-            head that is a mixture of softmaxes (Yang et al. 2018, https://arxiv.org/abs/1711.03953)
-            whose components differ by what they add to the state.
+        null: The state in front of those of earlier words; None where heads do not point at them.
+        components: Learned vectors, of which a head takes one in place of a position; None where
+            heads point. With one head that is a mixture of softmaxes (Yang et al. 2018,
+            https://arxiv.org/abs/1711.03953) whose components differ by what they add to the state.
     """
 
     def __init__(
@@ -308,10 +309,10 @@ class Aligner(nn.Module):
 
         Args:
             hidden: What the network knows.
-            valid: True at the tokens that are counted; None: at all.
+            valid: True at the tokens that are counted; None: all are.
             output: The layer that turns states into tokens.
-            vectors: The word vectors, where they are known.
-            smoothing: Of what is said of words, while training.
+            vectors: The word vectors, where they were computed already.
+            smoothing: Label smoothing, while training.
         """
         hidden = self.choose_memory(hidden)
         below, priors = list[Tensor](), list[Pointing]()
@@ -327,7 +328,7 @@ class Aligner(nn.Module):
         return AlignmentPass(hidden, valid, priors, vectors, output, autocast, smoothing)
 
     def choose_memory(self, hidden: Hidden) -> Hidden:
-        """What heads may take: what the network knows, or components of their own instead."""
+        """What heads choose among: the network's own memory, or the components in its place."""
         if self.components is None:
             return hidden
         memory, readable = hidden.memory, hidden.readable
@@ -347,7 +348,7 @@ class Aligner(nn.Module):
     def vectors_of_positions(
         self, memory: Float[Tensor, "*batch key dim"]
     ) -> list[Float[Tensor, "*batch key dim"]]:
-        """The same where no position is null."""
+        """The same of a memory without null."""
         return [rows for block in self._modules_of_blocks() for rows in block.vectors(memory)]
 
     def lead_by_null(
@@ -369,7 +370,7 @@ class Aligner(nn.Module):
                 points at padding.
 
         Raises:
-            ValueError: There is no word, and words are to read the one before.
+            ValueError: There is no word, and the prior is a chain.
         """
         if self.components is not None:
             return without_memory(states)
@@ -414,7 +415,7 @@ class Aligner(nn.Module):
 
 
 def without_memory(states: Float[Tensor, "*batch target dim"]) -> Hidden:
-    """What is known where there is nothing to point at."""
+    """What a network knows where there is nothing to point at."""
     none = states[..., :0, :]
     return Hidden(states, none, none.new_ones(*none.shape[:-2], 1, 0, dtype=torch.bool))
 

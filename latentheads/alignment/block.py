@@ -38,10 +38,10 @@ def point(
 
 
 class Jumps(nn.Module):
-    """What one position says of another by the jump between them: zero at the start.
+    """A score for the jump from one position to another, learned for each length from zero on.
 
     Args:
-        reach: The largest jump with a number of its own.
+        reach: The largest jump with a score of its own; longer ones share that.
     """
 
     def __init__(self, reach: int) -> None:
@@ -50,7 +50,7 @@ class Jumps(nn.Module):
         self.value = nn.Parameter(torch.zeros(2 * reach + 1))
 
     def forward(self, keys: int) -> Float[Tensor, "before key"]:
-        """One number for every pair of positions."""
+        """The score of every pair of positions."""
         place = torch.arange(keys, device=self.value.device)
         jump = (place - place[:, None]).clamp(-self.reach, self.reach)
         return full_precision(self.value)[jump + self.reach]
@@ -157,7 +157,7 @@ class AlignmentBlock(nn.Module):
         return Pointing(scores, self._read_below(keys, below), self.first)
 
     def _read_below(self, keys: Tensor, below: list[Tensor]) -> dict[Pair, Tensor]:
-        """What every head reads of those below: by the jump, and by both keys."""
+        """Scores of each head given those below it: by the jump, and by the keys of both."""
         found = {}
         for head, lower in self.pairs:
             name = f"{head}_{lower}"

@@ -175,7 +175,7 @@ class SummedChain:
 
     @cached_property
     def _counted(self) -> Float[Tensor, "*batch target key"]:
-        """What padding says is 0: it sums to one whatever stands before."""
+        """Log-probabilities of the words, 0 at padding: padding changes no sum."""
         return self.words * self.valid[..., None]
 
     @cached_property
@@ -216,12 +216,12 @@ class SummedChain:
 
     @property
     def prior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Of the alignments of a sentence: a chain's."""
+        """Entropy of the alignments of a sentence under the prior."""
         return self._entropy(self.priors[0])
 
     @property
     def posterior_entropy(self) -> Float[Tensor, "*batch"]:
-        """The same given the words."""
+        """Entropy of the alignments of a sentence given its words."""
         return self._entropy(self.posterior()[0])
 
     @property
@@ -230,7 +230,7 @@ class SummedChain:
         return self.kl(self.posterior())[0]
 
     def _entropy(self, law: Pointing) -> Float[Tensor, "*batch"]:
-        """Less what a law is from one that likes all positions alike, without normaliser."""
+        """Entropy of a chain: that of the first position, and the mean of that of every step."""
         start, steps = law.scores[..., 0, 0, :].log_softmax(-1), transitions(law)
         rows = (steps.exp() * steps).sum(-1)
         further = (marginals(law)[..., :-1, :].exp() * rows).sum(-1) * self.valid[..., 1:]
@@ -242,7 +242,7 @@ class SummedChain:
         return (marginals(law).exp() * self._counted).sum((-1, -2))
 
     def kl(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
-        """The KL from a posterior to the prior: one block's."""
+        """The KL from a posterior to the prior, of the only block."""
         return [self._kl(posterior[0], self.priors[0])]
 
     def gap(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:

@@ -59,7 +59,7 @@ class _Masses:
 class Dictionary:
     """The law of the next word, summed over where heads may point: what decoding asks for.
 
-    What every position says of every word is kept while its sentence is decoded.
+    The score that each position adds to each word is kept while its sentence is decoded.
 
     Args:
         lexicons: What every position adds to a state, for each head: one or two.
@@ -219,7 +219,7 @@ def _mixed(
     shares: Float[Tensor, "sentence row *keys"],
     sides: Sequence[Float[Tensor, "sentence key vocab"]],
 ) -> Float[Tensor, "sentence row vocab"]:
-    """Mixes what positions say of every word."""
+    """Mixes the laws that the positions give of the next word."""
     *first, last = sides
     if not first:
         return shares @ last

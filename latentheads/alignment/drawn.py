@@ -40,7 +40,8 @@ class Drawn:
         log_prior: Of every word's alignments under the prior.
         log_guide: The same under the guide.
         chained: Whether a word's alignment reads that of the word before.
-        log_tied: The part of both that is of posteriors which are the prior itself.
+        log_tied: The share of both, log_prior and log_guide, of blocks whose posterior is the
+            prior itself.
     """
 
     log_likelihood: Float[Tensor, "draw *batch target"]
@@ -52,7 +53,7 @@ class Drawn:
     def by_unit(
         self, values: Float[Tensor, "draw *batch target"]
     ) -> Float[Tensor, "draw *batch unit"]:
-        """One number for whatever is drawn apart from all else: each word, or a whole chain."""
+        """Sums over the words of a chain, which is drawn as one; else keeps each word apart."""
         return values.sum(-1, keepdim=True) if self.chained else values
 
     @property
@@ -66,7 +67,8 @@ def score_bound(drawn: Drawn, baseline: Float[Tensor, "*batch target"]) -> Float
 
     Args:
         drawn: The draws.
-        baseline: What the credit of every word is measured against; it changes no mean.
+        baseline: Subtracted from the log-likelihood of every word; it lowers the variance of the
+            gradient and leaves its mean.
     """
     credit = (drawn.log_likelihood - baseline).detach()
     if drawn.chained:  # an alignment answers for its own word and all behind it
@@ -83,7 +85,7 @@ def importance_bound(drawn: Drawn) -> Float[Tensor, "*batch"]:
     """
     weights = drawn.log_weights
     fixed, number = weights.detach(), len(weights)
-    # without draw k, the geometric mean of the others stands in its place
+    # what the bound would be without draw k: the geometric mean of the others in its place
     others = (fixed.sum(0) - fixed) / (number - 1)
     own = torch.eye(number, dtype=torch.bool, device=fixed.device)
     own = own.view(number, number, *(1,) * (fixed.ndim - 1))

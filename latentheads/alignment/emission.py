@@ -201,7 +201,7 @@ class _WordTable(torch.autograd.Function):
 
 
 def _factor_between(grad: Tensor, made: Tensor) -> Tensor | None:
-    """What turns one gradient into the other, but for rounding; None where nothing does."""
+    """The number that one gradient is times the other, up to rounding; None if there is none."""
     factor = grad.sum() / made.sum()
     slack = 256 * torch.finfo(grad.dtype).eps * factor.abs()
     return factor if ((grad - factor * made).abs() <= slack).all() else None
@@ -216,12 +216,12 @@ def _by_sentence(
 
 @dataclass(frozen=True)
 class _Exponentials:
-    """Of the scores of a few sentences, in units of the largest of each row.
+    """Exponentials of the scores of a few sentences, in units of the largest of each row.
 
     Attributes:
         values: Those of the states, then those of each head's positions.
-        tops: Sums of the largest scores of a state and of its positions.
-        said: The same sums of the scores of the words.
+        tops: The largest score of a state plus those of its positions.
+        said: The score that a state gives the word, plus those that its positions give it.
     """
 
     values: Sequence[Float[Tensor, "sentence row vocab"]]
@@ -229,10 +229,10 @@ class _Exponentials:
     said: Float[Tensor, "sentence target *keys"]
 
     def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
-        """Makes of the values what the table asks of each score.
+        """Turns the values into the part of the gradient that the normalisers have, at each score.
 
         Args:
-            share: What is asked of every entry of the table, by its normaliser.
+            share: The gradient at every entry of the table, divided by its normaliser.
         """
         factors = _factors(share, *self.values)
         for value, factor in zip(self.values, factors, strict=True):
@@ -273,7 +273,7 @@ class _Scores:
         Args:
             rows: Where the slice stands.
             narrow: Its scores.
-            put_back: What is made of the values takes the place of the scores.
+            put_back: Whether the values, as the caller has changed them, replace the scores.
         """
         unit = sum(self._counts)
         for strip, scores in self.slices.widened(rows, narrow, put_back):
@@ -331,10 +331,10 @@ def _factors(
     state: Float[Tensor, "sentence target vocab"],
     *sides: Float[Tensor, "sentence key vocab"],
 ) -> list[Float[Tensor, "sentence row vocab"]]:
-    """By what every exponential is multiplied to be what the table asks of its score.
+    """The factor that turns every exponential into that part of the gradient at its score.
 
     Args:
-        share: What is asked of every entry of the table, by its normaliser.
+        share: The gradient at every entry of the table, divided by its normaliser.
         state: The exponentials of the states.
         *sides: Those of each head's positions.
     """
@@ -361,7 +361,7 @@ def _add_words(
     given: Sequence[Tensor],
     smoothing: float,
 ) -> None:
-    """Adds what the words themselves ask of states, positions and the output table."""
+    """Adds the part of the gradient that the words themselves have."""
     wide = to_weight.dtype
     table = full_precision(weight)[words]
     if smoothing:

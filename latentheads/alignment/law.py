@@ -145,7 +145,7 @@ class Alignments(TorchDistribution):
         pointing: The parameters.
         valid: True at the words that are counted.
         below: What was drawn of the heads in the blocks below; None in the first.
-        context: What the block knew, for a posterior.
+        context: What the block knew, for a posterior to read.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012

@@ -93,6 +93,6 @@ class AlignmentOptions:
 
 
 def check_alignment_options(given: object) -> None:
-    """Refuses what says nothing of alignment blocks; None: there are none."""
+    """Refuses what is neither options of alignment blocks nor None."""
     if not (given is None or isinstance(given, AlignmentOptions)):
         raise ValueError(f"alignments must be AlignmentOptions or None, got {given!r}")

@@ -70,10 +70,10 @@ class TargetReader(nn.Module):
 
 
 class _PairScores(nn.Module):
-    """What a head reads of another, from what is known of the word: zero at the start.
+    """Scores of the positions of two heads together, given the word; zero at the start.
 
     Args:
-        size: Width of what is known of words and positions.
+        size: Width of the states of words and positions.
         told: Whether the word itself is read.
     """
 

@@ -55,7 +55,7 @@ class AlignmentState:
             self._last = before, F.pad(law, (0, new), value=NOWHERE)
 
     def _forget_keys(self) -> None:
-        """Drops the keys in nobody's window, neither the next word's nor that before it."""
+        """Drops the keys that lie in the window neither of the next word nor of the one before."""
         keys, window = self.hidden.memory.shape[-2], self.aligner.options.alignment_window
         if not window or keys <= window + 2:
             return

@@ -105,13 +105,13 @@ class Summed:
 
     @property
     def prior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Of the alignments of every word, summed over words."""
+        """Entropy of the alignments under the prior, summed over words."""
         log_prior = sum_of(self.log_priors).expand_as(self.log_joint)
         return -self._total(log_prior.exp() * log_prior)
 
     @property
     def posterior_entropy(self) -> Float[Tensor, "*batch"]:
-        """The same given the word."""
+        """Entropy of the alignments given the words, summed over words."""
         return -self._total(self.log_posterior.exp() * self.log_posterior)
 
     @property

@@ -51,16 +51,16 @@ class BlockCache:
 
 
 class HeadBlock(nn.Module, ABC):
-    """Heads side by side: they are drawn, or chosen, and one projection reads them out.
+    """Heads side by side, drawn or chosen, which one projection reads out.
 
     Attributes:
         block: Its address.
-        prior: The law of what is drawn of its heads; None: nothing is.
+        prior: The law of what is drawn of its heads; None where nothing is drawn.
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
         attends: Whether its heads have attention weights, and hand their logits up a chain.
-        watchers: Called with the heads of every pass, and with which of them speak.
+        watchers: Functions called in every pass with the heads, and with which of them speak.
     """
 
     prior: Family | None
@@ -122,7 +122,7 @@ class HeadBlock(nn.Module, ABC):
 
     @property
     def sparse(self) -> bool:
-        """Whether those of its heads that speak may be computed alone, for all that it reads."""
+        """Whether the heads that speak may be computed without the others."""
         return False
 
     def choose(
@@ -202,7 +202,7 @@ class HeadBlock(nn.Module, ABC):
         return value
 
     def _tell_watchers(self, *heads: Any) -> None:
-        """Tells whoever watches."""
+        """Calls the watchers."""
         for watch in self.watchers:
             watch(*heads)
 
@@ -229,7 +229,7 @@ class HeadBlock(nn.Module, ABC):
 
 @contextmanager
 def unwatched(model: nn.Module) -> Iterator[None]:
-    """Hides a pass from whoever watches the blocks of a model."""
+    """Suspends the watchers of a model's blocks."""
     watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
     for block in watching:
         block.watchers = []
@@ -254,7 +254,7 @@ def gather_chosen(
 def last_of(
     held: Float[Tensor, "*batch position dim"], number: int | None
 ) -> Float[Tensor, "*batch kept dim"]:
-    """The last positions, so many or fewer; None for all."""
+    """The last positions, at most this many; None keeps all."""
     return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
 
 

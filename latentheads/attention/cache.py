@@ -22,7 +22,7 @@ class AttentionCache(BlockCache):
             hypotheses: all of a sentence read one memory.
         values: The same.
         of_memory: Whether keys and values are those of a memory.
-        last: So many last positions are kept; None: all.
+        last: How many of the last positions are kept; None keeps all.
     """
 
     keys: Tensor | None = None

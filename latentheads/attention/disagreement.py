@@ -43,7 +43,7 @@ def agreement(
     diagonal: bool = True,
     active: Bool[Tensor, "*batch head"] | None = None,
 ) -> Float[Tensor, "*batch token"]:
-    """The mean product of the heads' vectors at every token; 0 where nobody is compared.
+    """The mean product of the heads' vectors at every token; 0 where no head is compared.
 
     Args:
         x: A vector a head and token.

@@ -24,7 +24,7 @@ __all__ = [
 class LatentAttention(HeadBlock):
     """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
 
-    Whoever watches is given the logits, values and mask of every pass, and which heads speak.
+    Watchers are given the logits, values and mask of every pass, and which heads speak.
 
     Args:
         block: Its address.

@@ -39,7 +39,7 @@ class NGramCache(BlockCache):
 
     Attributes:
         last: n - 1.
-        inputs: ``sentence *hypothesis position dim``, so many or fewer.
+        inputs: At most the last n - 1 of them, ``sentence *hypothesis position dim``.
     """
 
     last: int
@@ -77,8 +77,8 @@ class NGram(HeadBlock):
     of Sun and Iyyer 2021 with as many hidden units); they differ where the reading of the paper is
     that head k sees only the k-th of K slices of each input (``slices``).
 
-    Whoever watches is given the heads of every pass, the queries at which they are drawn, and which
-    heads speak.
+    Watchers are given the heads of every pass, the queries at which they are drawn, and which heads
+    speak.
 
     Args:
         block: Its address, and the number of heads K.

@@ -153,7 +153,7 @@ class MultiHeadAttention(nn.Module):
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
     def of_active(self, x: Tensor, dim: int = -3) -> Tensor:
-        """Of something about every head, what is about those that are read out."""
+        """Keeps, of values for every head, those of the heads that are read out."""
         return x if self.active is None else x.index_select(dim, self.active)
 
     def read_out(

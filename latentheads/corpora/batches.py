@@ -66,7 +66,7 @@ def padding(part: Part, tokens: int, seed: int | None = None) -> float:
     Args:
         part: The sentences.
         tokens: As in :func:`batches`.
-        seed: The same.
+        seed: As in :func:`batches`.
     """
     real = held = 0
     for group in groups(part, tokens, seed):
@@ -90,7 +90,7 @@ def _chosen(part: Part, seed: int, epoch: int) -> Places:
 
 
 def _stretch(places: Places, count: int, seed: int, epoch: int, task: int) -> Places:
-    """What an epoch takes of a task: the next of its sentences, in an endless row of orders."""
+    """An epoch's sentences of a task: those that follow in an endless row of its permutations."""
     first, start = divmod(epoch * count, len(places))
     orders = -(-(start + count) // len(places))
     rounds = [_generator(seed, task, first + order).permutation(places) for order in range(orders)]
@@ -98,7 +98,7 @@ def _stretch(places: Places, count: int, seed: int, epoch: int, task: int) -> Pl
 
 
 def _apart(part: Part, places: Places) -> list[Places]:
-    """The sentences of each task, in their order, where a batch is of one task; else all."""
+    """The sentences by task where each batch is to be of one task; else all in one group."""
     if part.task is None or part.mixture is None or not part.mixture.one_task:
         return [places]
     own = part.task[places]
@@ -106,7 +106,7 @@ def _apart(part: Part, places: Places) -> list[Places]:
 
 
 def _generator(*words: int) -> np.random.Generator:
-    """The same stream for the same words in every release of numpy that keeps PCG64."""
+    """Random numbers seeded by some whole numbers, the same wherever numpy has PCG64."""
     digest = hashlib.sha256(" ".join(map(str, words)).encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 

@@ -108,7 +108,7 @@ def _clear(place: Path) -> None:
 
 
 def _description(key: str, corpus: Corpus) -> dict[str, Any]:
-    """What is no array; a source of None is none, of "target" the very vocabulary of the target."""
+    """Everything about a corpus but its arrays; the source of a joint vocabulary is "target"."""
     shared = corpus.source is corpus.target
     alone = corpus.source and corpus.source.to_json()
     parts = {name: getattr(corpus, name) for name in NAMES}

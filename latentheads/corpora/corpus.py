@@ -35,15 +35,15 @@ class Part:
         truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model; NaN
             of one with a word that the vocabulary does not hold, None where none is known.
         block: Length of the blocks into which a running text is cut; 0 for sentences.
-        words: Words of the text, one for the end of each line; None where nobody counted.
+        words: Words of the text, one for the end of each line; None where they were not counted.
         task: The place of each sentence's task in the mixture; None where there are no tasks.
         mixture: The tasks and how they are mixed.
-        alternatives: All texts that count as right for each sentence, where there may be several.
+        alternatives: All texts that count as right for each sentence, where there are several.
         links: The gold word alignment of each sentence pair, as places of source and target tokens;
             none where it is not known, nor for training.
         frames: What is heard of each utterance, where the source is speech; None: it is text.
-        tags: The token that the target of each stands behind, where speech is written in several
-            languages: it is read, and not scored. None: BOS.
+        tags: The token in front of each target, where speech is written in several languages: it
+            is read, and not scored. None: BOS.
     """
 
     targets: Rows
@@ -140,7 +140,7 @@ class Part:
 
 
 def check_part(given: object) -> None:
-    """Refuses what is no part of a corpus."""
+    """Refuses a value that is no part of a corpus."""
     if not isinstance(given, Part):
         found = type(given).__name__
         raise ValueError(f"part must be one of a corpus, as corpus.test, got {found}")
@@ -205,7 +205,7 @@ class Corpus:
 
 
 def check_corpus(given: object) -> None:
-    """Refuses what is no whole corpus."""
+    """Refuses a value that is no whole corpus."""
     if not isinstance(given, Corpus):
         raise ValueError(f"corpus must be a Corpus, with all its parts, got {given!r}")
 

@@ -1,4 +1,4 @@
-"""Groups of what belongs together, directly or by way of others."""
+"""Disjoint sets (union-find): groups of what belongs together, directly or through others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Member = TypeVar("Member", bound=Any)
 
 
 class Groups(Generic[Member]):
-    """Members that can be ordered, each alone until it is joined; the first of a group names it."""
+    """Disjoint sets of members that can be ordered; the first member of a set names it."""
 
     def __init__(self) -> None:
         self._above: dict[Member, Member] = {}

@@ -24,7 +24,7 @@ __all__ = ["draw_tasks", "name_tag", "parallel_tasks", "tag_of"]
 
 @dataclass(frozen=True)
 class _Text:
-    """What a task has in a part: its pairs, and the truth and links of each where it is known."""
+    """The pairs of a task in a part, with their truth and links where these are known."""
 
     pairs: Sequence[Pair]
     truth: Sequence[float] = ()

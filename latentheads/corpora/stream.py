@@ -24,7 +24,7 @@ AHEAD = 16
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stream stands: so many batches of an epoch have been used."""
+    """Where a stream stands: the epoch, and how many of its batches have been used."""
 
     epoch: int = 0
     batch: int = 0
@@ -64,7 +64,7 @@ class UpdateStream(ABC):
 
         Args:
             number: Which epoch, counted from 0.
-            skip: So many of its first batches have been used.
+            skip: How many of its first batches have been used.
         """
 
     def updates(self, start: Place = Place()) -> Iterator[Update]:
@@ -166,7 +166,7 @@ class Stream(UpdateStream):
 
 
 class BatchStream(UpdateStream):
-    """The updates of batches that somebody else has made, for one process.
+    """The updates of batches that the caller has made, for one process.
 
     Nothing is prepared beside training: a function of one's own may draw from the same noise.
 

@@ -139,7 +139,7 @@ class Words(Vocabulary):
 
 
 class Tagged(Vocabulary):
-    """A vocabulary with tags behind its types: tokens that no text becomes and that say nothing.
+    """A vocabulary with tags behind its types: tokens that stand for no text.
 
     Args:
         plain: The vocabulary of the text.

@@ -53,9 +53,10 @@ def speech(
 ) -> Corpus:
     """Makes a corpus from files of sound and their texts.
 
-    What is silent, very short, too long, broken or without text is left out of training, and
-    counted. Nothing of valid and test is: there it is refused, but for silence and an empty text,
-    before training, which may take hours, is listened to.
+    Utterances that are silent, very short, too long, broken or without text are left out of
+    training, and counted. In valid and test none is left out: silence and an empty text are taken,
+    and anything else of these is refused before the files of training are read, which may take
+    hours.
 
     Args:
         name: What the corpus is called.
@@ -69,7 +70,7 @@ def speech(
         tell: Called with a line about what was left out of training.
         mixture: The tasks; an utterance that is of none is left out of every part. None: there are
             none.
-        sizes: Training utterances of each task, the first so many; 0: all.
+        sizes: How many of the first training utterances of each task are used; 0: all.
 
     Raises:
         ValueError: A part, or a task in it, has no utterance or no word, or an utterance of valid
@@ -115,7 +116,7 @@ class _Chooser:
         self._places: dict[tuple[str, str, str], int | None] = {}
 
     def place(self, each: Utterance) -> int | None:
-        """The place of an utterance's task, 0 without tasks; None where it is of none."""
+        """The place of an utterance's task, 0 without tasks; None where no task fits."""
         if self.mixture is None:
             return 0
         speaks = self.mixture.apart == "speaker"
@@ -130,7 +131,7 @@ class _Chooser:
         return (each for each in utterances if self.place(each) is not None)
 
     def first(self, utterances: Iterable[Utterance], sizes: Sequence[int]) -> Iterator[Utterance]:
-        """The first so many of each task."""
+        """The first utterances of each task, at most its size."""
         left = [size or sys.maxsize for size in sizes]
         for each in self.every(utterances):
             if left and (place := self.place(each)) is not None:
@@ -140,7 +141,7 @@ class _Chooser:
             yield each
 
     def check(self, name: str, part: str, utterances: Sequence[Utterance]) -> None:
-        """Refuses a part that has nothing of a task, or no word."""
+        """Refuses a part in which a task has no utterance, or no word."""
         names = [""] if self.mixture is None else [f" of {task}" for task in self.mixture.names]
         present = {self.place(each) for each in utterances}
         written = {self.place(each) for each in utterances if each.text}
@@ -174,7 +175,7 @@ class _Chooser:
 
 
 def _fits(task: Task, source: str, target: str, domain: str) -> bool:
-    """Whether an utterance is of a task; a language that the table does not say is any."""
+    """Whether an utterance is of a task; a language missing in the table matches any."""
     languages = source in ("", task.source) and target in ("", task.target)
     return languages and task.domain in ("", domain)
 

@@ -59,7 +59,7 @@ class Frames:
         return padded
 
     def sample(self, most: int) -> NDArray[np.float16]:
-        """Every so manieth frame of all that are stored, so that there are no more than asked."""
+        """Frames at even distances among all that are stored, at most as many as asked for."""
         return np.ascontiguousarray(self.values[:: max(1, -(-len(self.values) // most))])
 
     def save(self, path: Path) -> None:
