@@ -86,15 +86,6 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
     return under(objective, model, guide.to(setting.device), batch)
 
 
-def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
-    """Times all rows against each other at every length."""
-
-    def rows(size: Size) -> list[Runner]:
-        return make_rows(size, setting, precision)
-
-    return race_at_all(rows, growth, setting, _point)
-
-
 def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
     plain = beside[0].seconds
     low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain)])
@@ -120,7 +111,7 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
-    points = measure(growth, setting, options.precision)
+    points = race_at_all(make_rows, growth, setting, options.precision, _point)
     show(points, facts["memory"])
     write(options.json, facts, points=points)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -28,8 +29,6 @@ from latentheads import Batch, Head_ELBO
 from latentheads.experiments.benchmarks.baselines import RECIPES, Runner, Setting, Size, under
 from latentheads.experiments.benchmarks.growth import (
     KEPT,
-    Growth,
-    Point,
     begin,
     growth_parser,
     make_batch,
@@ -44,7 +43,14 @@ from latentheads.runs.recipes import split_law
 from latentheads.selection.laws import LAWS, make_selector
 
 
-def make_rows(
+def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:
+    """The rows of all recipes, on one batch."""
+    batch = make_batch(size, setting)
+    made = (_rows_of(recipe, size, setting, precision, batch) for recipe in recipes)
+    return [runner for some in made for runner in some]
+
+
+def _rows_of(
     recipe: str, size: Size, setting: Setting, precision: str, batch: Batch
 ) -> list[Runner]:
     """A recipe, and where it has a fusion the same with all activations kept."""
@@ -76,19 +82,6 @@ def _keeping(loss: Callable[[], Tensor]) -> Callable[[], Tensor]:
     return kept
 
 
-def measure(
-    recipes: Sequence[str], precision: str, growth: Growth, setting: Setting
-) -> list[Point]:
-    """Times all rows against each other at every length."""
-
-    def rows(size: Size) -> list[Runner]:
-        batch = make_batch(size, setting)
-        made = (make_rows(recipe, size, setting, precision, batch) for recipe in recipes)
-        return [runner for some in made for runner in some]
-
-    return race_at_all(rows, growth, setting)
-
-
 def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_length.py", __doc__)
@@ -107,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments)
     recipes = list(dict.fromkeys(options.recipe or ("transformer", "cascaded")))
-    points = measure(recipes, options.precision, growth, setting)
+    points = race_at_all(partial(make_rows, recipes), growth, setting, options.precision)
     report(points, options, facts)
 
 

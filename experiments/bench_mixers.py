@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -45,7 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_rows(size: Size, window: int, setting: Setting, precision: str) -> list[Runner]:
+def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list[Runner]:
     """One network for each row."""
     batch, runners = make_batch(size, setting), []
     for name, options in ROWS.items():
@@ -69,11 +70,8 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
-
-    def rows(size: Size) -> list[Runner]:
-        return make_rows(size, options.window, setting, options.precision)
-
-    report(race_at_all(rows, growth, setting), options, facts | {"window": options.window})
+    points = race_at_all(partial(make_rows, options.window), growth, setting, options.precision)
+    report(points, options, facts | {"window": options.window})
 
 
 if __name__ == "__main__":

@@ -97,11 +97,7 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
-
-    def rows(size: Size) -> list[Runner]:
-        return make_rows(size, setting, options.precision)
-
-    report(race_at_all(rows, growth, setting), options, facts)
+    report(race_at_all(make_rows, growth, setting, options.precision), options, facts)
 
 
 if __name__ == "__main__":

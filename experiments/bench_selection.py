@@ -110,15 +110,6 @@ def _forward(
     return run, list(model.parameters())
 
 
-def measure(growth: Growth, setting: Setting, precision: str) -> list[Point]:
-    """Times all rows against each other at every length."""
-
-    def rows(size: Size) -> list[Runner]:
-        return make_rows(size, setting, precision)
-
-    return race_at_all(rows, growth, setting, _point)
-
-
 def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
     low, middle, high = (1e3 * seconds for seconds in quartiles(runner.seconds))
     return Point(runner.name, size.length, middle, low, high, runner.operations() / 1e9)
@@ -142,7 +133,7 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options, growth, setting, facts = begin(make_parser(), arguments, FULL)
-    points = measure(growth, setting, options.precision)
+    points = race_at_all(make_rows, growth, setting, options.precision, _point)
     show(points)
     write(options.json, facts, points=points)
 

@@ -38,9 +38,9 @@ from latentheads.experiments.cli.plain import Parser, positive
 from latentheads.experiments.machine.jobs import (
     Journal,
     Launch,
+    Process,
     carry_out,
     held,
-    start_process,
 )
 from latentheads.experiments.machine.packing import MOST, pack
 from latentheads.experiments.machine.plan import NEEDS, STEPS, Order, make_plan
@@ -106,7 +106,7 @@ def refuse_empty(parser: Parser, options: argparse.Namespace, planned: Sequence[
             parser.error(f"--steps {name}: {why}")
 
 
-def main(arguments: Sequence[str] | None = None, launch: Launch = start_process) -> int:
+def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> int:
     """Runs the plan and returns the exit status: 1 where a job has failed.
 
     Args:

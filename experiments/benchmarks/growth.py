@@ -96,23 +96,25 @@ def make_batch(size: Size, setting: Setting) -> Batch:
 
 
 def race_at_all(
-    make: Callable[[Size], list[Runner]],
+    make: Callable[[Size, Setting, str], list[Runner]],
     growth: Growth,
     setting: Setting,
+    precision: str,
     point: Callable[[Runner, list[Runner], Size], Any] | None = None,
 ) -> list[Any]:
     """Times the rows that a function makes against each other at every length.
 
     Args:
-        make: Makes the rows.
+        make: Makes the rows of a size.
         growth: What is run.
         setting: Where.
+        precision: One of ``PRECISIONS``.
         point: Makes the point of a row, beside all that have run with it; a :class:`Point` where
             none is given.
     """
     points = []
     for size in growth.sizes:
-        runners = make(size)
+        runners = make(size, setting, precision)
         with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
             bar.set_description(f"{size.length} tokens a block")
             race(runners, growth.rounds, growth.warmup, setting.seed, bar)

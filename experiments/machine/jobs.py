@@ -22,11 +22,11 @@ __all__ = [
     "Job",
     "Journal",
     "Launch",
+    "Process",
     "Running",
     "Step",
     "carry_out",
     "held",
-    "start_process",
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +105,7 @@ Launch = Callable[[Job, Path], Running]
 """Starts a job, whose words go to a file."""
 
 
-class _Process:
+class Process:
     """A job in a process group of its own."""
 
     def __init__(self, job: Job, log: Path) -> None:
@@ -157,11 +157,6 @@ class _Process:
     def _send(self, signal_number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):  # macOS may not signal what has ended
             os.killpg(self.process.pid, signal_number)
-
-
-def start_process(job: Job, log: Path) -> Running:
-    """Starts a job as a process."""
-    return _Process(job, log)
 
 
 @contextmanager
@@ -261,7 +256,7 @@ def carry_out(
     steps: Sequence[Step],
     journal: Journal,
     deadline: float,
-    launch: Launch = start_process,
+    launch: Launch = Process,
     tell: Callable[[str], Any] = print,
     after: Callable[[], Any] = lambda: None,
 ) -> None:

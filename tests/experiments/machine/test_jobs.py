@@ -15,9 +15,9 @@ from latentheads.experiments.machine.jobs import (
     Done,
     Job,
     Journal,
+    Process,
     Step,
     carry_out,
-    start_process,
 )
 from tests.experiments.processes import heeded
 
@@ -165,7 +165,7 @@ def test_what_is_done_is_done_in_the_same_words(tmp_path: Path) -> None:
 def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("timeit", "-n1", "-r1", "print('on', flush=True); import time; time.sleep(60)")
-    running = start_process(Job("sleep", words, threads=1), log)
+    running = Process(Job("sleep", words, threads=1), log)
     while "on" not in log.read_text():
         assert running.poll() is None
     running.stop()
@@ -199,7 +199,7 @@ def test_what_a_job_has_started_ends_with_it(
 
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Leader())
     monkeypatch.setattr(os, "killpg", send)
-    running = start_process(Job("a", ("nothing",)), tmp_path / "log")
+    running = Process(Job("a", ("nothing",)), tmp_path / "log")
     if how == "poll":
         assert [running.poll(), running.poll()] == [1, 1]
         assert sent == ["SIGKILL"]
