@@ -1,4 +1,4 @@
-"""Around a pass: the plug-in network, evaluation mode, and parameters told to who captures them."""
+"""Effects around a pass: the plug-in network, evaluation mode, parameters told to Pyro."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PlugIn(Messenger):
 
 
 def hidden_from_tracers() -> Any:
-    """Hides a pass from whoever traces around it; a selection can still be set from outside."""
+    """Hides a pass from tracers outside it, which can still set a selection."""
     return poutine.block(hide_fn=lambda site: not isinstance(site["fn"], Selection))
 
 
@@ -109,7 +109,7 @@ class SharedDraws(Messenger):
 
 
 class FromPrior(Messenger):
-    """Draws pairs without a latent from the prior, whatever a guide's own pass said of them."""
+    """Draws pairs without a latent from the prior, also where a guide has drawn them itself."""
 
     def _pyro_sample(self, msg: Any) -> None:
         law, proposed = msg["fn"], msg["value"]
@@ -118,7 +118,7 @@ class FromPrior(Messenger):
 
 
 class _Itself:
-    """Gives a parameter back when called; forgotten when pickled, and told anew in a pass."""
+    """Gives a parameter when called; a pickled copy is empty until a pass sets it anew."""
 
     def __init__(self, parameter: nn.Parameter | None = None) -> None:
         self.reference = None if parameter is None else weakref.ref(parameter)
@@ -134,9 +134,9 @@ def register_parameters(name: str, module: nn.Module) -> None:
     """Tells Pyro of a module's parameters, without its global parameter store.
 
     ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` takes gradients
-    only where it meets one. So one statement is made always, and all of them when somebody
-    captures: a loop with a torch optimiser pays for one, and two models with the same names in
-    one process never share a tensor. Whoever captures also finds each tensor's name where
+    only where it meets one. So one statement is made always, and all of them under a tracer that
+    captures parameters: a loop with a torch optimiser pays for one, and two models with the same
+    names in one process never share a tensor. Such a tracer also finds each tensor's name where
     ``pyro.optim`` looks for it, for options by name and for the optimiser's state.
     """
     captured = any(isinstance(h, TraceMessenger) and h.param_only for h in _PYRO_STACK)

@@ -1,4 +1,4 @@
-"""Errors in one line: what is left undone, and what a lack of memory says."""
+"""Errors in one line: of work that is left undone, and of too little memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files as data: read within limits, as anybody may have written them, and written whole.
+"""Files as data: read within limits, for they may come from anywhere, and written whole.
 
-A run folder may come from anywhere. Neither JSON nor YAML can run code here, but a short text of
-either can ask for more memory than there is. So its size is known before it is read, and its depth
-before anybody walks through it.
+Neither JSON nor YAML can run code here, but a short text of either can ask for more memory than
+there is. So the size of a file is looked at before it is read, and the depth of its content before
+it is walked through.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_DEPTH = 32
 
 
 LOCK = ".lock"
-"""What a process holds that keeps a folder for itself."""
+"""The file that a process locks to keep a folder for itself."""
 
 
 def lock_folder(folder: Path) -> int:
@@ -86,7 +86,7 @@ def read_text(path: Path, most: int = MOST_BYTES, errors: str = "strict") -> str
     Args:
         path: The file.
         most: Bytes that it may have.
-        errors: What becomes of bytes that are no UTF-8, as for ``bytes.decode``.
+        errors: How bytes that are no UTF-8 are treated, as for ``bytes.decode``.
 
     Raises:
         OSError: It cannot be read.

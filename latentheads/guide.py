@@ -67,7 +67,7 @@ def check_order(model: object) -> None:
 
 
 def check_pair(model: object, guide: object) -> None:
-    """Refuses what is no guide of a model.
+    """Refuses a guide that is not one of this model.
 
     Raises:
         ValueError: The two have changed places, the guide is none, or it reads another model.
@@ -162,7 +162,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """Runs before the pass; does nothing unless overridden."""
 
     def dependence(self, block: Block) -> Dependence:
-        """What the posterior of one head of a block depends on: anything, if nobody says."""
+        """What the posterior of one head of a block depends on: anything, unless overridden."""
         return Dependence()
 
     def prune(self, block: Block, heads: Sequence[int]) -> None:
@@ -218,7 +218,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 
     @contextmanager
     def told(self, batch: Batch) -> Iterator[None]:
-        """Has the guide read another batch than the model runs on; what the model knows stays.
+        """Has the guide read another batch than the model runs on; the model's own pass stays.
 
         Args:
             batch: Sentences of the same lengths.

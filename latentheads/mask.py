@@ -52,7 +52,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Reach:
-    """What the layers of a stack may read of each other's states, before it is said pair by pair.
+    """Which positions the layers of a stack may read, from which the masks of pairs are made.
 
     Attributes:
         drawn: The queries whose heads are drawn.
@@ -81,7 +81,7 @@ class Reach:
     def outputs(self, size: int) -> Mask:
         """The mask of what heads say: every coordinate at a real query carries a latent.
 
-        Its columns are coordinates instead of keys; nothing is hidden from anybody.
+        Its columns are coordinates instead of keys, and all of them may be read.
 
         Args:
             size: Width of what a head says.

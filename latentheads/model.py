@@ -34,7 +34,7 @@ class HeadModel(nn.Module, ABC):
 
     Attributes:
         output: The layer that turns the states into tokens; a subclass makes it.
-        disagreement: A term that rewards heads for differing while training; None at first.
+        disagreement: A term that rewards heads for differing while training; None: there is none.
         alignments: The alignment blocks above the decoder; None: there are none.
 
     Args:
@@ -202,7 +202,7 @@ class HeadModel(nn.Module, ABC):
 
 @runtime_checkable
 class _Cached(Protocol):
-    """What keeps something of earlier positions."""
+    """A module with a cache for decoding."""
 
     block: Block
 
@@ -252,7 +252,7 @@ class DecodingState:
 
 @runtime_checkable
 class Stepwise(Protocol):
-    """What a search asks of a model: to begin, and to go on token by token."""
+    """A model as a search uses it: it begins, and goes on token by token."""
 
     @property
     def density_dtype(self) -> torch.dtype:

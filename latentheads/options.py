@@ -1,4 +1,4 @@
-"""What an object was made with, noted as it is made: a run folder says it in these words."""
+"""The arguments that an object was made with, noted for a run folder to name them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WithOptions:
         """Notes the options; a call that does not fit is refused by the constructor itself."""
         self = super().__new__(cls)
         try:
-            # not that of the class: where nobody below writes a constructor it is that of __new__
+            # of the constructor: a class without one of its own has the signature of __new__
             _, *given = signature(cls.__init__).bind(self, *args, **kwargs).arguments.items()
         except (TypeError, ValueError):
             given = []

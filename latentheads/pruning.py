@@ -169,7 +169,7 @@ def _find_active(
 def _find_drawn(
     chain: Sequence[HeadBlock], active: Mapping[str, Sequence[int]], guide: ModelGuide | None
 ) -> list[list[int]]:
-    """The heads of every block of a chain that something reads."""
+    """The heads of every block of a chain whose logits are still read, and so drawn."""
     dependence = [_dependence_of(module, guide) for module in chain]
     mixes, climbs = any(r.mixes for r in dependence), any(r.climbs for r in dependence)
     own = [set(active[module.block.name]) for module in chain]

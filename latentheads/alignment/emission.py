@@ -273,7 +273,7 @@ class _Scores:
         Args:
             rows: Where the slice stands.
             narrow: Its scores.
-            put_back: Whether the values, as the caller has changed them, replace the scores.
+            put_back: Whether the values, as the caller has changed them, are copied back.
         """
         unit = sum(self._counts)
         for strip, scores in self.slices.widened(rows, narrow, put_back):

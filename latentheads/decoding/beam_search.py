@@ -78,7 +78,7 @@ def beam_search(
             positions.
         least: Fewest tokens, EOS counted; EOS comes earlier at the limit, or where nothing else
             may.
-        no_repeat: No n-gram of so many tokens comes twice in a sentence; 0: any may.
+        no_repeat: No n-gram of this many tokens comes twice in a sentence; 0: any may.
 
     Returns:
         For every sentence ``beam`` hypotheses, best first; fewer where the limit leaves no more.
@@ -160,7 +160,7 @@ class _Candidates(NamedTuple):
 
 
 class _Found:
-    """The hypotheses that ended; one slot more than a sentence may fill takes what is dropped.
+    """The hypotheses that ended; one slot beyond those of a sentence takes what is dropped.
 
     Args:
         number: Sentences.
@@ -321,7 +321,7 @@ class _Search:
         return torch.cat([before, candidates.token[..., None]], -1)
 
     def _leave(self, parents: Tensor, done: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Drops the sentences that are done and says what stays."""
+        """Drops the sentences that are done; gives the sentences and hypotheses that stay."""
         stay = (~done).nonzero().squeeze(1)  # the one wait for the device
         rows = None
         if len(stay) < len(done):

@@ -32,7 +32,7 @@ class Sampled(Protocol):
 
     @property
     def training(self) -> bool:
-        """Whether it drops something."""
+        """Whether it is in training mode, where dropout acts."""
 
     @property
     def device(self) -> torch.device:
@@ -76,7 +76,7 @@ def sample_text(
         length: Tokens that a text is continued by, at most.
         temperature: Below 1 the likely tokens become likelier, above 1 the unlikely ones; 0 always
             takes the likeliest.
-        top_k: Choose among so many tokens; 0: all.
+        top_k: How many of the likeliest tokens are chosen among; 0: all.
         block: Tokens that are held at a time; 0: any number.
         context: Tokens that are kept when a block is full.
         drawn: Draw each head from its prior when its row is computed, instead of setting it to the
@@ -172,7 +172,7 @@ class _Reader:
         return logits[:, -1]
 
     def _window(self, known: int) -> int:
-        """Where the block begins in which the last of so many tokens is read."""
+        """Where the block begins that holds the last of the tokens known so far."""
         if not self.block:
             return 0
         fresh = self.block - self.context

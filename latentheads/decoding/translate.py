@@ -114,7 +114,7 @@ def translate_part(
         target: Vocabulary of the translations.
         part: The sentences; targets are not looked at.
         decoding: How to search.
-        lose: As in :func:`work_through`; a sentence that is lost stays empty.
+        lose: As in :func:`work_through`; the translation of a lost sentence is empty.
 
     Raises:
         UnfinishedError: There is too little memory for a single sentence.
@@ -130,14 +130,14 @@ Found = TypeVar("Found")
 def work_through(
     part: Part, work: Callable[[Batch], list[Found]], empty: Found, lose: Lose | None = None
 ) -> list[Found]:
-    """Does some work on every sentence of a part, a batch at a time, and keeps their order.
+    """The results of some work on every sentence of a part, a batch at a time, in their order.
 
     A batch for which there is too little memory is cut in two.
 
     Args:
         part: The sentences.
-        work: Gives what is found of each sentence of a batch.
-        empty: What is found of a sentence that is lost.
+        work: Gives a result for each sentence of a batch.
+        empty: The result of a sentence that is lost.
         lose: Called where there is too little memory for a single sentence; None ends the work.
 
     Raises:

@@ -80,7 +80,7 @@ class HeadContext:
         """The logits drawn one block further down the chain, of as many heads; None in the first.
 
         Raises:
-            ValueError: There are fewer or more of them: which belongs to which nobody knows.
+            ValueError: There are fewer or more heads below, so that they cannot be matched.
         """
         if self.lower is not None and self.lower.shape[-3] != self.scores.shape[-3]:
             name = "a block" if self.block is None else f"block {self.block.name!r}"
@@ -156,8 +156,8 @@ class HeadVariable(TorchDistribution):
     the mask says which pairs count in a density and which are read by the softmax, and it touches
     neither location nor sample.
 
-    A pair that carries no latent counts in no density, but somebody may read it: the block above,
-    or a latent of a user's own. So a posterior that is restricted leaves it to the prior.
+    A pair that carries no latent counts in no density, but the block above may read it, or a latent
+    of the user's own. So a posterior that is restricted leaves it to the prior.
 
     A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is
@@ -204,13 +204,13 @@ class HeadVariable(TorchDistribution):
     def restrict(self, prior: HeadVariable) -> None:
         """Draws the pairs that carry no latent from the prior, from now on.
 
-        Whatever reads them, their log-ratio is 0 then: the sum over all others is a bound.
+        Their log-ratio is then 0, whatever reads them, and the sum over all others is a bound.
         """
         self._elsewhere = prior
         self._expanded = {}
 
     def complete(self, value: Tensor) -> Tensor:
-        """Replaces what a value says of pairs that carry no latent by a draw from this law."""
+        """Replaces a value at the pairs that carry no latent by a draw from this law."""
         return self._where_latent(value, self.rsample())
 
     def _where_latent(self, counted: Tensor, other: Tensor) -> Tensor:

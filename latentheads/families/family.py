@@ -44,7 +44,7 @@ class Family(nn.Module, ABC):
 
 
 def check_law(site: str, law: Any, shape: Sequence[int]) -> None:
-    """Refuses what is no law of a block's heads.
+    """Refuses a value that is no law of a block's heads.
 
     Args:
         site: Of the heads, for the message.

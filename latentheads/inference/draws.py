@@ -1,4 +1,4 @@
-"""What a pass knows of its alignments from a few draws, where it does not sum over all of them.
+"""A few draws of the alignments of a pass, where it does not sum over all of them.
 
 Further draws than that of the pass are of the same laws: one softmax a word each, and no further
 pass of the network.
@@ -53,7 +53,7 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
 
 
 def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *batch target head"]:
-    """Draws all blocks; particles that share what the laws are made of share no draw."""
+    """Draws all blocks; each particle has draws of its own, though they may share one law."""
     shape, made = laws[0].batch_shape, laws[0].pointing.scores.shape[:-3]
     apart = shape[: len(shape) - len(made)]
     pointings = [law.pointing for law in laws]
@@ -69,7 +69,7 @@ def _find_sites(guide_trace: Trace) -> list[str]:
 
 @torch.no_grad()
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
-    """Of every word where each head adds the mean of its word vectors, under its own prior."""
+    """Log-probability of every word if each head adds its mean word vector under the prior."""
     target = model_trace.nodes[TARGET]
     aligned: AlignmentPass = target["fn"].aligned
     soft = tokens_of(aligned.softened(), aligned.valid, aligned.output, aligned.smoothing)

@@ -1,4 +1,4 @@
-r"""What a pass knows of its alignments without having drawn them.
+r"""All alignments of a pass, known without drawing them.
 
 The alignments of a pass are drawn, as all latents are. Where they are few enough, everything that
 their guide's bound needs is a sum: :math:`\mathbb E_q[\log p(y \mid z, x)]`, the KL of each block,
@@ -103,8 +103,8 @@ def enumerate_alignments(
     Args:
         model_trace: The model's.
         guide_trace: The guide's; a block that it leaves out keeps its prior.
-        marginal: Whether the model is trained by the exact sum, not by the guide's bound. Both come
-            right whatever is said: the one that is meant takes less time.
+        marginal: Whether the model is trained by the exact sum, not by the guide's bound. The
+            result is the same: this says for which of the two the gradient is prepared.
 
     Raises:
         ValueError: A posterior is no law of alignments.

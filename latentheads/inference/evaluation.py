@@ -72,8 +72,8 @@ class Report:
         truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
         truth_elbo: The bound on these sentences alone, to be compared with it.
         truth_sentences: How many they are.
-        leak: What lies above the truth by more than sampling error, which no bound does: somebody
-            reads what is predicted without paying for it; None: nothing does.
+        leak: Names the figure that lies above the truth by more than sampling error, which no bound
+            does: then a target is read that is not paid for. None: there is none.
         sentences: All sentences, or blocks of a running text.
         exact: Log p(y | x) itself, summed over all alignments; None where other heads are drawn.
         gap: What the bound lacks of it: the KL from the guide's posterior of alignments to the
@@ -239,7 +239,7 @@ def evaluate(
 
 
 def _find_truth(exact: Tensor, places: Tensor) -> Tensor:
-    """What is known of the sentences at some places."""
+    """The exact log p of the sentences at some places, where it is known."""
     if (needed := int(places.max()) + 1) > len(exact):
         raise ValueError(
             f"truth must have a number for every sentence, here {needed}, got {len(exact)}"
@@ -277,18 +277,18 @@ def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws)
 
 
 class _Tasks:
-    """The tasks that sentences have had, by what tells them apart."""
+    """The tasks of the sentences seen so far, for the encoder and for the decoder."""
 
     def __init__(self) -> None:
         self.seen: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
 
     def note(self, batch: Batch) -> None:
-        """Adds those of a batch."""
+        """Adds the tasks of a batch."""
         for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
             self.seen[side].update([0] if task is None else task.tolist())
 
     def total(self, site: str, values: Tensor) -> Tensor:
-        """The sum over the tasks that occur: only they are part of what the sentences know of."""
+        """The sum over the tasks that occur; the sentences depend on no other."""
         own = self.seen.get(site.split(".")[0])
         for_all = not site.endswith(".selection") or values.shape[0] == 1
         if for_all or own is None:
@@ -297,7 +297,7 @@ class _Tasks:
 
 
 def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Tensor]) -> Tensor:
-    """Adds what belongs to no sentence but to all, once; they are then weighed together."""
+    """Adds the terms that all sentences share, once; their draws are weighed together."""
     for site in draws[0].shared_kl:
         each = [tasks.total(site, draw.shared_kl[site]) for draw in draws]
         sums[f"kl {site}"] = torch.stack(each).mean(0)
@@ -327,7 +327,7 @@ def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[
 
 
 def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
-    """What adds up of alignments, a mean over the draws of other heads."""
+    """The sums of alignments, each a mean over the draws of other heads."""
     found = [draw.summed for draw in draws if draw.summed is not None]
     if not found:
         return
@@ -342,7 +342,7 @@ def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
-    """The same a token, by the names of the report."""
+    """The sums of alignments divided by the tokens, by the names of the report."""
     if "summed evidence" not in sums:
         return {}
     a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
@@ -361,7 +361,7 @@ def aligns_alone(how: Mapping[str, str]) -> bool:
 
 
 def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """What adds up over the sentences whose exact log p(y | x) is known."""
+    """The sums over the sentences whose exact log p(y | x) is known."""
     known = ~truth.isnan()
     bounds = torch.stack([draw.elbo for draw in draws]).mean(0)
     yield "known sentences", known.double().sum()

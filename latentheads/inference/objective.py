@@ -123,7 +123,7 @@ class Head_ELBO(Trace_ELBO):
         return -elbo.detach(), -elbo
 
     def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
-        """Writes what is known of alignments where the bound looks for what was drawn.
+        """Puts the terms of alignments where the bound looks for those of a draw.
 
         Returns:
             The sites that have no KL of their own: it is in the likelihood already.
@@ -239,7 +239,7 @@ class Head_ELBO(Trace_ELBO):
 
 
 def _scale_values(values: Tensor, site: dict[str, Any]) -> Tensor:
-    """Values as a site counts them: those that all particles share, once for each."""
+    """Values scaled as a site counts them; a value that particles share counts once for each."""
     shape = torch.broadcast_shapes(values.shape, site["fn"].batch_shape)
     scaled: Tensor = scale_and_mask(values.expand(shape), site["scale"], site["mask"])
     return scaled
@@ -267,7 +267,7 @@ class _EagerKL(Messenger):
 
 
 class _Dropped:
-    """Stands where a site's distributions were; says so to whoever asks."""
+    """Stands in the place of a site's distributions; to read it is an error that says so."""
 
     batch_shape = torch.Size()
 

@@ -1,4 +1,4 @@
-"""How figures show themselves in a notebook: a table that says of each what it is."""
+"""Tables of figures for a notebook and a terminal, which explain each figure."""
 
 from __future__ import annotations
 

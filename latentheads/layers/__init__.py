@@ -1,1 +1,1 @@
-"""Layers of a network that hold no heads: numbers, tables, output, what hears."""
+"""Layers of a network that hold no heads: numerics, tables, output, the input of speech."""

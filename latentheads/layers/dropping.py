@@ -1,4 +1,4 @@
-"""What modules leave out at random while they are trained."""
+"""Which modules leave something out at random while they are trained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARES = ("dropout", "probability", "rate")
 
 
 def drops_out(module: nn.Module) -> bool:
-    """Whether a module leaves something out in training mode: dropout, or what is hidden of speech.
+    """Whether a module leaves something out in training mode: by dropout, or by hiding frames.
 
     Args:
         module: One module; those within it are not looked at.

@@ -30,7 +30,7 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
-    """Numbers that Python knows, as a tensor of the type and on the device of another.
+    """A tensor of Python's numbers, of the type and on the device of another tensor.
 
     ``torch.tensor(values, device=...)`` and an index that is a list wait until a GPU has done all
     that it was asked for; this does not.
@@ -49,7 +49,7 @@ def log_softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
 
 
 def _fill_vectors(x: Tensor) -> Tensor:
-    """Rows shorter than a vector register of 512 bits, filled up with what has no probability.
+    """Pads rows shorter than a vector register of 512 bits by logits of probability 0.
 
     PyTorch goes element by element through a row that does not fill one.
     """

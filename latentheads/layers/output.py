@@ -211,7 +211,7 @@ class _LinearLogProb(torch.autograd.Function):
 
 
 class Gradients:
-    """What the log-probabilities, weighed and summed, give to the states and to the table.
+    """The gradients of a weighted sum of log-probabilities, for the states and for the table.
 
     Args:
         slices: The logits.
@@ -225,7 +225,7 @@ class Gradients:
         self._product, self._widened = torch.empty_like(w), torch.empty_like(self.table)
 
     def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor | None = None) -> None:
-        """Of a slice, the part that its softmax has: the mass, scaled."""
+        """Subtracts the part of a slice's softmax, whose probabilities are the mass, scaled."""
         x, w = self.slices.x[rows], self.slices.w
         if scale is None:
             self.states[rows] = -(mass @ w)
@@ -235,7 +235,7 @@ class Gradients:
         self.table -= self._widened.copy_(torch.mm(mass.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Adds the part that the tokens have, and the smoothing, and returns both gradients."""
+        """Adds the part of the tokens and of the smoothing, and returns both gradients."""
         x, w = full_precision(self.slices.x), full_precision(self.slices.w)
         sure = (1 - smoothing) * weights
         self.states.addcmul_(w[tokens], sure[:, None])
@@ -287,7 +287,7 @@ class Slices:
         Args:
             rows: Where the slice stands.
             narrow: Its logits.
-            put_back: What is made of a strip takes its place in the slice.
+            put_back: Whether the strip, as the caller has changed it, is copied back.
         """
         for start, part in zip(count(rows.start, self._strip), narrow.split(self._strip)):
             wide = part if self.same else self._wide[: len(part)].copy_(part)

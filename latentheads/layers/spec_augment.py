@@ -74,7 +74,7 @@ def hide(
 def _draw_spans(
     number: int, longest: Int[Tensor, " batch"], within: Int[Tensor, " batch"], size: int
 ) -> Bool[Tensor, "batch place"]:
-    """Where some spans lie, each of a length in 0 ... longest - 1 and below an end."""
+    """True within spans that are drawn, each of length 0 ... longest - 1, below an end."""
     shape = (*longest.shape, number)
     length = (torch.rand(shape, device=longest.device) * longest.unsqueeze(-1)).long()
     room = within.unsqueeze(-1) - length + 1

@@ -28,7 +28,7 @@ Lengths = TypeVar("Lengths", int, Tensor, NDArray[np.int64])
 
 
 def subsampled(lengths: Lengths) -> Lengths:
-    """The positions that are left of so many frames."""
+    """How many positions are left of each number of frames."""
     return -(-lengths // FACTOR)
 
 
@@ -37,7 +37,7 @@ class Subsampler(nn.Module):
 
     Args:
         bins: Coefficients of a frame.
-        channels: What the first convolution gives, half of which gates the other half.
+        channels: Outputs of the first convolution, half of which gate the other half.
         width: Of the states.
     """
 

@@ -1,1 +1,1 @@
-"""Metrics: what a translation, a summary or an alignment is worth."""
+"""Metrics: how good a translation, a transcript, a summary or an alignment is."""

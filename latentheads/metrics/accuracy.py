@@ -70,6 +70,6 @@ def count_edits(mine: Sequence[str], right: Sequence[str]) -> int:
     row = places
     for number, token in enumerate(mine, 1):
         without = np.minimum(row[1:] + 1, row[:-1] + (wanted != ids[token]))
-        # what is put in costs one a place: a running minimum, once the places are taken off
+        # an insertion costs one a place: a running minimum, once the places are subtracted
         row = np.minimum.accumulate(np.concatenate([[number], without]) - places) + places
     return int(row[-1])

@@ -33,10 +33,10 @@ class LinkCounts:
     """Links of a corpus, found and gold.
 
     Attributes:
-        found: All that were found.
+        found: Links that were found.
         sure: Gold links that must be found.
-        found_sure: Those of them that were.
-        found_possible: Found links that may be.
+        found_sure: Sure links that were found.
+        found_possible: Found links that are possible.
     """
 
     found: int
@@ -46,7 +46,7 @@ class LinkCounts:
 
     @property
     def precision(self) -> float:
-        """Share of the found links that may be; NaN where none was found."""
+        """Share of the found links that are possible; NaN where none was found."""
         return _share(self.found_possible, self.found)
 
     @property
@@ -78,9 +78,9 @@ def count_links(
     """Counts the links of a corpus, a set a sentence pair.
 
     Args:
-        found: What is judged.
+        found: The links that are judged.
         sure: Gold links that must be found.
-        possible: Gold links that may be, the sure ones count among them; None: the sure ones alone.
+        possible: Gold links that may be found, beside the sure ones; None: the sure ones alone.
 
     Raises:
         ValueError: They are not of as many sentence pairs.

@@ -1,4 +1,4 @@
-r"""What resampling the sentences says of a figure: intervals, and tests of systems in pairs.
+r"""Resampling of sentences: intervals of a figure, and tests of systems in pairs.
 
 Koehn 2004, https://aclanthology.org/W04-3250. The same resampled sentences are taken for all
 systems, so that what is hard in a sentence falls out of a difference.
@@ -51,10 +51,10 @@ class Metric:
     """A figure of what systems write: one of counts, summed over sentences.
 
     Attributes:
-        count: Counts, in each line of a system.
-        combine: Makes the figure of the counts of all sentences together.
-        sign: Says how, once it has counted.
-        most: No figure is above it; none is below 0.
+        count: Gives the counts in each line of a system.
+        combine: Makes the figure of the sums of counts.
+        sign: Gives the signature, once something was counted.
+        most: The largest value of the figure; the least is 0.
     """
 
     count: Callable[[Sequence[str]], Counts]

@@ -1,4 +1,4 @@
-"""How often what a run says with some probability is right, on the sentences that it is read on."""
+"""Calibration on the page: how often tokens of some probability are right."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Side:
 
 
 def _pool_names(names: Sequence[str], stride: int) -> list[str]:
-    """What tokens that share a cell are called: the first and the last."""
+    """A name for each cell of a map: of tokens that share one, the first and the last."""
     if stride == 1:
         return list(names)
     cells = (names[start : start + stride] for start in range(0, len(names), stride))

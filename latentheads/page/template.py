@@ -1,4 +1,4 @@
-"""Style, script and data in one file: what is data stays data, whatever a token says."""
+"""Style, script and data in one file; no token in the data can become script."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The style of every figure, and what its colours stand for.
 
 The file beside this one holds the style: sizes, a white card that is not see-through, and the
-colours of Okabe and Ito, which also those tell apart who see no red or no green
+colours of Okabe and Ito, which can be told apart without seeing red or green
 (https://jfly.uni-koeln.de/color/). A figure of one's own takes it by
 ``matplotlib.style.use(lh.plot.STYLE)``.
 """

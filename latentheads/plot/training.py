@@ -65,7 +65,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 
 def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draws the truth, labels the axes, and says what is what."""
+    """Draws the truth, labels the axes, and adds the legend."""
     _draw_truth(axis, records[-1]["valid"] if records else {})
     scale_by_log(axis)
     axis.grid(axis="y")
@@ -87,7 +87,7 @@ def _negate(values: Iterable[float | None]) -> list[float]:
 
 
 def truth_label(figures: Mapping[str, Any]) -> str:
-    """What the line of the truth is called; it may be that of some sentences alone."""
+    """The name of the line of the truth, which may be known of some sentences alone."""
     known, every = figures.get("truth_sentences"), figures.get("sentences")
     some = "" if known in (None, every) else f" of {known:,} of {every:,} sentences"
     return f"true log p{some}"

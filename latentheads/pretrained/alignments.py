@@ -1,8 +1,8 @@
 """Alignment blocks above the decoder of a network of ``transformers``.
 
-They stand between the decoder's last states and the network's own output layer, and are heard
-and told by hooks: nothing of the network is changed. What heads may point at are the states of its
-encoder, or, where there is none, the decoder's own states of the tokens before.
+They stand between the decoder's last states and the network's own output layer, which hooks
+connect: nothing of the network is changed. Heads point at the states of its encoder, or, where
+there is none, at the decoder's own states of the tokens before.
 
 A bias of the output layer, as Marian has, is one more column of its matrix, and one more number of
 every state, which is 1.
@@ -81,14 +81,14 @@ class NetworkOutput(LinearOutput):
 
 @dataclass
 class _Call:
-    """What the decoder is told in a call of the network.
+    """The arguments of the decoder in a call of the network.
 
     Attributes:
-        tokens: Those that it reads.
+        tokens: The tokens that it reads.
         real: Which of them are no padding.
         memory: The states of the encoder.
         memory_real: Which of them are no padding.
-        before: Tokens that a cache has of earlier calls.
+        before: How many tokens of earlier calls are in the cache.
     """
 
     tokens: Tensor | None
@@ -110,10 +110,11 @@ class _Call:
 
 
 class AlignedDecoder:
-    """What stands between a decoder and its output layer.
+    """Alignments between a decoder and its output layer, connected by hooks.
 
-    While :meth:`hearing` it keeps what alignments read. In any other call of the network, such as a
-    step of ``generate``, the scores become log-probabilities, all alignments summed.
+    While :meth:`hearing` it keeps the states that alignments read. In any other call of the
+    network, such as a step of ``generate``, the scores become log-probabilities, all alignments
+    summed.
 
     Args:
         network: The network.
@@ -143,7 +144,7 @@ class AlignedDecoder:
         return chained or (self.past and self.aligner.points)
 
     def attach(self) -> list[Any]:
-        """Hears the network from now on, and speaks for it; gives what ends that."""
+        """Connects the hooks; gives their handles, which disconnect them."""
         layer = self.output.layer
         return [
             self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
@@ -155,7 +156,7 @@ class AlignedDecoder:
 
     @contextmanager
     def hearing(self) -> Iterator[None]:
-        """Only hears what the network does; its scores are made of one position alone."""
+        """Keeps the states of a call, for which the network scores a single position."""
         outside = self._hearing, self._call, self._states, self._said
         self._hearing = True
         try:
@@ -169,10 +170,10 @@ class AlignedDecoder:
         target: Bool[Tensor, "batch read"] | None,
         source: Bool[Tensor, "batch source"] | None,
     ) -> Hidden:
-        """What alignments know of the call that was heard.
+        """The hidden states of the call that was heard, as alignments read them.
 
         Args:
-            labelling: Says which positions predict.
+            labelling: Tells which positions predict.
             target: The decoder's real positions; None: all.
             source: The encoder's; None: all.
         """
@@ -221,7 +222,7 @@ class AlignedDecoder:
         return (args[0][:, :1],)
 
     def _speak(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
-        """Puts the sum over all alignments in the place of the scores, unless it only hears."""
+        """Replaces the scores by the sum over all alignments, unless states are being kept."""
         found = None
         if not self._hearing:
             summed = self._score_words(args[0].detach()).to(scores.dtype)
@@ -247,7 +248,7 @@ class AlignedDecoder:
         return self._find_state(call, states).scores(self.output.widen(states), tokens)
 
     def _find_state(self, call: _Call, states: Tensor) -> AlignmentState:
-        """What alignments know; the same as long as one text is written with a cache."""
+        """The state of alignments; one for as long as a text is written with a cache."""
         if self._begun is not None and call.before and self._begun[0] is call.memory:
             return self._begun[1]
         wide = self.output.widen(states)
@@ -285,7 +286,7 @@ class AlignedDecoder:
 
 
 class _Spoken(torch.autograd.Function):
-    """Scores in the place of others; a gradient of them is asked for in vain."""
+    """Puts scores in the place of others; their gradient is refused."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, spoken: Tensor) -> Tensor:

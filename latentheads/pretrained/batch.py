@@ -1,4 +1,4 @@
-"""What a network of ``transformers`` is run on, as the one argument of every model and guide."""
+"""A batch for a network of ``transformers``: the one argument of every model and guide."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class EncodedBatch(Batch):
-    """Sentences as a tokenizer encoded them, and what is predicted of them.
+    """Sentences as a tokenizer encoded them, and the labels that are predicted of them.
 
-    ``target`` has what is predicted at every scored place, 0 where nothing is; ``source`` what an
+    ``target`` has the label of every scored place, 0 elsewhere; ``source`` the tokens that an
     encoder reads. :meth:`latentheads.pretrained.Pretrained.batch` makes one.
 
     Attributes:
-        inputs: What the network is called with.
+        inputs: The arguments that the network is called with.
         scored_valid: True where something is predicted.
         read: The tokens that the decoder reads, or the encoder where there is no decoder.
         encoder_real: The encoder's positions that are no padding; None: all.
-        decoder_real: The same for the decoder; behind an encoder, where no mask says which, those
-            that something predicted reads.
-        decoder_drawn: The decoder's positions that something predicted reads; None: all that are
-            real.
+        decoder_real: The same for the decoder; behind an encoder, where no mask names them, the
+            positions that some prediction reads.
+        decoder_drawn: The decoder's positions that some prediction reads; None: all that are real.
         ends: The ids of tokens that only begin or end a sentence.
     """
 

@@ -24,10 +24,10 @@ __all__ = ["Passing", "PretrainedBlock"]
 
 @dataclass
 class Passing:
-    """What the blocks of a network hand each other, and are told, in one pass.
+    """The state of one pass of a network, which its blocks read and write.
 
-    A call of the network itself, such as a step of ``generate``, is told nothing: heads of all
-    positions are then drawn, and nobody counts a density.
+    In a call of the network itself, such as a step of ``generate``, the heads of all positions are
+    drawn, and no density is computed.
 
     Attributes:
         queries: By side, the positions whose heads carry a latent; None: all.
@@ -175,14 +175,14 @@ class PretrainedBlock(HeadBlock):
         return heads.transpose(1, 2).contiguous(), weights
 
     def _find_choice(self) -> Choice | None:
-        """Which heads speak: as the pass was told, or drawn for a call of the network itself."""
+        """Which heads speak: given with the pass, or drawn in a call of the network itself."""
         if self.selector is None:
             return None
         told = self._holder.passing.choices.get(self.block.name)
         return self.choose(None, True) if told is None else told
 
     def _find_mask(self, given: Bool[Tensor, "*pairs"] | None, scores: Tensor) -> Mask:
-        """The mask of the pairs, made once for all blocks of a chain that are given the same."""
+        """The mask of the pairs; blocks of a chain that are given one mask share it."""
         passing, shape = self._holder.passing, scores.shape
         made = passing.masks.get(self.block.chain)
         if made is not None and made[0] is given and made[1] == shape:
@@ -197,7 +197,7 @@ class PretrainedBlock(HeadBlock):
         return mask
 
     def _find_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
-        """What every query may read, the same for all heads."""
+        """True at the keys that every query may read, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if given is None:
             later = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(

@@ -61,17 +61,17 @@ class Likelihood(ABC):
     def places(
         self, read: Shaped[Tensor, "batch read *rest"]
     ) -> Shaped[Tensor, "batch place *rest"]:
-        """Of what is known at every position that is read, what predicts: all, if nobody knows.
+        """Keeps the positions that predict something; all of them unless overridden.
 
         Args:
-            read: Anything that a decoder, or an encoder, says of its positions.
+            read: Values at all positions of a decoder, or of an encoder.
         """
         return read
 
     def drawn(
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
-        """The decoder's positions that some prediction reads: all that are real, if nobody knows.
+        """The decoder's positions that some prediction reads; all real ones unless overridden.
 
         Args:
             scored: True where something is predicted.

@@ -46,7 +46,7 @@ def register() -> None:
 
 
 def make_mask(*sizes: Any, **options: Any) -> Bool[Tensor, "batch 1 query key"]:
-    """The keys that every query may read, said in full: no case is left to a kernel to know."""
+    """The keys that every query may read, pair by pair, also where a kernel would imply them."""
     from transformers.masking_utils import sdpa_mask
 
     options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}

@@ -67,7 +67,7 @@ TOKENS = 1024
 
 @dataclass(frozen=True)
 class AlignmentLaws:
-    """Where the heads of each word point, whatever the other heads and words do: probabilities.
+    """Probabilities of where the heads of each word point, summed over other heads and words.
 
     Attributes:
         heads: Names of the heads of all blocks, from the lowest.
@@ -194,7 +194,8 @@ class LinkScore:
     """How well links meet gold links.
 
     Attributes:
-        law: What said where the words point: of ``LAWS``, ``SOFT``, or of ``ATTENTION``.
+        law: The law that was asked where words point: one of ``LAWS``, ``SOFT``, or one of
+            ``ATTENTION``.
         head: The head; or ``UNION``, of several all their links together.
         counts: Links found and gold, over all sentences.
     """
@@ -215,7 +216,7 @@ class _Scores:
         self._gold: dict[tuple[str, str], list[Links]] = defaultdict(list)
 
     def note(self, law: str, heads: Sequence[str], weights: Tensor, batch: Batch) -> None:
-        """Takes the weights of a batch into account."""
+        """Adds the links of a batch."""
         links = likeliest_links(weights, batch, self.tagged)
         for place, of_heads in zip(batch.sentences.tolist(), links, strict=True):
             for head, found in zip(heads, of_heads, strict=True):

@@ -1,4 +1,4 @@
-"""What the heads of a run are like, read in every way: the material of tables and pictures."""
+"""Everything that is read of a run's heads: the material of tables and pictures."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["HeadReport", "others", "pair_mean"]
 
 @dataclass(frozen=True)
 class HeadReport:
-    """What the heads of a run are like.
+    """Everything that is read of a run's heads.
 
     Attributes:
-        name: What the run is called.
+        name: The name of the run.
         blocks: Its blocks that attend, latent or not.
         divergence: Between the heads of every block, by site.
         measures: Entropy, confidence and cosine.

@@ -29,8 +29,8 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
 
     Args:
         heads: A recording in which every block ran once; a block that did not run is left out.
-        batch: What the model ran on: then padding and unreadable keys are NaN. Without it logits
-            and weights are as the network had them.
+        batch: The batch that the model ran on: padding and unreadable keys are then NaN. Without
+            it logits and weights are as the network had them.
 
     Raises:
         ValueError: A block ran more than once, as in decoding.

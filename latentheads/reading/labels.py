@@ -1,4 +1,4 @@
-"""What stands at the queries and keys of a block, in words."""
+"""Names of the tokens at the queries and keys of a block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPACE = "␣"
 
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
-    """Tokens one by one, also those that no text is made of; of speech the time of each."""
+    """A name for each token, special ones too; for a position of speech its time."""
     if isinstance(vocabulary, Positions):
         return vocabulary.name_places(sum(1 for _ in tokens))
     return [_name_token(vocabulary, token) for token in tokens]
@@ -31,7 +31,7 @@ def _name_token(vocabulary: Vocabulary, token: int) -> str:
 
 
 def _show_text(text: str) -> str:
-    """A text that is seen: a sign where it is a space, an escape where it cannot be printed."""
+    """A text made visible: a sign for a space, an escape for what cannot be printed."""
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
     return shown if shown.strip() else SPACE * max(1, len(shown))
 

@@ -27,7 +27,7 @@ class Means:
         Args:
             block: The name of a block or of its site.
             values: Sums over what is counted, of every head or pair of heads.
-            speaking: Where there is something to count.
+            speaking: True at the heads, or pairs of heads, that speak in a sentence.
             counts: How much is counted in every sentence; 1 when not given.
         """
         each = values.new_ones(len(values)) if counts is None else counts

@@ -9,8 +9,8 @@ For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
 over all T queries of all sentences that are no padding and in which the head, or both heads, speak;
 of a head that never speaks they are NaN. N-gram heads, which have no weights, have a cosine alone.
 Confidence is that of Voita et al. (2019, https://arxiv.org/abs/1905.09418),
-who exclude the end of the sentence as "not a real token". Whether as what asks or as what is asked
-they do not say: here, by default, as both. Nothing is normalised again after the exclusion.
+who exclude the end of the sentence as "not a real token". They do not say whether as a query or as
+a key: here, by default, as both. Nothing is normalised again after the exclusion.
 """
 
 from __future__ import annotations

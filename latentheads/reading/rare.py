@@ -24,7 +24,7 @@ class RareWord:
         two: By block: to one of the two rarest.
         chance: By block: how often a random key is one of the two, where the head speaks.
         count: By block: queries that the head was asked.
-        threshold: How often a rare-word head does.
+        threshold: How often a rare-word head points to one of the two rarest.
         margin: By how much it must be better than chance.
     """
 
@@ -59,8 +59,8 @@ class Rarity(Detector):
     Args:
         ranks: Of the vocabulary of the keys, the place of every type when all are sorted by
             frequency, from 0; see :func:`frequency_ranks`.
-        top: So many types are too frequent to be rare.
-        threshold: How often.
+        top: How many of the most frequent types do not count as rare.
+        threshold: How often a head must point to one of the two.
         margin: By how much it must be better than chance.
     """
 

@@ -1,7 +1,6 @@
 """Every head on request: logits, weights and outputs of each block, in any pass of a model.
 
-A recording listens to the blocks only while it is open, so nothing is kept or computed for somebody
-who does not ask.
+A recording listens to the blocks only while it is open; without one nothing is kept or computed.
 """
 
 from __future__ import annotations
@@ -196,11 +195,11 @@ class Recording:
         self._heard.clear()
 
     def _hear(self, name: str, *heads: Any) -> None:
-        """Takes what a block tells of a pass, before it is read out."""
+        """Notes the heads of a block in a pass, before they are read out."""
         self._heard[name] = heads
 
     def _keep(self, name: str, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """Keeps a pass that was told of, as the output projection reads it."""
+        """Keeps a pass that was noted, with the outputs as the projection reads them."""
         (joined,) = inputs
         if name not in self._heard:
             return inputs

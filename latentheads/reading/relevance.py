@@ -226,7 +226,7 @@ def _run(
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """Lets nothing have a gradient but what depends on the inputs."""
+    """Freezes the parameters, so that only what depends on the inputs has a gradient."""
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:
         parameter.requires_grad_(False)
@@ -239,7 +239,7 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _inputs(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Makes what the embeddings give the leaves of the graph, and lists it."""
+    """Makes the outputs of the embeddings the leaves of the graph, and lists them."""
     found: list[Tensor] = []
 
     def hook(_: nn.Module, __: Any, output: Tensor) -> Tensor:
@@ -364,16 +364,16 @@ N = TypeVar("N")
 
 
 class _Notes(Generic[N]):
-    """What is known of single tensors of a pass."""
+    """Notes on single tensors of a pass."""
 
     def __init__(self) -> None:
         self.notes: dict[int, tuple[Tensor, N]] = {}
 
     def note(self, x: Tensor, said: N) -> Tensor:
-        """Keeps what is said of a tensor, and the tensor itself, so that no other gets its id."""
+        """Keeps a note on a tensor, and the tensor itself, so that no other gets its id."""
         self.notes[id(x)] = x, said
         return x
 
     def of(self, x: Tensor) -> N | None:
-        """What was said of it; None for nothing."""
+        """The note on a tensor; None where there is none."""
         return self.notes[id(x)][1] if id(x) in self.notes else None

@@ -54,7 +54,7 @@ class Role:
         role: What it does: ``positional``, ``syntactic`` or ``rare-word``.
         detail: What exactly: an offset such as ``-1``, or a relation and its direction.
         score: How often it does.
-        baseline: How often it would without knowing better; None where nothing is compared.
+        baseline: How often the baseline does; None where there is no baseline.
     """
 
     block: str
@@ -113,7 +113,7 @@ def pointed(
 
 
 def by_offset(pairs: Bool[Tensor, "batch *more query key"]) -> Counts:
-    """How many pairs have their key so far right of their query."""
+    """How many pairs there are at each offset of the key from the query."""
     *_, queries, keys = pairs.shape
     offset = torch.arange(keys) - torch.arange(queries)[:, None]
     counts = pairs.sum(0).cpu().flatten(-2)
@@ -154,7 +154,7 @@ def detect(
     Args:
         model: The model.
         parts: Batches, each sentence once.
-        detectors: Who looks.
+        detectors: The detectors.
         chain: The chain; the encoder's of a model that has one, else the decoder's own.
         guide: Draws the heads from this guide; without one they stand at their plug-in value.
         seed: Of the guide's noise.

@@ -1,4 +1,4 @@
-"""What stands at the queries and at the keys of a chain: tokens, and which of them count."""
+"""The tokens at the queries and keys of a chain, and which of them count."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sides:
 
 
 def sides(batch: Batch, chain: str) -> Sides:
-    """Tells what the blocks of a chain read.
+    """The tokens that the blocks of a chain read.
 
     Raises:
         ValueError: There is no such chain, or the batch lacks its side.

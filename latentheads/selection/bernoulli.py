@@ -87,5 +87,5 @@ class BernoulliSelector(CandidateSelector):
         return like.new_full((self.tasks(chain), self.candidates), odds)
 
     def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """Everyone stands in his own place."""
+        """Every candidate stands in its own place."""
         return Choice(value)

@@ -28,7 +28,7 @@ OWN_NAMES = {
 
 @contextmanager
 def _naming_own() -> Iterator[None]:
-    """Says of an argument out of range which option it is."""
+    """Names the option where an argument is out of range."""
     try:
         yield
     except ValueError as reason:
@@ -100,7 +100,7 @@ class Gates:
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
-        """What has become of the gates of a trained model; None where it has none.
+        """Figures of the gates of a trained model; None where it has none.
 
         Args:
             model: The model.

@@ -122,8 +122,8 @@ class Gating(DrawnSelector):
 class GateController:
     r"""Closes gates while training, until so many heads are open: a Lagrangian.
 
-    After every update the pressure grows by what there are too many of, and shrinks where there are
-    too few,
+    After every update the pressure grows where too many gates are open, and shrinks where too few
+    are,
 
     .. math:: \Lambda \leftarrow \max(0, \Lambda + r N (E[\text{open}] - H_t)),
 

@@ -36,8 +36,8 @@ class Choice:
     Sentences are the last dimension before places, particles stand in front of them.
 
     Attributes:
-        weight: What the output of the head in each place is multiplied by: one, with the gradient
-            of a relaxation, or zero where nobody speaks.
+        weight: The factor of the output of the head in each place: one, with the gradient of a
+            relaxation, or zero where no head speaks.
         index: The candidate in each place; None: every candidate has its own place.
         silent: Whether only the places of ``index`` are computed and all others say nothing.
     """
@@ -52,12 +52,12 @@ class Choice:
         return self.weight.ndim == 1
 
     def of_active(self) -> Choice:
-        """The same choice for all, in which only those who speak are computed."""
+        """The same choice, in which only the heads that speak are computed."""
         index = self.weight.nonzero().squeeze(-1)
         return Choice(self.weight[index], index, silent=True)
 
     def spread(self, hypotheses: int) -> Choice:
-        """That of sentences which have so many dimensions of hypotheses behind them."""
+        """The choice with dimensions for hypotheses behind those of sentences."""
         if self.common or not hypotheses:
             return self
         behind = (..., *[None] * hypotheses, slice(None))
@@ -65,7 +65,7 @@ class Choice:
         return Choice(self.weight[behind], index, self.silent)
 
     def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
-        """That of some of the sentences."""
+        """The choice of some of the sentences."""
         if self.common:
             return self
         index = None if self.index is None else self.index.index_select(0, sentences)
@@ -167,7 +167,7 @@ class Selector(ABC):
 def _of_draws(
     value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, draws: int
 ) -> Float[Tensor, "sentence candidate"]:
-    """What each sentence's own draw says of its task; a draw has as many sentences as any other."""
+    """The choice of each sentence by its draw and task; all draws have as many sentences."""
     if task is None or len(task) % draws or len(value) % draws:
         raise ValueError(f"{draws} draws need the task of every sentence, each {draws} times")
     draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)

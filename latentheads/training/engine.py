@@ -37,7 +37,7 @@ GUARD_EVERY = 20
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known after a stretch of training.
+    """Figures of a stretch of training.
 
     Attributes:
         step: Updates done.
@@ -174,7 +174,7 @@ class Engine:
         return self.step < self.training.steps and not self.stopped
 
     def _update(self, module: nn.Module, update: Update) -> None:
-        """One update of the weights; whatever ends it, the noise is then as large as ever."""
+        """One update of the weights; the noise has its full scale again behind it, or an error."""
         self._set_noise_factor(self.training.noise_factor(self.step))
         try:
             self._learn(module, update)
@@ -218,7 +218,7 @@ class Engine:
         self.place = update.after
 
     def _validate(self, batch: Batch) -> None:
-        """Lets Pyro check every site in a pass that leaves no trace: not even in the noise."""
+        """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
         devices = [self.device] if self.device.type == "cuda" else []
         with (
             torch.random.fork_rng(devices),
@@ -400,7 +400,7 @@ def check_together(training: Training, model: HeadModel) -> None:
 
 
 def check_sizes(update: Update) -> None:
-    """Refuses batches of a corpus nobody knows the size of: what all share is counted once in it.
+    """Refuses batches that do not know the size of their corpus, in which shared KL counts once.
 
     Raises:
         ValueError: A batch does not say how large its corpus is.

@@ -1,4 +1,4 @@
-"""Where an objective is no longer finite: the parameter or the site that is at fault."""
+"""Finds the parameter or the site at fault where an objective is no longer finite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_fault(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) ->
 
 
 def _find_fault_of(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
-    """What is wrong with a site, if anything."""
+    """The fault of a site; empty where it has none."""
     value = site["value"]
     laws = {"its": prior}
     if posterior is not prior:

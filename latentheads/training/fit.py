@@ -39,7 +39,7 @@ OF_FOLDERS = ("checkpoint_every", "keep", "average")
 
 @dataclass(frozen=True)
 class Fitted:
-    """What has come of a training.
+    """The outcome of a training.
 
     Attributes:
         report: The bound, its terms and its company, of the weights that stay.
@@ -145,7 +145,7 @@ def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
 
 
 def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
-    """What is evaluated; something that can be gone through again and again."""
+    """The batches that are evaluated, as something that can be iterated many times."""
     found = given if valid is None else valid
     if isinstance(found, Part):
         return found
@@ -224,7 +224,7 @@ class _Fitting:
         return weights(model=self.engine.model, guide=self.engine.guide)
 
     def _copy_moving(self, known: Container[str] = ()) -> dict[str, Tensor]:
-        """Everything that training changes from here on, but what is known."""
+        """Copies of all tensors that training still changes, but for those known already."""
         return {
             name: tensor.detach().clone()
             for name, tensor in self._weights().items()

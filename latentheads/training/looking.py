@@ -1,4 +1,4 @@
-"""A look at a training from outside: the bound on validation, and what is kept and said of it."""
+"""A look at a training: the bound on validation, as a record and as a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Look", "look_at"]
 
 @dataclass(frozen=True)
 class Look:
-    """What was found on validation after a stretch of training.
+    """An evaluation on validation after a stretch of training.
 
     Attributes:
         progress: How far training has come.

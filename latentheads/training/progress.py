@@ -1,9 +1,8 @@
 """Progress of a training: a live line in a notebook and at a terminal, else a line now and then.
 
 A notebook's line is one output that changes: it needs no widgets, and a notebook that is executed
-and kept has its last state alone. Where the output is a file or a pipe nobody sees a line that is
-drawn again and again. There a line is written after ten seconds, after thirty, after a minute, and
-then each minute.
+and kept has its last state alone. In a file or a pipe a line cannot be redrawn: there one is
+written after ten seconds, after thirty, after a minute, and then each minute.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class ProgressDisplay:
             self._write_line()
 
     def tell(self, said: str) -> None:
-        """Notes what an evaluation has found; it stands behind the number of updates."""
+        """Notes the line of an evaluation, which is shown behind the number of updates."""
         self._said = said
         if self._bar is not None:
             self._bar.set_postfix_str(said)
@@ -139,7 +138,7 @@ class _NotebookLine:
 
 
 def _find_display() -> Callable[..., Any] | None:
-    """What shows an output where this process is the kernel of a notebook; else None."""
+    """The function that shows an output in the kernel of a notebook; elsewhere None."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or "IPKernelApp" not in shell.config:
         return None

@@ -1,4 +1,4 @@
-"""A state that training goes on from: what it must hold, whoever wrote its file."""
+"""Checks of a state that training goes on from: its file may come from anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uncertainty: what a model's laws are worth where one acts on them."""
+"""Uncertainty: how far a model's probabilities can be relied on."""
 
 from latentheads.uncertainty.calibration import (
     Bins,

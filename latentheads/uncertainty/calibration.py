@@ -1,4 +1,4 @@
-r"""Calibration: whether what is said with probability .7 is right seven times of ten.
+r"""Calibration: whether predictions of probability .7 are right seven times of ten.
 
 Tokens are put into bins by the probability :math:`p` that their law gives to its likeliest token.
 With :math:`n_b` tokens in bin b, the share :math:`a_b` of right ones and the mean

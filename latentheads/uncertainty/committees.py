@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -189,8 +189,8 @@ class DrawnCommittee(Committee):
         return self.model.device
 
     @abstractmethod
-    def drawing(self) -> Any:
-        """What a pass stands under, so that its sentences are drawn."""
+    def drawing(self) -> AbstractContextManager[Any]:
+        """The context of a pass in which its sentences are drawn."""
 
     def selecting(self, draws: int) -> WithSelection:
         """Sets the selection of heads, of so many draws: the likeliest in all of them."""
@@ -229,8 +229,8 @@ class HeadDraws(DrawnCommittee):
         """Draws the selection of heads with them."""
         return WithSelection(self.guide, draws)
 
-    def drawing(self) -> Any:
-        """Nothing more: heads are drawn where nobody sets them."""
+    def drawing(self) -> AbstractContextManager[Any]:
+        """An empty context: heads are drawn unless they are set."""
         return nullcontext()
 
 
@@ -289,8 +289,8 @@ class Noised(DrawnCommittee):
             raise ValueError(f"scale must be at least 0, got {scale}")
         self.scale = scale
 
-    def drawing(self) -> Any:
-        """The noise."""
+    def drawing(self) -> AbstractContextManager[Any]:
+        """Noise around the heads."""
         return _NoiseAround(self.scale)
 
 

@@ -1,4 +1,4 @@
-"""Every figure of a trial, and what resampling the sentences says of it and of systems in pairs."""
+"""Every figure of a trial, with intervals and paired tests by resampling the sentences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Measure = Callable[[Places], float]
 def varying_scores(trials: Sequence[Trial]) -> set[str]:
     """The scores of uncertainty that rank sentences, in one of a system's trials at least.
 
-    One member differs from nobody: that ranks nothing.
+    A score of how members differ is 0 everywhere where there is one member: it ranks nothing.
     """
     return {
         name

@@ -1,4 +1,4 @@
-r"""What several members say of the next token, and how far they differ.
+r"""The laws that several members have of the next token, and how far they differ.
 
 With the laws :math:`p_k` of the members and their weights :math:`w_k`, and
 :math:`\bar p = \sum_k w_k p_k`, uncertainty falls into two (Malinin and Gales 2021,
@@ -31,7 +31,7 @@ LOWEST = -1e4
 
 @dataclass(frozen=True)
 class Prediction:
-    """What members say of every token of a batch, in nats.
+    """The law of every token of a batch under several members, in nats.
 
     Attributes:
         log_law: Log-probabilities of all tokens under the mean of the members.

@@ -1,4 +1,4 @@
-r"""Scaling: one or two numbers that make what is said fit what happens, fitted on held-out text.
+r"""Scaling: one or two numbers, fitted on held-out text, that calibrate probabilities.
 
 - A temperature T divides the log-probabilities of a law, which is then normalised again (Guo et al.
   2017, https://arxiv.org/abs/1706.04599). It is the one of the highest likelihood. The slope of

@@ -75,7 +75,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Output:
-    """What a committee wrote, and what it says of it.
+    """The translations of a committee, and its law of each of their tokens.
 
     Attributes:
         tokens: Of every sentence, its end the last.
@@ -127,7 +127,7 @@ def _cut_end(tokens: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Trial:
-    """What one committee made of all texts.
+    """The results of one committee on all texts.
 
     Attributes:
         members: How many laws are mixed.
