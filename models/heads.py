@@ -1,4 +1,4 @@
-"""What is random about a model's heads, in one value: every block is made from it."""
+"""The options of a model's heads in one value, from which every block is made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A = TypeVar("A", bound=LatentAttention)
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What is random about the heads of a model; a block takes from it what is its own.
+    """What is random about the heads of a model; each block takes its own part.
 
     Attributes:
         prior: Makes the prior of each block.

@@ -26,9 +26,9 @@ class Layer(nn.Module):
 
     Args:
         network: Sizes.
-        inner: What mixes the positions.
+        inner: The mixer of positions.
         cross: The cross-attention block, or None.
-        adapters: What follows self-attention and the feed-forward step, each task its own; or None.
+        adapters: The adapters behind self-attention and the feed-forward step, or None.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Layer(nn.Module):
             x: States.
             reach: What positions may read of each other.
             below: Logits of the nearest blocks below: self, cross.
-            memory: What cross-attention reads.
+            memory: The states that cross-attention reads.
             memory_mask: Validity of its pairs.
             state: Caches, when decoding token by token.
             choices: The selected heads of blocks that select.

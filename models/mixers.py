@@ -1,4 +1,4 @@
-"""What mixes the positions of a sentence in a layer: attention, attention to a window, n-grams."""
+"""Mixers of the positions of a sentence: attention, attention to a window, n-grams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
 
 @runtime_checkable
 class Mixer(Protocol):
-    """What a layer asks of the module that mixes its positions."""
+    """A module that mixes the positions in a layer."""
 
     block: Block
 
@@ -42,7 +42,7 @@ class Mixer(Protocol):
             x: States.
             reach: What positions may read of each other.
             below: The logits drawn in the nearest block below that draws any.
-            cache: What earlier positions left, when decoding token by token.
+            cache: The cache of earlier positions, when decoding token by token.
             choice: The selected heads of a block that selects.
         """
 
@@ -117,7 +117,7 @@ class LocalAttention(LatentAttention):
 def make_mixer(
     chain: str, layer: int, network: Network, heads: HeadOptions
 ) -> SelfAttention | LocalAttention | NGram:
-    """Makes what mixes the positions in a layer of a stack, latent where its chain is.
+    """Makes the mixer of a layer of a stack, latent where its chain is.
 
     Args:
         chain: encoder-self or decoder-self.

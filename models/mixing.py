@@ -1,4 +1,4 @@
-"""What mixes positions in each layer of a stack, read from words: ``ngram*3,attention*3``."""
+"""Which mixer each layer of a stack has, read from words: ``ngram*3,attention*3``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW = 5
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """What mixes positions in one layer.
+    """Which mixer one layer has, and its sizes.
 
     Attributes:
         kind: One of ``MIXERS``.
@@ -34,7 +34,7 @@ def heads_below(stack: tuple[Mixing, ...], layer: int) -> int | None:
 
 
 def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> tuple[Mixing, ...]:
-    """Reads what mixes positions in every layer of a stack.
+    """Reads which mixer every layer of a stack has.
 
     Args:
         mixers: Names of ``MIXERS``.

@@ -121,7 +121,7 @@ class Network:
         self._check_mixers()
 
     def _read_numbers(self) -> None:
-        """A whole number is as good as the word for it."""
+        """Turns options that were given as whole numbers into words."""
         for name in SAID_OF:
             object.__setattr__(self, name, str(getattr(self, name)))
 
@@ -146,7 +146,7 @@ class Network:
             raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
 
     def stack(self, name: str) -> tuple[Mixing, ...]:
-        """What mixes positions in every layer of the encoder or the decoder."""
+        """The mixer of every layer of the encoder or the decoder."""
         numbers = str(self.windows), str(self.ngram_width)
         return mixings(self.mixers, *numbers, name, self.depth(name))
 
@@ -170,7 +170,7 @@ class Placed(nn.Module):
     def place(
         self, x: Float[Tensor, "*batch token dim"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
-        """Tells states that begin at a position where they are."""
+        """Scales states, and adds positions from ``start`` on."""
         x = x * x.shape[-1] ** 0.5
         x = x + self._positions_at(start, x.shape[-2], x)
         return dropout(x, self.dropout, self.training)

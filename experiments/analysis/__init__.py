@@ -1,1 +1,1 @@
-"""Reading the heads of finished runs: on which text, what they are like, and how it is told."""
+"""The parts of analyse.py: the texts of runs, what is read of their heads, tables and JSON."""

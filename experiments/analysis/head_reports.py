@@ -1,4 +1,4 @@
-"""What the heads of a run are like, read in every way."""
+"""Reads the heads of a run in every way."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
 
 
 def _shuffle_targets(text: Text, options: Namespace) -> ShuffledTarget | None:
-    """What the guide's bound loses when it is told other targets."""
+    """The loss of the guide's bound when it is told other targets; None without alignments."""
     if not draws_alignments(text.run.model):
         return None
     return shuffled_target(text.run.model, text.run.guide, text.part, options.seed)

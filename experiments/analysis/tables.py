@@ -1,4 +1,4 @@
-"""What heads are like in numbers: a row a run, a row a head, and what a reader has to know."""
+"""Tables of heads: a row a run, a row a head, and notes for their reader."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _mean(blocks: dict[str, Tensor]) -> float | None:
 
 
 def _heads(head_report: HeadReport, kind: str) -> int:
-    """So many heads play a role of a kind."""
+    """How many heads play a role of a kind."""
     found = role_map(role for role in head_report.roles if role.role == kind)
     return sum(len(heads) for heads in found.values())
 
@@ -218,7 +218,7 @@ def _tell_fall(head_report: HeadReport) -> str:
 
 
 def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
-    """What the rows of links are."""
+    """Explains the rows of links."""
     several = any(score.head == UNION for each in head_reports for score in each.links)
     union = f" {UNION.capitalize()}: the links of every head of a word together." if several else ""
     chosen = " and scored there" if part == "valid" else ""
@@ -233,7 +233,7 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
 def notes(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace
 ) -> list[str]:
-    """What a reader of the table has to know."""
+    """Notes for the reader of the table."""
     found = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
         "queries and averaged over sentences; a query: averaged over queries. Entropy (nats), "
@@ -260,7 +260,7 @@ def notes(
 
 
 def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
-    """So many heads of each run speak; once if it is the same number."""
+    """How many heads of each run speak; one number if it is the same."""
     sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in head_reports]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 

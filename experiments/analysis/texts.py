@@ -89,7 +89,7 @@ class Text:
         return collate(self.part, [place]), links
 
     def same(self, other: Text) -> bool:
-        """Whether both are read on the same tokens."""
+        """Whether two runs are read on the same tokens."""
         mine, its = ((t.part.targets, t.part.sources) for t in (self, other))
         return all(
             a is b or (a is not None and b is not None and _equal(a, b))

@@ -1,1 +1,1 @@
-"""What the benchmarks share: the network by hand, the plans, the races."""
+"""Parts that the benchmarks share: the network by hand, plans, races."""

@@ -54,7 +54,7 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 def bench_parser(name: str, description: str | None, full: Plan, numbers: Sequence[str]) -> Parser:
-    """Builds what the command lines of all benchmarks share.
+    """Builds the options that all benchmarks share.
 
     Args:
         name: Of the program.
@@ -94,7 +94,7 @@ def begin(
     arguments: Sequence[str] | None,
     make_plan: Callable[[argparse.Namespace], AnyPlan],
 ) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:
-    """Reads what was asked for, sets the machine, and gathers what numbers depend on.
+    """Reads the command line, sets up the machine, and gathers the facts that figures depend on.
 
     Args:
         parser: The program's.
@@ -115,16 +115,16 @@ def begin(
 
 
 def where(facts: dict[str, Any]) -> str:
-    """On what a benchmark runs, in words."""
+    """The machine that a benchmark runs on, in words."""
     return "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
 
 
 def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
-    """Writes what was measured, and everything that it depends on, where a file is asked for.
+    """Writes the measured figures and the facts that they depend on, where a file is asked for.
 
     Args:
         path: The file.
-        facts: What numbers depend on.
+        facts: The facts.
         measured: By the name of its part, dataclasses.
     """
     if path is not None:

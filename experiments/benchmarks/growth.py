@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 NUMBERS = ("tokens", "rounds", "warmup", *(n for n in SIZES if n not in ("batch", "length")))
-"""What may be asked for; the lengths have an option of their own."""
+"""Numbers that have an option; the lengths have one of their own."""
 
 KEPT = ", fusion kept"
-"""What the name of a row ends in that is drawn beside the row of the same name without it."""
+"""The ending of a row's name that is drawn beside the row of the same name without it."""
 
 
 @dataclass(frozen=True)
 class Growth(Plan):
-    """What is run; length and batch of its size change from point to point.
+    """The plan of a benchmark of growth; length and batch change from point to point.
 
     Attributes:
         lengths: Tokens a block.
@@ -196,7 +196,7 @@ def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None
 def growth_parser(
     name: str, description: str | None, full: Growth = FULL, figure: bool = True
 ) -> Parser:
-    """Builds what the command lines share that tell how a step grows.
+    """Builds the options that the benchmarks of growth share.
 
     Args:
         name: Of the program.
@@ -219,7 +219,7 @@ def growth_parser(
 
 
 def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
-    """What was asked for.
+    """Reads the plan from the options.
 
     Raises:
         ValueError: It cannot be run.
@@ -236,7 +236,7 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
 def begin(
     parser: Parser, arguments: Sequence[str] | None, full: Growth = FULL
 ) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
-    """Reads what was asked for, sets the machine, and says where and on what rows run."""
+    """Reads the command line, sets up the machine, and gathers the facts that figures depend on."""
     begun = command_line.begin(parser, arguments, lambda options: make_growth(options, full))
     options, *_, facts = begun
     print(f"{where(facts)}, {options.precision}")
@@ -244,7 +244,7 @@ def begin(
 
 
 def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str, Any]) -> None:
-    """Prints the table, and writes and draws what was asked for."""
+    """Prints the table, and writes the file and draws the figure that were asked for."""
     show(points, facts["memory"])
     if options.figure:
         threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Rows of a benchmark take turns; what their times depend on stands beside them."""
+"""Races of the rows of a benchmark, and the facts that their times depend on."""
 
 from __future__ import annotations
 

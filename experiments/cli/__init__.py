@@ -1,1 +1,1 @@
-"""What the command lines share: options, names, errors, tables."""
+"""Parts that the command lines share: options, names, errors, tables."""

@@ -130,7 +130,7 @@ def _naming(launcher: str) -> Iterator[None]:
 
 
 def _find_failure(handed: Any, job: Job) -> str:
-    """How a run has failed; empty if it has not."""
+    """The reason why a run has failed; empty if it has not."""
     trouble = handed.exception()
     if trouble is None:
         return name_failure(job, handed.result())

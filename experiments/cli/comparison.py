@@ -108,11 +108,11 @@ def extend(parser: Parser) -> None:
 
 
 def describe_options(parser: Parser, **said: str) -> None:
-    """Says something else of options that a parser has.
+    """Replaces the help of some options.
 
     Args:
-        parser: The parser.
-        said: The help of each, by its name.
+        parser: The parser that has them.
+        said: The new help of each, by its name.
     """
     for action in parser._actions:
         action.help = said.get(action.dest, action.help)
@@ -138,7 +138,7 @@ class Plan:
         return Path(self.options.out)
 
     def find_results(self, overwrite: bool = False) -> Results | None:
-        """What it wrote, if it is finished.
+        """The results of the run, if it is finished.
 
         Raises:
             ValueError: The folder holds something else, or cannot be written.
@@ -223,7 +223,7 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
 
 
 def _refuse_idle_places(options: Namespace) -> None:
-    """Refuses what does not go together in saying where runs are trained."""
+    """Refuses options of where runs are trained that do not go together."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
             "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
@@ -289,7 +289,7 @@ def _word(value: Any) -> str:
 
 
 def describe_plans(plans: Sequence[Plan]) -> str:
-    """What stands above a picture of all runs: the corpus, and how many seeds there are."""
+    """The title of a picture of all runs: the corpus, and how many seeds there are."""
     seeds = len({plan.settings.seed for plan in plans})
     (corpus, *_) = dict.fromkeys(plan.settings.data.name for plan in plans)
     if seeds == 1:
@@ -298,7 +298,7 @@ def describe_plans(plans: Sequence[Plan]) -> str:
 
 
 def _refusal(option: str, prog: str) -> str:
-    """What is said of an option of a single run."""
+    """The line that refuses an option of a single run."""
     instead = OF_ONE_RUN.get(option)
     return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
 
@@ -311,7 +311,7 @@ def check_comparison(
     more: Sequence[str] = (),
     extend: Extend = extend,
 ) -> None:
-    """Refuses options of a single run, of no recipe at all, and what is named twice.
+    """Refuses options of a single run, options of no recipe, and what is named twice.
 
     Args:
         words: The command line.

@@ -1,4 +1,4 @@
-"""How a program ends that cannot go on: one line on standard error, and a status."""
+"""The end of a program that cannot go on: one line on standard error, and a status."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MISTAKES = (ValueError, TypeError)
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
-    """Prints one line and exits; what a file says in it cannot command a terminal."""
+    """Prints one line and exits; no control characters in it reach a terminal."""
     line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
     print(f"{program}: {line}", file=sys.stderr)
     sys.exit(status)
 
 
 def write_out(text: str) -> None:
-    """Writes to standard output; what a network has written cannot command a terminal."""
+    """Writes to standard output; no control characters in it reach a terminal."""
     if sys.stdout.isatty():
         text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
     sys.stdout.buffer.write(text.encode())
@@ -51,9 +51,9 @@ def ending(
 
     Args:
         program: Its name.
-        trouble: What is left of the work after trouble.
-        stopped: What is left of it after Ctrl-C, which gives status 130.
-        mistakes: What is raised where the user is mistaken.
+        trouble: Told behind the line of trouble: what is left of the work.
+        stopped: The same after Ctrl-C, which gives status 130.
+        mistakes: The errors that mean a mistake of the user's.
     """
     try:
         yield
@@ -79,7 +79,7 @@ STREAMS = {"stdin": "standard input", "stdout": "standard output"}
 
 
 def check_streams(*names: str) -> None:
-    """Refuses a program that was started without what it reads or writes, as by ``<&-``.
+    """Refuses to go on where a standard stream is closed, as by ``<&-``.
 
     Args:
         *names: ``stdin``, ``stdout`` or both.
@@ -116,7 +116,7 @@ def streaming(program: str) -> Iterator[None]:
 
 
 def _close_output() -> None:
-    """Lets what still waits for standard output go nowhere: at the end it would fail once more."""
+    """Discards what still waits for standard output, which would fail again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -180,7 +180,7 @@ ARGUMENTS = (
 
 
 def name_options(said: str) -> str:
-    """What the library says of its arguments, in the words of a command line."""
+    """A message of the library, its arguments spelled as options of a command line."""
     for argument, option in ARGUMENTS:
         said = re.sub(argument, option, said)
     return said

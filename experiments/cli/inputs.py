@@ -1,4 +1,4 @@
-"""What a program reads of its standard input, while it is still being written."""
+"""Standard input, read a chunk of lines at a time while it is still being written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["chunks"]
 
 
 def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
-    """So many lines at a time, cut as `latentheads.corpora.text.read_lines` cuts a file.
+    """Lines in chunks of a size, cut as `latentheads.corpora.text.read_lines` cuts a file.
 
     Raises:
         ValueError: A line is no UTF-8; those before it have been given.

@@ -1,4 +1,4 @@
-"""What a run is about to do: what a command line says, as far as other options depend on it."""
+"""The intent of a command line: everything about a run that other options depend on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group_of(kind: type[T], options: Namespace) -> T:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a run is about to do, as far as the needs of its options ask.
+    """Everything about an intended run that its options may need.
 
     Attributes:
         options: All options.
@@ -100,7 +100,7 @@ class Intent:
 
     @property
     def draws_choice(self) -> bool:
-        """Whether it is drawn which heads speak."""
+        """Whether the choice of heads is drawn."""
         return self.options.select not in ("none", "static")
 
     @property
@@ -115,7 +115,7 @@ class Intent:
 
     @property
     def draws_alignments(self) -> bool:
-        """Whether it is drawn where they point."""
+        """Whether alignments are drawn."""
         return self.alignment.drawn
 
     @property
@@ -136,7 +136,7 @@ class Intent:
 
     @property
     def weighs_kl(self) -> bool:
-        """Whether its factor may be another than 1: the penalty on gates is a part of it."""
+        """Whether the factor of the KL may be another than 1: with gates it may not."""
         return self.pays and not self.gates
 
     @property
@@ -147,7 +147,7 @@ class Intent:
 
 
 def _read_data(options: Namespace) -> Data:
-    """The corpus; what a file says of one direction acts on nothing where there are tasks."""
+    """The corpus; options of a single direction act on nothing where there are tasks."""
     said = options.clone()
     for name in OF_ONE_DIRECTION if said.tasks else ():
         said[name] = getattr(Data, name)

@@ -89,7 +89,7 @@ class _Running:
 
 
 def take_shard(word: str) -> tuple[int, int]:
-    """Which part of how many ``I/N`` names.
+    """Reads ``I/N``: which part, and of how many.
 
     Raises:
         ValueError: It names none.
@@ -201,7 +201,7 @@ def open_command(
 
 
 def name_failure(job: Job, status: int) -> str:
-    """How a run has failed, by the status of its process; empty if it has not."""
+    """The reason why a run has failed, by the status of its process; empty if it has not."""
     if status == 0:
         return ""
     known = {each.value: each.name for each in signal.Signals}
@@ -211,7 +211,7 @@ def name_failure(job: Job, status: int) -> str:
 
 @contextmanager
 def _all_end(running: Sequence[_Running]) -> Iterator[None]:
-    """However the work ends, no run is left behind."""
+    """Ends all runs that are left, however the work ends."""
     try:
         with ended_by_signals():
             yield
@@ -261,7 +261,7 @@ def _wait_for(running: Sequence[_Running], seconds: float) -> None:
 
 
 class Table:
-    """Shows what all runs do: at a terminal always, else a line each now and then.
+    """Shows what all runs do: always at a terminal, elsewhere a line for each now and then.
 
     Args:
         total: How many there are.

@@ -58,10 +58,10 @@ SAYS = {
     "guide": ("guide", "select"),
     "prior": ("prior",),
 }
-"""The options that a name says whatever files say; what else goes with it, files may change."""
+"""The options that a name sets over those of files; files may change what else goes with it."""
 
 UNSAID = {"alignments": "null", "select": "none"}
-"""What a name says of them that does not mention them."""
+"""The values of these options under a name that does not mention them."""
 
 FILES = ("--config", "--preset")
 HELP = ("--guide.help", "--prior.help")
@@ -111,7 +111,7 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
 
 
 def _replaced(words: list[str]) -> list[str]:
-    """Empties what files may say by another option than the command line does."""
+    """Empties options of files in whose place the command line has another one."""
     said = {word.partition("=")[0] for word in words}
     others = {other for word, other in INSTEAD.items() if word in said}
     return [f"{other}=[]" for other in others - said]
@@ -130,10 +130,10 @@ def _find_help(word: str, name: str) -> list[str]:
 
 
 def _read_said(said: Mapping[str, str], rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What names say whatever files say, and what goes with them unless files say otherwise.
+    """The options that names set: first those that override files, then those that files override.
 
-    Where options of a guide stand and nothing names one, it is the default; options of a prior are
-    those of the prior of logits.
+    Options of a guide, or of a prior, where none is named are those of the default guide, or of the
+    default prior of logits.
     """
     for kind, name in said.items():
         _look_at(kind, split_law(name)[0])
@@ -147,7 +147,7 @@ def _read_said(said: Mapping[str, str], rest: Sequence[str]) -> tuple[list[str],
 
 
 def _with_options(words: Sequence[str]) -> dict[str, str]:
-    """The guide and the prior that options are of, where nothing names another."""
+    """The guide and the prior that options belong to, unless others are named."""
     return {
         kind: name
         for kind, name in {**DEFAULTS, "prior": LOGITS}.items()
@@ -192,7 +192,7 @@ def _preset(name: str) -> Path:
 
 
 def _look_at(kind: str, name: str) -> None:
-    """Says of a preset that it is one; lets a class of the reader's own be found."""
+    """Refuses the name of a preset, and lets a class of the reader's own be found."""
     if name in presets():
         raise ValueError(f"{name!r} is no {kind} but a preset: use preset {name}")
     if ":" in name or "." in name:
@@ -200,7 +200,7 @@ def _look_at(kind: str, name: str) -> None:
 
 
 def named_classes(arguments: Sequence[str]) -> frozenset[str]:
-    """The import paths of classes that a command line itself names: those that its files may name.
+    """The import paths of classes that a command line names: its files may name them too.
 
     Args:
         arguments: The words after the program's name.

@@ -20,12 +20,12 @@ __all__ = ["NEEDS", "Need", "find_idle", "find_idle_of_guide", "refusals"]
 
 @dataclass(frozen=True)
 class Need:
-    """Options that act only where something else is said too.
+    """A need of some options, without which they act on nothing.
 
     Attributes:
         options: Their names.
-        what: What they need, as a command line says it.
-        met: Whether what is intended has it.
+        what: The need, in the words of a command line.
+        met: Whether an intended run meets it.
     """
 
     options: tuple[str, ...]
@@ -33,7 +33,7 @@ class Need:
     met: Callable[[Intent], bool]
 
     def refusal(self, names: list[str]) -> str:
-        """Says that some of the options act on nothing, and what they need."""
+        """The line that says that some of the options act on nothing, and what they need."""
         acts, need = ("acts", "it needs") if len(names) == 1 else ("act", "they need")
         shown = ", ".join(f"--{name}" for name in names)
         return f"{shown} {acts} on nothing here: {need} {self.what}"

@@ -94,7 +94,7 @@ Extend = Callable[[Parser], None]
 
 
 def _plain(message: str) -> str:
-    """Says in words what the parser says in types."""
+    """A message of the parser with words in place of types."""
     message = re.sub(r'Parser key "(\w+)":', r"--\1:", message)
     message = re.sub(r"--(\w+): Problem with given class_path '(\S+)': (.*)", _own, message)
     message = re.sub(r"Expected a <class '(\w+)'>\. Got value:", r"expected \1, got", message)
@@ -104,7 +104,7 @@ def _plain(message: str) -> str:
 
 
 def _own(found: re.Match[str]) -> str:
-    """Says what is wrong with an option of a guide or a prior, by the names of a command line."""
+    """The fault of an option of a guide or a prior, in the words of a command line."""
     kind, path, reason = found.groups()
     known = resolve(path)
     name = name_of(known, NAMED[kind])
@@ -227,7 +227,7 @@ def idle_options(
 
 
 def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -> None:
-    """Refuses what acts on nothing on a command line, and tells what does so in a file.
+    """Refuses idle options on the command line, and tells of those in a file.
 
     Args:
         idle: The options that act on nothing.
@@ -246,9 +246,10 @@ def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -
 def _reading(
     arguments: Sequence[str], prog: str, description: str, extend: Extend | None
 ) -> Iterator[tuple[Namespace, Namespace]]:
-    """Parses a command line; a mistake in it, or within, is one line and status 2.
+    """Parses a command line; a mistake in it, or in the block, is one line and status 2.
 
-    Gives the defaults of all options, and what they are.
+    Yields:
+        The defaults of all options, and their values.
     """
     parser, plain = make_parser(prog, description, extend)
     try:
@@ -309,7 +310,7 @@ def make_parser(prog: str, description: str, extend: Extend | None) -> tuple[Par
 
 
 def _add_recipe(parser: Parser) -> None:
-    """Adds what names the prior, the guide and the chains that they are of."""
+    """Adds the options that name the prior, the guide and their chains."""
     parser.add_argument(
         "--recipe",
         type=str,

@@ -1,4 +1,4 @@
-"""Where a program writes: tried before the work, so that nothing is computed for nothing."""
+"""The files that a program writes, tried before the work so that none of it is lost."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def make_folder(out: Path, first: str) -> Path:
 
 
 class _Output(io.FileIO):
-    """A file whose trouble is told with its name, and not taken for that of standard output.
+    """A file whose errors name it, and are not taken for those of standard output.
 
-    What stood in it before is there until something is written.
+    Its old content stays until something is written.
 
     Args:
         option: The option that names it.
@@ -82,7 +82,7 @@ class _Output(io.FileIO):
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
 
     def empty(self) -> None:
-        """Removes what stood in it before, once."""
+        """Removes its old content, once."""
         if not self._emptied:
             self._emptied = True
             with suppress(OSError):  # what is no file on a disk holds nothing

@@ -1,4 +1,4 @@
-"""Recipes compared, read: a row for every run, the summary over seeds, the table."""
+"""The results of a comparison: a row for every run, the summary over seeds, the table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(found: Mapping[str, Any], names: Iterable[str] = FIGURES) -> dict[str, Any]:
-    """Those figures that are known; where the exact log p is, none of draws."""
+    """The figures that are known; beside the exact log p none that comes of draws."""
     left_out = DRAWN if found.get("exact") is not None else ()
     return {
         name: found[name] for name in names if found.get(name) is not None and name not in left_out

@@ -56,7 +56,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_run(folder: Path) -> System:
-    """Reads what a finished run wrote."""
+    """Reads the translations of a finished run."""
     try:
         results = read_json(folder / "results.json")
         test = results["test"]
@@ -139,7 +139,7 @@ def read_systems(
 
 
 def _check(system: System, first: System) -> None:
-    """Refuses what cannot be scored, or not beside the baseline."""
+    """Refuses a system that cannot be scored, or not beside the baseline."""
     if len(system.translations) != len(system.references):
         raise ValueError(
             f"{system.name} has {len(system.translations)} translations of "

@@ -116,7 +116,7 @@ def _not_fixed(results: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _weight_rows(valid: dict[str, Any], test: dict[str, Any], k: int | str) -> list[Row]:
-    """What importance weights say of the draws."""
+    """How good the importance weights of the draws are."""
     label = f"effective draws of {k}"
     rows = [_row(label, valid, test, "effective_sample_size", "{:.1f}".format)]
     if _known("pareto_k", valid, test):

@@ -1,1 +1,1 @@
-"""What a machine is asked in the time that it is lent for: jobs, what they measure, the report."""
+"""The parts of gpu.py: the plan of jobs for a machine, what they measure, the report."""

@@ -73,13 +73,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Done:
-    """What has become of a job.
+    """The outcome of a job.
 
     Attributes:
         state: Done; failed by itself; or stopped, because its time was over.
         seconds: How long it ran.
-        why: Of one that failed, the last line that it wrote.
-        words: What it was told, as :meth:`Journal.words` names it.
+        why: The last line that a failed job wrote.
+        words: The words of its command, as :meth:`Journal.words` has them.
     """
 
     state: State
@@ -182,7 +182,7 @@ def held(folder: Path) -> Iterator[None]:
 
 @dataclass
 class Journal:
-    """What has become of every job, in a file that is written whenever that changes.
+    """The outcome of every job, in a file that is written whenever it changes.
 
     Attributes:
         folder: Where it lies, and the jobs' logs.
@@ -214,23 +214,23 @@ class Journal:
         return self.folder / "jobs.json"
 
     def log(self, job: Job) -> Path:
-        """Where what a job says goes."""
+        """The log of a job."""
         return self.folder / "logs" / f"{job.name}.log"
 
     def words(self, job: Job) -> tuple[str, ...]:
-        """What a job is told, the folder left out: it may be carried to another machine."""
+        """The words of a job, without the folder, which may be carried to another machine."""
         return tuple(word.replace(str(self.folder), "OUT") for word in job.words)
 
     def is_done(self, job: Job) -> bool:
-        """Whether it need not be done again: it is done, and was told the same."""
+        """Whether a job need not be done again: it is done, and had the same words."""
         found = self.found.get(job.name)
         return found is not None and found.state == "done" and found.words == self.words(job)
 
     def refuse_others(self, jobs: Iterable[Job]) -> None:
-        """Refuses a folder with figures of other jobs, of the same names.
+        """Refuses a folder with figures of other jobs of the same names.
 
         Raises:
-            ValueError: A job is done, and was told something else.
+            ValueError: A job is done, and had other words.
         """
         for job in jobs:
             found = self.found.get(job.name)
@@ -241,7 +241,7 @@ class Journal:
                 raise ValueError(f"{self.folder}: {said}; choose another --out")
 
     def note(self, job: Job, done: Done) -> None:
-        """Writes what has become of a job."""
+        """Writes the outcome of a job."""
         self.found[job.name] = replace(done, words=self.words(job))
         said = {name: asdict(each) for name, each in self.found.items()}
         write_text(self.file, json.dumps(said, indent=1) + "\n")
@@ -307,7 +307,7 @@ def carry_out(
 def _look_at(
     step: Step, running: tuple[Job, Running, float], journal: Journal, deadline: float
 ) -> Done | None:
-    """What has become of a job that was started; None where it goes on."""
+    """The outcome of a job that was started; None while it runs."""
     job, process, start = running
     seconds = time.monotonic() - start
     status = process.poll()

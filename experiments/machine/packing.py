@@ -1,4 +1,4 @@
-"""What a machine needs beside the checkout where it reaches nothing: corpora, and wheels."""
+"""Packs what a machine without a network needs beside the checkout: corpora and wheels."""
 
 from __future__ import annotations
 

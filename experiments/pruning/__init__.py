@@ -1,1 +1,1 @@
-"""What prune.py is made of: smaller networks of a run, as run folders with a report, and timed."""
+"""The parts of prune.py: smaller networks of a run, as run folders with a report, and timed."""

@@ -1,1 +1,1 @@
-"""What uncertainty.py is made of: systems of runs, the texts they are tried on, tables."""
+"""The parts of uncertainty.py: systems of runs, the texts they are tried on, tables."""

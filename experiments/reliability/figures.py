@@ -1,4 +1,4 @@
-"""What is found of systems, as pictures: one a measure."""
+"""Pictures of the findings about systems, one a measure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_all(findings: Findings, out: Path) -> None:
 
 
 def _draw_trials(findings: Findings, out: Path) -> None:
-    """What is of single runs: reliability diagrams, and what rejection leaves."""
+    """Draws figures of single runs: reliability diagrams, and rejection curves."""
     from latentheads.plot import draw_rejection, draw_reliability, save  # takes long to load
 
     texts = findings.texts
@@ -64,7 +64,7 @@ def _draw_trials(findings: Findings, out: Path) -> None:
 
 
 def _draw_figures(findings: Findings, out: Path) -> None:
-    """What is a mean over the runs of a system."""
+    """Draws figures that are means over the runs of a system."""
     from latentheads.plot import draw_figures, save
 
     texts = findings.texts

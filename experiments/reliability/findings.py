@@ -1,4 +1,4 @@
-"""What was found of systems: what tables, figures and files are made of."""
+"""The findings about systems, of which tables, figures and files are made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found of systems on some texts.
+    """The findings about systems on some texts.
 
     Attributes:
         systems: The systems, the first of them the baseline.

@@ -1,4 +1,4 @@
-"""What is found of systems, as tables of at most 100 columns, rows of a CSV, and JSON."""
+"""The findings about systems as tables of at most 100 columns, as rows of a CSV, and as JSON."""
 
 from __future__ import annotations
 

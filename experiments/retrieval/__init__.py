@@ -1,1 +1,1 @@
-"""What the heads of a sentence encoder bear: paraphrases to find, noise, gates, removal."""
+"""The parts of paraphrase.py: an encoder, its task, and noise, gates and removal of its heads."""

@@ -1,4 +1,4 @@
-"""What the heads of an encoder bear: noise that is learned, noise alone, gates, removal."""
+"""Measures of an encoder's heads: learned noise, noise in one head, gates, removal."""
 
 from __future__ import annotations
 

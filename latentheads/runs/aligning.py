@@ -1,4 +1,4 @@
-"""What a run says of a sentence and its translation: which word translates which."""
+"""Links between the words of a sentence and of its translation, by a run's alignments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["align_lines", "check_alignments"]
 
 
 def check_alignments(run: Run) -> None:
-    """Refuses a run without alignments, or whose alignments are not drawn.
+    """Refuses a run that draws no alignments.
 
     Raises:
-        ValueError: It has none.
+        ValueError: It draws none.
     """
     if run.source is None:
         raise ValueError(f"{run.path} is a language model: it has no source to align with")

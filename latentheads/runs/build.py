@@ -1,4 +1,4 @@
-"""From settings to a model and its guide, and what both need before they are trained or read."""
+"""From settings to a model and its guide, their device, vocabularies and heads."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
 
 
 def _check_heads(settings: Settings, model: HeadModel) -> None:
-    """Refuses what would act on no head of the network."""
+    """Refuses options that would act on no head of the network."""
     selecting, gates = settings.selecting, settings.gates.gates
     if selecting.select != "none" and not model.selecting:
         raise ValueError(
@@ -179,7 +179,7 @@ def apply_pruning(
 
 
 def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
-    """Leaves everything as it is but what ``train`` names; a block without heads has nothing."""
+    """Freezes the parameters that ``train`` does not name, and those that are empty."""
     for module in (model, guide):
         for name, parameter in module.named_parameters():
             trained = {

@@ -34,7 +34,7 @@ class Confidence:
 
     Attributes:
         score: The share of its tokens that it expects to be right; None where it has none.
-        words: The probability that every word is right, that of its least sure token.
+        words: For each word the probability that it is right: that of its least sure token.
     """
 
     score: float | None
@@ -42,11 +42,11 @@ class Confidence:
 
 
 class Confidant:
-    """What a run confides of translations: probabilities that hold on its validation text.
+    """Judges translations by a run: how probable it is that each of their words is right.
 
-    A token is right if an edit to the reference would leave it alone. What the run says of tokens
-    that it wrote itself is put on a line through log-odds, fitted on its translations of the first
-    sentences of validation.
+    A token is right if an edit to the reference would leave it alone. The run's own probabilities
+    are calibrated by a line through log-odds, fitted on its translations of the first sentences of
+    validation.
 
     Args:
         run: The run.

@@ -1,4 +1,4 @@
-"""From objects to settings: what a model, a guide and a corpus are, as a run folder says it."""
+"""From objects to settings: a model, a guide and a corpus, as a run folder describes them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe_run(
     """The settings of a run of objects that were made by hand.
 
     Raises:
-        ValueError: No settings say what one of them is.
+        ValueError: No settings describe one of them.
     """
     if not isinstance(model, Translation | LanguageModel):
         raise ValueError(
@@ -77,7 +77,7 @@ def describe_run(
 
 
 def describe_data(corpus: Corpus) -> Data:
-    """The options of a corpus; of one made by hand what a run has to know of it."""
+    """The options of a corpus; of one made by hand, those that a run needs."""
     if corpus.data is not None:
         return corpus.data
     mixture = corpus.train.mixture
@@ -99,7 +99,7 @@ def _name_task(corpus: Corpus) -> Literal["translation", "language-model", "reco
 
 
 def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus) -> None:
-    """Refuses what the settings would not make again, so that every run folder can be opened.
+    """Refuses objects that the settings would not make again, so that each run can be opened.
 
     Raises:
         ValueError: It names the first parameter that is missing or has another shape.

@@ -77,8 +77,8 @@ class Folder:
         trusted: Classes of the reader's own that the configuration may name.
 
     Attributes:
-        before: The number of updates that the run there was to have, where this one is the same
-            with more of them; None where it is the same, or new.
+        before: How many updates the run there was to have, where this one only has more of them;
+            None where it is the same run, or a new one.
 
     Raises:
         ValueError: The folder holds something else, or cannot be written.
@@ -134,7 +134,7 @@ class Folder:
 
     @property
     def results(self) -> Results | None:
-        """What a finished run wrote; None where that is missing, broken, or lacks a section.
+        """The results of a finished run; None where they are missing, broken, or lack a section.
 
         A run that is to have more updates is not finished.
         """
@@ -191,12 +191,12 @@ class Folder:
             )
 
     def _stamps(self) -> list[tuple[int, int] | None]:
-        """What tells whether somebody else has written here."""
+        """Stamps of the files, which change when another process writes here."""
         paths = (self.path / "config.yaml", self.path / "results.json", self.last)
         return [_stamp(path) for path in paths]
 
     def _refuse_unwritable(self) -> None:
-        """Tries it: root may write anywhere by its rights, and yet not in /proc."""
+        """Tries to write: root has the rights to write anywhere, and yet cannot in /proc."""
         above = self.path
         while not os.path.lexists(above) and above != above.parent:
             above = above.parent
@@ -241,7 +241,7 @@ class Folder:
         (self.path / "checkpoints").mkdir(exist_ok=True)
 
     def _forget(self) -> None:
-        """Removes what another run has left; where there was none, the names are somebody's own."""
+        """Removes the files of another run; its reports only where there was a run."""
         left = [*(self.path / "checkpoints").glob("*.safetensors"), self.path / HEADS]
         if (self.path / "config.yaml").exists():
             left += [self.path / name for name in REPORTED]
@@ -254,7 +254,7 @@ class Folder:
         self._release = weakref.finalize(self, os.close, lock_folder(self.path))
 
     def _refuse_changed(self) -> None:
-        """Whoever holds the lock must find what it decided upon: another run may have been here."""
+        """Refuses a folder that another process has written before this one had the lock."""
         if not self.overwrite and self._stamps() != self._seen:
             said = "another process has written it meanwhile; give the same command again"
             raise OSError(errno.EBUSY, said)
@@ -307,7 +307,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_results(folder: Path) -> Results | None:
-    """What a run in a folder has reported; None where that is missing or broken."""
+    """The results of a run in a folder; None where they are missing or broken."""
     try:
         return Results.read(read_json(folder / "results.json"))
     except (OSError, ValueError):
@@ -315,7 +315,7 @@ def read_results(folder: Path) -> Results | None:
 
 
 def unlike_names(paths: Sequence[Path]) -> list[str]:
-    """The last folders of the paths, as many as tell them apart."""
+    """Names for paths: as many of their last folders as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     if len(set(parts)) < len(parts):
         raise ValueError("every run must be given once")
@@ -327,7 +327,7 @@ def unlike_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is written anew; None where there is none."""
+    """A stamp that changes when a file is written anew; None where there is no file."""
     try:
         state = path.stat()
     except OSError:

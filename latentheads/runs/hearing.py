@@ -1,4 +1,4 @@
-"""What a run of speech writes: transcripts of files of sound, and when each word is heard."""
+"""Transcripts of files of sound by a run of speech, and the time of each word."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a training keeps in its folder, and goes on from.
+"""The checkpoints of a training: written to its folder, and taken up again.
 
-That is its whole state, the best weights, those of the last evaluations and their average. What is
-lost or damaged there is looked for anew where it can be, and said.
+They are its whole state, the best weights, those of the last evaluations and their average. A line
+tells which are lost or damaged, and how training goes on without them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Keeper:
         folder: The run folder.
         engine: What trains.
         digest: Tells the corpus from every other.
-        names: What it takes to read the weights: files beside the configuration, by name.
+        names: Texts of the files beside the configuration that are needed to read the weights.
 
     Attributes:
         best: The best value of the metric so far.
         stale: Evaluations since.
         reported: The step whose weights are reported on; 0 before.
-        averaged: How many checkpoints those are the average of; 0: they are of one.
+        averaged: How many checkpoints the reported weights are the average of; 0: they are of one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Keeper:
             self.folder.write(name, text)
 
     def mend_folder(self) -> None:
-        """Writes again what somebody has removed while this was training."""
+        """Writes again the files that were removed while this was training."""
         names = ["config.yaml", *self.names]
         gone = [name for name in names if not (self.folder.path / name).exists()]
         if gone:
@@ -122,7 +122,7 @@ class Keeper:
         checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
 
     def _take_up(self, facts: dict[str, Any], before: int) -> dict[str, Any]:
-        """What a finished run says that is to have more updates: training has not stopped.
+        """The facts of a finished run that is to have more updates: it has not stopped.
 
         Raises:
             ValueError: It is not at the end of those that it was to have before.
@@ -153,7 +153,7 @@ class Keeper:
         )
 
     def _forget_lost_best(self) -> None:
-        """Where the best weights are lost, the next ones are the best."""
+        """Forgets the best metric where the best weights are lost: the next ones are the best."""
         try:
             checkpoints.load(self.folder.best)
         except ValueError as reason:

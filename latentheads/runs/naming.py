@@ -1,4 +1,4 @@
-"""A configuration with names in it: what a file may name, and what its names stand for."""
+"""Names in a configuration: which a file may hold, and the classes that they stand for."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _is_of_logits(path: str | None) -> bool:
 
 
 def _refuse_keys(value: Mapping[str, Any]) -> None:
-    """Refuses what is the reader's to say, and what would reach past a group of options."""
+    """Refuses keys that only the reader may give, and those that reach past a group of options."""
     for name, given in (("preset", "NAME"), ("config", "FILE"), ("trust", "module:Class")):
         if name in value:
             raise ValueError(f"{name} belongs on the command line: --{name} {given}")
@@ -87,7 +87,7 @@ def _refuse_keys(value: Mapping[str, Any]) -> None:
 
 
 def _read_name(value: dict[str, Any], kind: str, trusted: Collection[str] | None) -> dict[str, Any]:
-    """Looks up the class of a kind, and at what a file may say to it."""
+    """Looks up the class that a name stands for, and checks the options that a file gives it."""
     given = value.get(kind)
     if given is None:
         return value

@@ -1,4 +1,4 @@
-"""A prior and a guide that go together: as they are named, and as classes with their options."""
+"""A prior and a guide that go together: their names, their classes and their options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Spec:
 
     @classmethod
     def of(cls, kind: str, made: WithOptions) -> Spec:
-        """What a prior or a guide was made with.
+        """The name and the options of a prior or a guide that was made.
 
         Raises:
             ValueError: An option is no plain value, so that no file can say it.

@@ -114,7 +114,7 @@ def find_recipe(name: str) -> dict[str, Any]:
 
 
 def refuse_other_kinds(kind: str, name: str) -> None:
-    """Says of a name that stands for something else, what it is and how to ask for it."""
+    """Refuses a name of another kind, and tells how to ask for that."""
     kinds: dict[str, Mapping[str, Any]] = {"recipe": RECIPES, **NAMED}
     for other, table in kinds.items():
         if name in table:
@@ -169,7 +169,7 @@ def split_path(kind: str, name: str) -> str:
 
 
 def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
-    """Imports a class of the reader's own, and looks at whether it is what it should be."""
+    """Imports a class of the reader's own, and checks that it is a guide or a prior."""
     try:
         found = getattr(importlib.import_module(module), class_name)
     except Exception as reason:

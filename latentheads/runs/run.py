@@ -1,4 +1,4 @@
-"""A run that was trained: its model and guide, what they write, and what was found out of them."""
+"""A run that was trained: its model and guide, its translations, texts and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good what a run writes is: by BLEU and chrF, or by WER and CER where it recognises speech."""
+"""Scores of a run's output: BLEU and chrF, or WER and CER where it recognises speech."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def score_ctc(
 ) -> dict[str, Any]:
     """WER and CER of what CTC hears in the test part, where it is trained and speech recognised.
 
-    CTC is a head of training alone: this says how well the encoder hears in order, and nothing of
-    what the run writes.
+    CTC is a head of training alone: its scores are of the encoder, and not of the run's output.
 
     Args:
         settings: Those of the run.

@@ -1,4 +1,4 @@
-"""A sentence, or a file of sound, as a run reads it: alone, with its translation."""
+"""A batch of one sentence, or of one file of sound, with its translation."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | Path, trusted: str | None = None) -> Settings:
-        """Reads what :meth:`to_yaml` wrote, or whoever writes such a file by hand.
+        """Reads a file that :meth:`to_yaml` wrote, or that was written by hand.
 
         The file is data: it imports nothing that the reader did not name.
 
@@ -295,7 +295,7 @@ class Settings:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes out what stands in two places: what reads a run folder refuses an alias."""
+    """Writes a value that stands in two places twice: run folders are read without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Whether to write a value out."""
@@ -324,7 +324,7 @@ def trusted_paths(trusted: str | None) -> Collection[str]:
 
 
 def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:
-    """What a folder says of a corpus made by hand, as options."""
+    """The options of a folder, with a corpus made by hand as one of them."""
     if "corpus" not in known:
         return known
     if known["corpus"] != BY_HAND:

@@ -1,4 +1,4 @@
-"""What a file may say to a class of the reader's own: values, and no name of more code."""
+"""Checks of the options that a file gives a class of the reader's own: values, and no code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS = (list, tuple, dict, Union, UnionType)
 def refuse_code(kind: str, options: Any, path: str | None) -> None:
     """Refuses options that the parser would take for names of classes or functions to import.
 
-    A number is none. A text or a list is none where the option is annotated as such; of one with a
+    Numbers are safe. So are a text and a list where the option is annotated as such; where it has a
     default alone the parser reads a text as YAML, which may name a class.
 
     Args:

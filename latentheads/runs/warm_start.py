@@ -1,4 +1,4 @@
-"""What training starts with: the weights of a finished run, and the heads that it has."""
+"""A warm start: training begins with the weights and the heads of a finished run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def begin_with(
 
 
 def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
-    """What a run has for another: what its guide has learned is of use to the same guide alone."""
+    """The weights that a run hands to another; those of its guide to an equal guide alone."""
     found = checkpoints.weights(model=begun.model, guide=begun.guide)
     before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
     if before == now:
@@ -125,7 +125,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
-    """Every option that the new network differs in, and what it was and is."""
+    """Every option in which the new network differs, with both values."""
     return _differences(_options(before), _options(now))
 
 

@@ -1,4 +1,4 @@
-"""What a run writes: translations of lines, and continuations of prompts."""
+"""Text that a run writes: translations of lines, and continuations of prompts."""
 
 from __future__ import annotations
 
