@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -21,7 +21,19 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.metrics.alignment import Links
 
-__all__ = ["Corpus", "Part", "check_corpus", "check_part", "draw_pairs", "draw_text", "known_truth"]
+__all__ = [
+    "Corpus",
+    "Part",
+    "Tell",
+    "check_corpus",
+    "check_part",
+    "draw_pairs",
+    "draw_text",
+    "known_truth",
+]
+
+Tell = Callable[[str], object]
+"""Called with a line about what was read, kept or left out, such as ``print``."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, Tell
 
 __all__ = ["Side", "Where", "limited", "refuse_long"]
 
@@ -24,9 +24,7 @@ Where = Callable[[str, Side, int], str]
 """Says where a sentence stands, by its part, the side and its place in the part."""
 
 
-def limited(
-    corpus: Corpus, max_line: int, where: Where, tell: Callable[[str], object] | None = None
-) -> Corpus:
+def limited(corpus: Corpus, max_line: int, where: Where, tell: Tell | None = None) -> Corpus:
     """The corpus with no line of more than so many tokens.
 
     Args:

@@ -6,10 +6,10 @@ The defaults are those of `Data`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, Unpack
 
-from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.corpus import Corpus, Tell
 from latentheads.corpora.data import MADE, Data
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.making import make_corpus
@@ -39,8 +39,6 @@ __all__ = [
     "hub_text",
     "python_docs",
 ]
-
-Tell = Callable[[str], object]
 
 
 def grammar(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pydoc_data.topics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ import numpy as np
 from latentheads.corpora import pydoc
 from latentheads.corpora.cache import cached
 from latentheads.corpora.cleaning import Cleaning
-from latentheads.corpora.corpus import Corpus, draw_pairs, draw_text
+from latentheads.corpora.corpus import Corpus, Tell, draw_pairs, draw_text
 from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
 from latentheads.corpora.limited import Side, limited
@@ -35,9 +35,7 @@ CHARACTERS = 32
 word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
-def make_corpus(
-    data: Data, tell: Callable[[str], object] | None = None, keep: bool = True
-) -> Corpus:
+def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corpus:
     """Makes the corpus that the options name, which it remembers.
 
     Args:
@@ -59,7 +57,7 @@ def make_corpus(
     return corpus
 
 
-def _make_corpus(data: Data, tell: Callable[[str], object] | None, keep: bool) -> Corpus:
+def _make_corpus(data: Data, tell: Tell | None, keep: bool) -> Corpus:
     if data.mixture is not None and data.data == "grammar":
         sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
         corpus = draw_tasks(data.mixture, sizes, data.held_out)
@@ -99,9 +97,7 @@ def _refuse_running_text(data: Data) -> None:
         )
 
 
-def _read_corpus(
-    data: Data, tell: Callable[[str], object] | None, room: Path | None = None
-) -> Corpus:
+def _read_corpus(data: Data, tell: Tell | None, room: Path | None = None) -> Corpus:
     """Reads a corpus, with no line that is too long for a batch.
 
     Args:
@@ -118,7 +114,7 @@ def _read_corpus(
     return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
 
 
-def _speech(data: Data, tell: Callable[[str], object] | None, room: Path | None) -> Corpus:
+def _speech(data: Data, tell: Tell | None, room: Path | None) -> Corpus:
     parts = (read_utterances(_source_of(data, part)) for part in PARTS)
     train, valid, test = parts
     mixture = data.mixture
@@ -182,7 +178,7 @@ def _pair_options(data: Data) -> PairOptions:
     )
 
 
-def _prose(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+def _prose(data: Data, tell: Tell | None) -> Corpus:
     train, valid, test = (partial(_lines, data, part) for part in PARTS)
     return prose(
         data.name,
@@ -210,7 +206,7 @@ def _lines(data: Data, part: str) -> Iterator[str]:
     return islice(lines, first)
 
 
-def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+def _parallel(data: Data, tell: Tell | None) -> Corpus:
     train, valid, test = (_pairs(data, part) for part in PARTS)
     return parallel(
         data.name,
@@ -224,7 +220,7 @@ def _parallel(data: Data, tell: Callable[[str], object] | None) -> Corpus:
     )
 
 
-def _tasks(data: Data, tell: Callable[[str], object] | None) -> Corpus:
+def _tasks(data: Data, tell: Tell | None) -> Corpus:
     mixture = data.mixture
     assert mixture is not None
 

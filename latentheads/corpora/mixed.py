@@ -9,10 +9,10 @@ from itertools import chain
 
 import numpy as np
 
-from latentheads.corpora.corpus import Corpus, Part, known_truth
+from latentheads.corpora.corpus import Corpus, Part, Tell, known_truth
 from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, sample
-from latentheads.corpora.parallel import USUAL, PairOptions, Tell, check_held_out, keep, learn
+from latentheads.corpora.parallel import USUAL, PairOptions, check_held_out, keep, learn
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import Pair

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from latentheads.corpora.cleaning import Cleaning, clean
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, Tell
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Vocabulary
 
 __all__ = ["USUAL", "PairOptions", "check_held_out", "keep", "learn", "parallel"]
-
-Tell = Callable[[str], object]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from latentheads.batch import UNK
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, Tell
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
@@ -28,7 +28,7 @@ def prose(
     types: int = 10_000,
     minimum: int = 1,
     lowercase: bool = False,
-    tell: Callable[[str], object] | None = None,
+    tell: Tell | None = None,
 ) -> Corpus:
     """Makes a corpus from a text in three parts.
 

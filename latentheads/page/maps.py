@@ -19,15 +19,12 @@ from latentheads.metrics.alignment import Links
 from latentheads.names import ALIGNMENT, CHAINS
 from latentheads.page.packing import code_weights, find_stride, pool_weights
 from latentheads.reading.alignments import LAWS, AlignmentLaws, alignment_laws, draws_alignments
-from latentheads.reading.draws import prior_readings, summarise_draws
+from latentheads.reading.draws import NO_NOISE, prior_readings, summarise_draws
 from latentheads.reading.labels import name_sides, name_tokens
 from latentheads.reading.record import Recording, readings
 from latentheads.runs.run import Run
 
 __all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
-
-STILL = 1e-6
-"""A standard deviation below it is none."""
 
 Weights = Float[Tensor, "draw head row column"]
 NULL = "null"
@@ -194,7 +191,7 @@ def _collect_draws(
 def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> Maps:
     drawn = summarise_draws(posterior)
     parts = {"mean": drawn.mean}
-    varies = bool((drawn.deviation > STILL).any())
+    varies = bool((drawn.deviation > NO_NOISE).any())
     if varies:
         parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
     if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):

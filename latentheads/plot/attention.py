@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
-from latentheads.reading.draws import BAND, DrawnWeights
+from latentheads.reading.draws import BAND, NO_NOISE, DrawnWeights
 
 __all__ = ["draw_row", "draw_weights", "find_row", "name_band", "tell_noise"]
 
@@ -24,9 +24,6 @@ MOST = 8
 
 CELL = 0.17
 """Inches of a cell, at least."""
-
-NO_NOISE = 1e-6
-"""A standard deviation below it is rounding."""
 
 
 @in_style

@@ -17,10 +17,20 @@ from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import HeadModel
 from latentheads.reading.record import Recording, readings
 
-__all__ = ["BAND", "DrawnWeights", "drawn_weights", "prior_readings", "summarise_draws"]
+__all__ = [
+    "BAND",
+    "NO_NOISE",
+    "DrawnWeights",
+    "drawn_weights",
+    "prior_readings",
+    "summarise_draws",
+]
 
 BAND = (0.1, 0.9)
 """The ends of the band that holds most draws, as shares of them."""
+
+NO_NOISE = 1e-6
+"""A standard deviation of weights below it is rounding."""
 
 
 @dataclass(frozen=True)

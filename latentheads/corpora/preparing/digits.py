@@ -16,7 +16,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.corpus import Tell
+from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import write_table

@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentheads.corpora.corpus import Tell
 from latentheads.files import read_json
 
-__all__ = ["Origin", "Tell", "prepare_once"]
-
-Tell = Callable[[str], object]
-"""Is called with a line about what was done."""
+__all__ = ["Origin", "prepare_once"]
 
 
 @dataclass(frozen=True)

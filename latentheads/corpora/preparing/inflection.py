@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.corpus import Tell
+from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.package import opened
 
 __all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.corpus import Tell
+from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.preparing.parts import split_by_text
 from latentheads.corpora.speech.features import Hearing

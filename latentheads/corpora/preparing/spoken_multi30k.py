@@ -23,7 +23,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from latentheads.corpora.preparing.folder import Origin, Tell, prepare_once
+from latentheads.corpora.corpus import Tell
+from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.parts import draw_place, fold_text
 from latentheads.corpora.preparing.recordings import (
     Kept,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus, Part, Tell
 from latentheads.corpora.limited import Side, limited, refuse_long
 from latentheads.corpora.mixed import name_tag
 from latentheads.corpora.speech.features import FRAME_SECONDS
@@ -34,8 +34,6 @@ HELD_OUT = ("valid", "test")
 
 LISTED = 6
 """Kinds of utterances that an error names at most."""
-
-Tell = Callable[[str], object]
 
 
 def speech(
