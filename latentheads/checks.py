@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,6 +10,7 @@ __all__ = [
     "check_least",
     "check_number",
     "check_seed",
+    "check_word",
     "check_words",
     "distinct",
     "whole_numbers",
@@ -56,8 +57,23 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         check_number(name, value, whole=isinstance(bound, int))
 
 
-def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
+def check_word(name: str, value: Any, known: Collection[str]) -> None:
     """Refuses a word that an option does not know.
+
+    Args:
+        name: The option.
+        value: The word.
+        known: The words that the option knows.
+
+    Raises:
+        ValueError: It does not know the word.
+    """
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+
+
+def check_words(values: Mapping[str, Any], **known: Collection[str]) -> None:
+    """Refuses the first word that its option does not know; see :func:`check_word`.
 
     Args:
         values: Options by name.
@@ -67,8 +83,7 @@ def check_words(values: Mapping[str, Any], **known: Sequence[str]) -> None:
         ValueError: The first that does not know its word.
     """
     for name, words in known.items():
-        if values[name] not in words:
-            raise ValueError(f"{name} must be one of {', '.join(words)}, got {values[name]!r}")
+        check_word(name, values[name], words)
 
 
 def check_seed(seed: int) -> None:

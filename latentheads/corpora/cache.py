@@ -21,6 +21,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.files import read_json
 
@@ -34,8 +35,6 @@ MOST_BYTES = 2**32
 
 LEFT_SECONDS = 24 * 3600
 """Since then nothing was written to what nobody writes any more."""
-
-NAMES = ("train", "valid", "test")
 
 
 def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool = True) -> Corpus:
@@ -80,7 +79,7 @@ def _store(place: Path, key: str, corpus: Corpus) -> None:
     ) as temporary:
         whole = Path(temporary) / "whole"
         whole.mkdir()
-        for name in NAMES:
+        for name in PARTS:
             _save_part(whole, name, getattr(corpus, name))
         text = json.dumps(_description(key, corpus))
         (whole / "corpus.json").write_text(text, encoding="utf-8")
@@ -111,7 +110,7 @@ def _description(key: str, corpus: Corpus) -> dict[str, Any]:
     """Everything about a corpus but its arrays; the source of a joint vocabulary is "target"."""
     shared = corpus.source is corpus.target
     alone = corpus.source and corpus.source.to_json()
-    parts = {name: getattr(corpus, name) for name in NAMES}
+    parts = {name: getattr(corpus, name) for name in PARTS}
     return {
         "format": FORMAT,
         "key": key,
@@ -152,7 +151,7 @@ def _load(place: Path, key: str) -> Corpus | None:
         source = said["source"] and (
             target if said["source"] == "target" else vocabulary_from_json(said["source"])
         )
-        train, valid, test = (_load_part(place, part, said, target, source) for part in NAMES)
+        train, valid, test = (_load_part(place, part, said, target, source) for part in PARTS)
         return Corpus(said["name"], train, valid, test, target, source)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         return None

@@ -18,6 +18,7 @@ from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture, Task
+from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.metrics.alignment import Links
 
@@ -212,7 +213,7 @@ class Corpus:
 
     def mixed(self, mixture: Mixture) -> Corpus:
         """The same corpus with its tasks mixed in another way."""
-        parts = {name: getattr(self, name) for name in ("train", "valid", "test")}
+        parts = {name: getattr(self, name) for name in PARTS}
         return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
 
 

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from latentheads.checks import check_word
 from latentheads.corpora.text import PARTS, Pair
 
 __all__ = ["HUB", "PROSE", "HubCorpus", "load_lines", "load_pairs"]
@@ -150,8 +151,7 @@ def _known(
 
 def _opened(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The first row of a part, and the others."""
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    check_word("part", part, PARTS)
     split = corpus.splits[part]
     rows = _rows(corpus, split)
     first = next(rows, None)

@@ -10,6 +10,7 @@ from latentheads.batch import UNK
 from latentheads.corpora.corpus import Corpus, Part, Tell
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.subwords import Subwords
+from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
 
 __all__ = ["Lines", "prose"]
@@ -53,7 +54,7 @@ def prose(
     texts = [_Text(lines) for lines in (train, valid, test)]
     vocabulary, first = _learn(texts[0], unit, types, minimum, lowercase)
     rows = first, *(vocabulary.encode_all(text) for text in texts[1:])
-    for part, text in zip(("train", "valid", "test"), texts, strict=True):
+    for part, text in zip(PARTS, texts, strict=True):
         if text.words == text.lines:
             raise ValueError(f"{name} has no word in {part}")
     learned, watched, reported = (

@@ -8,13 +8,15 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from latentheads.checks import check_word
+
 __all__ = ["PARTS", "Pair", "find", "lines_of", "read_lines", "read_pairs"]
 
 Pair = tuple[str, str]
 """A source sentence and its target."""
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
-"""What the file of each part may be called before its first dot, in order of preference."""
+"""The parts of a corpus, and the names of a file of each before its first dot, the usual first."""
 
 BYTE_ORDER = b"\xef\xbb\xbf"
 
@@ -100,8 +102,7 @@ def find(folder: str | Path, part: str, language: str, stem: str | None = None) 
 def _stems(part: str, stem: str | None) -> Sequence[str]:
     if stem is not None:
         return [stem]
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    check_word("part", part, PARTS)
     return PARTS[part]
 
 

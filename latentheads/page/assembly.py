@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_least, check_seed, check_word
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
 from latentheads.corpora.data import Data
+from latentheads.corpora.text import PARTS
 from latentheads.errors import in_a_line
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
@@ -37,8 +38,6 @@ KEPT = 8
 
 TOKENS = 512
 """Of the sentences that are read together: their draws are all in memory."""
-
-PARTS = ("train", "valid", "test")
 
 HEIGHT = 820
 """Of the frame in a notebook, in pixels."""
@@ -138,8 +137,7 @@ def report(
     check_least({"draws": draws}, draws=2)
     check_least({"measured": measured}, measured=1)
     check_seed(seed)
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    check_word("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     found = []
     for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):

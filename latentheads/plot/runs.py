@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from latentheads.batch import Batch
+from latentheads.checks import check_word
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Part
 from latentheads.corpora.speech.vocabulary import Positions
@@ -268,8 +269,8 @@ def _find_block(names: Sequence[str], asked: str) -> str:
     """The block that is asked for, or the uppermost of the most telling chain."""
     if not names:
         raise ValueError("no block attends: there are no weights to draw")
-    if asked and asked not in names:
-        raise ValueError(f"block must be one of {', '.join(names)}; got {asked!r}")
+    if asked:
+        check_word("block", asked, names)
     return asked or next((n for n in reversed(names) if n.endswith(".cross")), names[-1])
 
 

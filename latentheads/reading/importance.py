@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
+from latentheads.checks import check_word
 from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
@@ -66,8 +67,7 @@ def gradient_importance(
             queries of the block, as its released code does.
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
-    if unit not in UNITS:
-        raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
+    check_word("unit", unit, UNITS)
     found, held = Means(), SharedDraws()
     for place, batch in enumerate(parts):
         here = batch.to(next(model.parameters()).device)

@@ -60,6 +60,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
+from latentheads.checks import check_word
 from latentheads.effects import PlugIn, evaluation_mode, hidden_from_tracers
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
@@ -131,8 +132,7 @@ def relevance(
         biases: How a bias hands its part on, one of ``BIASES``.
         stabiliser: Keeps denominators off 0.
     """
-    if shares not in SHARES:
-        raise ValueError(f"shares must be one of {', '.join(SHARES)}; got {shares!r}")
+    check_word("shares", shares, SHARES)
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
@@ -174,8 +174,7 @@ def propagate(
         biases: How a bias hands its part on, one of ``BIASES``.
         stabiliser: Keeps denominators off 0.
     """
-    if biases not in BIASES:
-        raise ValueError(f"biases must be one of {', '.join(BIASES)}; got {biases!r}")
+    check_word("biases", biases, BIASES)
     if stabiliser <= 0:
         raise ValueError(f"stabiliser must be positive, got {stabiliser}")
     logits, heads, inputs = _run(model, batch, biases, stabiliser)

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_word
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS
@@ -165,8 +166,7 @@ def detect(
             raise ValueError("roles are of heads with weights: this model has no attention")
         alone = {block.chain for block in heads.blocks} == {CHAINS[1]}
         shown = chain or CHAINS[1 if alone else 0]
-        if shown not in chains:
-            raise ValueError(f"chain must be one of {', '.join(sorted(chains))}; got {shown!r}")
+        check_word("chain", shown, sorted(chains))
         for block in heads.attending:
             if block.chain == shown:
                 view = View.of(heads[block.name], batch)

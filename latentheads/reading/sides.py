@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_word
 from latentheads.names import CHAINS
 
 __all__ = ["EXCLUDE", "Sides", "sides"]
@@ -44,8 +45,7 @@ class Sides:
         return self.real_keys & self._kept(self.keys, "key", exclude)
 
     def _kept(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
-        if exclude not in EXCLUDE:
-            raise ValueError(f"exclude must be one of {', '.join(EXCLUDE)}; got {exclude!r}")
+        check_word("exclude", exclude, EXCLUDE)
         special = torch.zeros_like(tokens, dtype=torch.bool)
         for end in self.ends:  # a list of them would be copied to the device and waited for
             special = special | (tokens == end)
@@ -58,8 +58,7 @@ def sides(batch: Batch, chain: str) -> Sides:
     Raises:
         ValueError: There is no such chain, or the batch lacks its side.
     """
-    if chain not in CHAINS:
-        raise ValueError(f"chain must be one of {', '.join(CHAINS)}; got {chain!r}")
+    check_word("chain", chain, CHAINS)
     if chain == "decoder-self":
         return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends)
     valid = batch.source_valid

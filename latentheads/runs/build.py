@@ -14,6 +14,7 @@ import torch
 
 from latentheads.corpora import Corpus, Part, Vocabulary, Words
 from latentheads.corpora.speech.vocabulary import bins_of
+from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
@@ -210,7 +211,7 @@ def digest_corpus(corpus: Corpus) -> str:
 
 def digest_parts(corpus: Corpus) -> dict[str, str]:
     """Tells the text of every part from others; of speech what is written, and how long it is."""
-    return {name: _digest_part(getattr(corpus, name)) for name in ("train", "valid", "test")}
+    return {name: _digest_part(getattr(corpus, name)) for name in PARTS}
 
 
 def changed_parts(path: Path, corpus: Corpus) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_least, check_seed, check_word
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.making import make_corpus
 from latentheads.corpora.text import PARTS
@@ -267,8 +267,7 @@ class Run:
         Raises:
             ValueError: There is no such part.
         """
-        if part not in PARTS:
-            raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+        check_word("part", part, PARTS)
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)

@@ -30,7 +30,7 @@ def test_form_names_its_law(form: str, batch: Batch) -> None:
 def test_an_unknown_form_is_refused() -> None:
     """Tests look at annotations before it is made; who uses the library does not."""
     make = inspect.unwrap(Autoregressive.__init__)
-    message = "^form must be one of cholesky, inverse, masked, got 'choleski'$"
+    message = "^form must be one of cholesky, inverse, masked; got 'choleski'$"
     with pytest.raises(ValueError, match=message):
         make(Autoregressive.__new__(Autoregressive), build(), form="choleski")
 

@@ -106,9 +106,9 @@ def test_wrong_sizes_are_refused_by_name(wrong: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("norm", "prenorm", "norm must be one of post, pre, got 'prenorm'"),
-        ("share", "target", "share must be one of decoder, all, none, got 'target'"),
-        ("spec_augment", "lb", "spec_augment must be one of none, LB, LD, got 'lb'"),
+        ("norm", "prenorm", "norm must be one of post, pre; got 'prenorm'"),
+        ("share", "target", "share must be one of decoder, all, none; got 'target'"),
+        ("spec_augment", "lb", "spec_augment must be one of none, LB, LD; got 'lb'"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(name: str, word: str, message: str) -> None:

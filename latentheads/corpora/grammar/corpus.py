@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from latentheads.checks import check_word
 from latentheads.corpora.grammar.choice import DOMAINS, Draw, Likeliest, Replay, log
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as _language
@@ -43,20 +44,13 @@ class Sentence:
     log_p_mixture: float
 
 
-def _accepted(argument: str, value: object, accepted: Iterable[str]) -> ValueError:
-    names = ", ".join(accepted)
-    return ValueError(f"{argument} must be one of {names}; got {value!r}")
-
-
 def _known_language(language: str) -> Language:
-    if language not in LANGUAGES:
-        raise _accepted("language", language, LANGUAGES)
+    check_word("language", language, LANGUAGES)
     return _language(language)
 
 
 def _known_domain(domain: str) -> int:
-    if domain not in DOMAINS:
-        raise _accepted("domain", domain, DOMAINS)
+    check_word("domain", domain, DOMAINS)
     return DOMAINS.index(domain)
 
 
@@ -64,8 +58,7 @@ def _proportions(domains: Mapping[str, float] | None) -> tuple[float, ...]:
     """p(d) in the order of `DOMAINS`; weights are normalised."""
     weights = dict.fromkeys(DOMAINS, 1.0) if domains is None else dict(domains)
     for domain in weights:
-        if domain not in DOMAINS:
-            raise _accepted("domains", domain, DOMAINS)
+        check_word("domains", domain, DOMAINS)
     total = math.fsum(weights.values())
     if not (0 < total < math.inf and min(weights.values()) >= 0):
         raise ValueError(f"domains must be non-negative weights, not all zero; got {weights!r}")

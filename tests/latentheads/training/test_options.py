@@ -76,9 +76,9 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("objective", "foo", "objective must be one of bound, .*, rws, got 'foo'$"),
-        ("kl", "exact", "kl must be one of analytic, sampled, got 'exact'$"),
-        ("precision", None, "precision must be one of fp32, bf16, fp16, got None$"),
+        ("objective", "foo", "objective must be one of bound, .*, rws; got 'foo'$"),
+        ("kl", "exact", "kl must be one of analytic, sampled; got 'exact'$"),
+        ("precision", None, "precision must be one of fp32, bf16, fp16; got None$"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
