@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from latentheads.files import written_whole
@@ -30,6 +31,7 @@ __all__ = [
     "frame_links",
     "largest",
     "number_of",
+    "pad_rows",
     "read_spread",
     "save",
     "say_nothing",
@@ -113,6 +115,15 @@ def draw_map(axis: Any, values: Any, **options: Any) -> Any:
         side.set_visible(True)
     axis.tick_params(length=2)
     return axis.imshow(values, **{"cmap": MEANS, "aspect": "auto", **options})
+
+
+def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
+    """Rows of numbers one below the other; NaN where one is shorter than another."""
+    rows = list(rows)
+    padded = np.full((len(rows), max(map(len, rows))), np.nan)
+    for cells, row in zip(padded, rows):
+        cells[: len(row)] = row
+    return padded
 
 
 def frame_links(axis: Any, links: Collection[Link]) -> None:

@@ -20,6 +20,7 @@ from latentheads.plot.canvas import (
     add_legend,
     draw_map,
     escape,
+    pad_rows,
     write_title,
 )
 from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
@@ -157,10 +158,7 @@ def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
 
 def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
     """Layers by heads; NaN where a block has fewer heads than others."""
-    grid = np.full((len(blocks), max(block.heads for block in blocks)), np.nan)
-    for row, block in zip(grid, blocks):
-        row[: block.heads] = values[block.name].numpy()
-    return grid
+    return pad_rows(values[block.name].tolist() for block in blocks)
 
 
 def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:

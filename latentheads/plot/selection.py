@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from latentheads.names import layer_of
-from latentheads.plot.canvas import Picture, add_legend, by_chain, draw_map, escape, write_title
+from latentheads.plot.canvas import (
+    Picture,
+    add_legend,
+    by_chain,
+    draw_map,
+    escape,
+    pad_rows,
+    write_title,
+)
 from latentheads.plot.style import MARKERS, RED, colours_of, in_style
 
 __all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
@@ -31,17 +39,20 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
     axes = figure.subplots(len(found), columns, squeeze=False)
     image = None
     for row, (chain, side) in zip(axes, found.items()):
-        blocks = np.array(list(side["probabilities"].values()))
         for axis in row[len(side["tasks"]) : -1]:
             axis.set_axis_off()
         for place, task in enumerate(side["tasks"]):
-            image = draw_map(row[place], blocks[:, place], vmin=0, vmax=1)
-            layers, heads = np.nonzero(np.array(list(side["chosen"].values()))[:, place])
+            chances, chosen = (
+                pad_rows(block[place] for block in side[name].values())
+                for name in ("probabilities", "chosen")
+            )
+            image = draw_map(row[place], chances, vmin=0, vmax=1)
+            layers, heads = np.nonzero(chosen == 1)
             row[place].scatter(heads, layers, s=26, color=RED, edgecolor="white", lw=0.8)
             row[place].set_title(escape(f"{chain}: {task or 'all'}"))
             row[place].set_xlabel("candidate head")
             row[place].set_ylabel("layer")
-            row[place].set_yticks(range(len(blocks)))
+            row[place].set_yticks(range(len(chances)))
         _draw_sharing(row[-1], side)
     if image is not None:
         figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
@@ -81,11 +92,10 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
     figure = Picture(2.3 * len(chains) + 0.6, 1.6 + 0.3 * max(map(len, chains.values())))
     axes = figure.subplots(1, len(chains), squeeze=False)[0]
     for axis, (chain, blocks) in zip(axes, chains.items()):
-        values = np.full((len(blocks), max(len(gates[block]) for block in blocks)), np.nan)
-        for row, block in zip(values, blocks):
-            row[: len(gates[block])] = gates[block].double().cpu().numpy()
+        values = pad_rows(gates[block].tolist() for block in blocks)
         draw_map(axis, values, vmin=0, vmax=1, origin="lower")
-        for (layer, head), value in np.ndenumerate(values):
+        for layer, head in np.argwhere(~np.isnan(values)):
+            value = values[layer, head]
             colour = "white" if value > 0.6 else "black"
             text = {0.0: "0", 1.0: "1"}.get(value, f"{value:.2f}")
             axis.text(head, layer, text, ha="center", va="center", fontsize=8, color=colour)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.batch import Batch
 from latentheads.names import CHAINS, Block
@@ -25,7 +27,7 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
 
     Their dimensions are sentence, layer, head, query and key; a dimension of particles, where the
     pass had one, stands in front and is called draw. A layer is the depth in its chain. A silent
-    head is NaN.
+    head is NaN, and so is one that a layer lacks and another has.
 
     Args:
         heads: A recording in which every block ran once; a block that did not run is left out.
@@ -67,8 +69,8 @@ def _only(block: Block, passes: list[Heads]) -> Heads:
 def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, Tensor]:
     """Weights and logits of the blocks of a chain, with the layer in front of the heads."""
     arrays = {
-        "weights": torch.stack([each.weights for each in layers], -4),
-        "logits": torch.stack([_heard(each) for each in layers], -4),
+        "weights": _stack_layers([each.weights for each in layers]),
+        "logits": _stack_layers([_heard(each) for each in layers]),
     }
     if batch is not None:
         known = sides(batch, chain)
@@ -76,6 +78,15 @@ def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, 
         unread = ~pairs[:, None, None]
         arrays = {name: each.masked_fill(unread, torch.nan) for name, each in arrays.items()}
     return {name: each.detach().cpu() for name, each in arrays.items()}
+
+
+def _stack_layers(
+    layers: list[Float[Tensor, "*batch _ query key"]],
+) -> Float[Tensor, "*batch layer head query key"]:
+    """As many heads in every layer as in the one that has most."""
+    most = max(each.shape[-3] for each in layers)
+    padded = [F.pad(each, (*[0] * 5, most - each.shape[-3]), value=torch.nan) for each in layers]
+    return torch.stack(padded, -4)
 
 
 def _heard(heads: Heads) -> Tensor:

@@ -100,6 +100,22 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     ]
 
 
+def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
+    gates = {"encoder.0.self": [1.0, 0.5, 0.25], "encoder.1.self": [0.0]}
+    (axis,) = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()}).axes
+    assert [text.get_text() for text in axis.texts] == ["1", "0.50", "0.25", "0"]
+    side = {
+        "tasks": [""],
+        "probabilities": {name: [chances] for name, chances in gates.items()},
+        "chosen": {"encoder.0.self": [[1.0, 0.0, 1.0]], "encoder.1.self": [[1.0]]},
+        "sharing": [[1.0]],
+        "by_chance": 1.0,
+    }
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert axis.images[0].get_array().tolist() == [[1.0, 0.5, 0.25], [0.0, None, None]]
+    assert axis.collections[0].get_offsets().tolist() == [[0, 0], [2, 0], [0, 1]]
+
+
 def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
     test, valid = {"bleu": 30.0}, {"elbo": -2.0, "plug_in": -1.9}
     whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": test}

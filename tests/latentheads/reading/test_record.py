@@ -16,6 +16,7 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Plain, Point
 from latentheads.mask import Mask, causal
+from latentheads.pruning import remove_heads
 from latentheads.reading import Recording, labelled, readings
 from latentheads.selection.selector import Choice
 from tests.tiny import HEADS, KINDS, attach, build, padded, small_batch
@@ -218,6 +219,17 @@ def test_layers_keep_their_depth_and_particles_are_draws() -> None:
     joined, *scored = (torch.stack([t, t + 1]) for t in (found.joined, found.logits, found.bias))
     several.passes("encoder.1.self").append(type(found)(found.block, joined, tuple(scored)))
     assert labelled(several)["encoder-self"]["logits"].dims[0] == "draw"
+
+
+def test_a_head_that_a_layer_has_lost_is_nan_in_a_labelled_array() -> None:
+    model, batch = build(), small_batch()
+    remove_heads(model, {"encoder.0.self": [1]})
+    heads = plugged(model, batch)
+    array = labelled(heads)["encoder-self"]["weights"]
+    lower = heads["encoder.0.self"].weights.numpy()
+    assert np.array_equal(array.sel(layer=0, head=[0]).values, lower)
+    assert np.isnan(array.sel(layer=0, head=slice(1, None))).all()
+    assert not np.isnan(array.sel(layer=1)).any()
 
 
 def test_a_labelled_array_is_of_one_pass() -> None:
