@@ -29,7 +29,8 @@ function makeTable(headings, rows) {
 }
 
 function makeSelect(label, names, chosen, choose) {
-  const options = names.map((name, place) => make("option", { value: place, selected: place === chosen }, name));
+  const given = (place) => ({ value: place, selected: place === chosen, dir: "auto" });
+  const options = names.map((name, place) => make("option", given(place), name));
   const onchange = (event) => choose(Number(event.target.value));
   return make("label", {}, label, make("select", { onchange }, options));
 }
@@ -58,12 +59,12 @@ function makeCell(value, ramp, top, words, { digits = 2, more = "", span = 1, on
 }
 
 const note = (words) => make("p", { class: "soft" }, words);
-const lineOf = (x1, y1, x2, y2, colour, width = 1) =>
-  make("line", { x1, y1, x2, y2, stroke: colour, "stroke-width": width });
+const lineOf = (x1, y1, x2, y2, colour, width = 1, dash = undefined) =>
+  make("line", { x1, y1, x2, y2, stroke: colour, "stroke-width": width, "stroke-dasharray": dash });
 const textOf = (x, y, words, given = {}) => make("text", { x, y, "text-anchor": "end", ...given }, words);
 const swatch = (colour, words) => make("span", {}, make("i", { style: `background: ${colour}` }), words);
 const stroke = (colour, words, dash) =>
-  make("span", {}, make("i", { class: `line ${dash ? "dashed" : ""}`, style: `border-color: ${colour}` }), words);
+  make("span", {}, make("svg", { width: 34, height: 6 }, lineOf(0, 3, 34, 3, colour, 3, dash)), words);
 
 // 256 colours between the stops that the style names, as [red, green, blue].
 function rampOf(name) {

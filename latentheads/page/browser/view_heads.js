@@ -151,7 +151,7 @@ function drawSelection(run, box) {
 // The heads that a task may speak with, a row a layer.
 function drawChances(found, task, place, ramp) {
   const blocks = Object.keys(found.probabilities).reverse();
-  const number = found.probabilities[blocks[0]][place].length;
+  const number = Math.max(...blocks.map((block) => found.probabilities[block][place].length));
   const rows = blocks.map((block) => {
     const cells = found.probabilities[block][place].map((chance, head) => {
       const more = found.chosen[block][place][head] ? "small chosen" : "small";

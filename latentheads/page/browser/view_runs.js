@@ -96,6 +96,7 @@ const LINES = {
   plug_in: { name: "plug-in network (no bound)", colour: "var(--none)", dash: "2 4" },
   objective: { name: "training objective (no bound)", colour: "var(--none)", thin: true },
 };
+const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // those of runs that share a colour
 const LOWER = "minus nats a token: lower is better";
 const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
 
@@ -113,7 +114,7 @@ function drawTraining(run, box) {
   const all = trained.map((each, place) => ({
     name: each.name,
     colour: `var(--run-${place % 6})`,
-    dash: place > 5 ? "6 4" : undefined,
+    dash: DASHES[Math.floor(place / 6) % DASHES.length],
     steps: each.curves.steps,
     values: negate(each.curves.bound.elbo),
   }));

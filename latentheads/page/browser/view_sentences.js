@@ -150,7 +150,7 @@ const wordIn = (sentence, name) =>
     : wordOf(name);
 
 function drawSentences(run, box) {
-  const line = (name, text) => (isKnown(text) ? [make("dt", {}, name), make("dd", {}, text)] : []);
+  const line = (name, text) => (isKnown(text) ? [make("dt", {}, name), make("dd", { dir: "auto" }, text)] : []);
   run.sentences.forEach((sentence, place) => {
     const { bounds } = sentence;
     const names = ["elbo", "iwae", "exact", "kl", "plug_in"].filter((name) => figureOf(bounds, name) !== null);

@@ -14,6 +14,9 @@ import pytest
 
 import latentheads as lh
 from latentheads.metrics.scores import SCORES
+from latentheads.page.curves import gather_curves
+from latentheads.page.facts import gather_facts, list_scores
+from latentheads.page.template import fill_page
 from tests.experiments.cli.test_tables import FIGURES
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 
@@ -116,6 +119,30 @@ def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
 
 def test_words_stay_words(seen: dict[str, Any]) -> None:
     assert html.escape(f"d {BREAKS_OUT}") in seen["dom"]
+
+
+def test_a_text_is_written_in_its_own_direction(seen: dict[str, Any]) -> None:
+    texts = seen["dom"].split('data-view="sentences"')[1]
+    assert re.findall(r"<dt>text</dt><dd[^>]*>", texts) == ['<dt>text</dt><dd dir="auto">'] * 3
+
+
+def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    chances = {"encoder.0.self": [[0.9, 0.1, 0.8]], "encoder.1.self": [[0.7]]}
+    side = {"tasks": [""], "chosen": chances, "probabilities": chances}
+    facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
+    facts["selection"] = {"encoder-self": side}
+    runs = [{**facts, "name": f"run {number}"} for number in range(20)]
+    page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
+    (tmp_path / "page.html").write_text(page)
+    body = body_of(tmp_path / "page.html", "#view=all")
+    assert "errors" not in body, body["errors"]
+    chart = body["dom"].split("True bound of every run")[2].split("</figure>")[0]
+    for element in ("path", "line"):
+        drawn = (found for found in re.findall(rf"<{element}[^>]*>", chart) if "--run-" in found)
+        looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]
+        assert len(set(map(tuple, looks))) == len(looks) == 20
+    assert "max-content repeat(3," in body["dom"].split('data-view="selection"')[1]
 
 
 FRAMED = """<!doctype html><body>{frame}<script>
