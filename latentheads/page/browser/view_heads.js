@@ -62,7 +62,7 @@ function drawHeads(run, box) {
   box.append(make("div", { class: "bar choices", role: "group", "aria-label": "Colour" }, names.map(choose)));
   box.append(make("p", {}, make("b", {}, title), `, ${unit}. ${words}`), makeScale(ramp, write(top, 2), ""));
   if (OF_BLOCKS.includes(quantity) && isKnown(run.other)) box.append(note(`This figure is ${run.other}.`));
-  if (isFull(run.selection) && !run.gates) {
+  if (["subset", "group", "static"].includes(run.options.select)) {
     const words =
       "Heads are chosen among candidates: a cell is a place, which each task may fill with another of them.";
     box.append(note(words));

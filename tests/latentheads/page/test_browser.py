@@ -132,6 +132,9 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
     side = {"tasks": [""], "chosen": chances, "probabilities": chances}
     facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
     facts["selection"] = {"encoder-self": side}
+    facts["options"] |= {"select": "selection"}  # every candidate has a place of its own
+    own = {"name": "encoder.0.self", "chain": "encoder-self", "layer": 0, "heads": 1}
+    facts["grid"] = {"blocks": [own], "values": {"entropy": {"encoder.0.self": [0.5]}}}
     runs = [{**facts, "name": f"run {number}"} for number in range(20)]
     page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
     (tmp_path / "page.html").write_text(page)
@@ -143,6 +146,7 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
         looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]
         assert len(set(map(tuple, looks))) == len(looks) == 20
     assert "max-content repeat(3," in body["dom"].split('data-view="selection"')[1]
+    assert "a cell is a place, which each task may fill" not in body["dom"].split("<script")[0]
 
 
 FRAMED = """<!doctype html><body>{frame}<script>

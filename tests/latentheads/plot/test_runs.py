@@ -169,6 +169,17 @@ def test_gates_are_those_of_the_guide(run: Run) -> None:
     assert 0 < np.concatenate(shown).min() < np.concatenate(shown).max() < 1
 
 
+def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
+    network = sizes()
+    gating = Gates(gates="encoder-self", gate_start=0.0).gating(network.heads)
+    types = len(run.source or ()), len(run.target)
+    model = Translation(*types, make_prior("independent"), network, selector=gating).double()
+    run.model, run.guide = model.eval(), Cascaded(model).double().eval()
+    for seed in range(3):  # half open, so that some draw closes one
+        figure = lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", seed=seed)
+        assert not np.isnan(np.stack(images(figure))).any()
+
+
 def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     with pytest.raises(ValueError, match="has no gates"):
         lh.plot.gates(run)
