@@ -24,7 +24,7 @@ from latentheads.corpora.mixed import draw_tasks, parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.speech.corpus import speech
-from latentheads.corpora.speech.table import read_utterances, source_of
+from latentheads.corpora.speech.table import read_utterances, source_of, text_files
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
 
@@ -281,7 +281,7 @@ def _files(data: Data) -> list[Path]:
     if data.hears:
         places = [_source_of(data, part) for part in PARTS]
         audio = [each.audio for place in places for each in read_utterances(place)]
-        return [*(each for each in places if each.is_file()), *audio]
+        return [*(text for place in places for text in text_files(place)), *audio]
     if data.made:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:

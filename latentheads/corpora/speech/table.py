@@ -10,7 +10,15 @@ from pathlib import Path
 from latentheads.corpora.speech.sound import ENDINGS
 from latentheads.corpora.text import find, lines_of
 
-__all__ = ["COLUMNS", "NEEDED", "Utterance", "read_utterances", "source_of", "write_table"]
+__all__ = [
+    "COLUMNS",
+    "NEEDED",
+    "Utterance",
+    "read_utterances",
+    "source_of",
+    "text_files",
+    "write_table",
+]
 
 NEEDED = ("id", "audio", "tgt_text")
 """Columns that every table has."""
@@ -29,7 +37,7 @@ class Utterance:
     Attributes:
         audio: The file.
         text: What is said in it, or its translation.
-        where: The line that names it, or its file of text.
+        where: The line that names it; in a folder the file of sound.
         source: Language that is spoken; empty where nobody said it.
         target: Language of the text; the same.
         speaker: Who speaks; the same.
@@ -70,6 +78,11 @@ def read_utterances(path: Path) -> Iterator[Utterance]:
     return _read_folder(path) if path.is_dir() else _read_table(path)
 
 
+def text_files(path: Path) -> list[Path]:
+    """The files that the texts of a table, or of a folder, are read from."""
+    return list(map(_text_beside, _find_sounds(path))) if path.is_dir() else [path]
+
+
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
     """Writes a table that `read_utterances` reads.
 
@@ -83,17 +96,25 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _read_folder(folder: Path) -> Iterator[Utterance]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix[1:].lower() in ENDINGS)
+    files = _find_sounds(folder)
     if not files:
         raise ValueError(f"{folder} has no file of sound ({', '.join(ENDINGS)})")
     for audio in files:
-        text = audio.with_suffix(".txt")
+        text = _text_beside(audio)
         lines = list(lines_of(text)) if text.is_file() and text.stat().st_size else [""]
         if not text.is_file():
             raise ValueError(f"{audio} has no text: there is no {text.name} beside it")
         if len(lines) > 1:
             raise ValueError(f"{text} has {len(lines):,} lines: one is expected")
         yield Utterance(audio, lines[0].strip(), str(audio))
+
+
+def _find_sounds(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix[1:].lower() in ENDINGS)
+
+
+def _text_beside(audio: Path) -> Path:
+    return audio.with_suffix(".txt")
 
 
 def _read_table(path: Path) -> Iterator[Utterance]:

@@ -105,6 +105,16 @@ def test_a_cache_is_made_anew_where_a_sound_has_changed(folder: Path, tmp_path: 
     assert before.lengths[0] != after.lengths[0]
 
 
+def test_a_cache_is_made_anew_where_a_text_beside_a_sound_has_changed(tmp_path: Path) -> None:
+    for seed, part in enumerate(("train", "valid", "test")):
+        sound = write_sound(tmp_path / part / "a.wav", make_noise(0.2, seed))
+        sound.with_suffix(".txt").write_text("two", "utf-8")
+    options = {"cache": str(tmp_path / "cache")}
+    assert list(read(tmp_path, **options).test.references) == ["two"]
+    (tmp_path / "test" / "a.txt").write_text("wow", "utf-8")
+    assert list(read(tmp_path, **options).test.references) == ["wow"]
+
+
 def test_a_broken_cache_is_made_again(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "cache"
     read(folder, cache=str(place))
