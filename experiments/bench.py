@@ -54,7 +54,7 @@ from latentheads.experiments.benchmarks.racing import progress, quartiles, race
 from latentheads.experiments.cli.plain import Parser, writable
 
 NUMBERS = ("rounds", "warmup", *SIZES)
-"""What may be asked for."""
+"""Numbers of the plan that have an option."""
 
 
 @dataclass(frozen=True)

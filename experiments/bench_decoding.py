@@ -62,7 +62,7 @@ from latentheads.models import Translation
 CACHE, AGAIN = "cache", "re-computation"
 TOLERANCE = 1e-3
 NUMBERS = ("limit", "rounds", "warmup", *SIZES)
-"""What may be asked for."""
+"""Numbers of the plan that have an option."""
 
 
 @dataclass(frozen=True)

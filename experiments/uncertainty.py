@@ -54,7 +54,7 @@ TOLD = (
 """Options that stand beside the figures."""
 
 MEMBERS = 8
-"""Passes of a system, where nobody says how many."""
+"""Passes of a system by default."""
 
 
 def make_parser() -> Parser:

@@ -24,7 +24,7 @@ CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
 ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
 CHOICE = "choice"
-"""What is drawn of their heads: the position that each points at."""
+"""The name of the draw of their heads: the position that each points at."""
 
 
 def block_of(site: str) -> str:

@@ -25,9 +25,9 @@ __all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", 
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
-"""What is said of n-gram layers alone."""
+"""Options of n-gram layers alone."""
 SAID_OF = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
-"""What is said in words for layers of some mixers, for a stack alone where one is named."""
+"""Options that are words for layers of some mixers, for one stack alone where it is named."""
 
 
 @dataclass(frozen=True)

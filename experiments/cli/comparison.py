@@ -52,7 +52,7 @@ OF_ONE_RUN = {
     "--seed": "--seeds",
     "--heads": "--head_numbers",
 }
-"""What says of several runs what an option says of one."""
+"""The option of several runs that stands for an option of a single run."""
 
 
 def extend(parser: Parser) -> None:

@@ -176,7 +176,7 @@ ARGUMENTS = (
     (r"\bno chain of latent has", "no chain of --latent has"),
     (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
 )
-"""How the library names an argument, and how a command line does."""
+"""Arguments of the library as its messages spell them, and as options of a command line."""
 
 
 def name_options(said: str) -> str:

@@ -49,7 +49,7 @@ NUMBERS = ("--cutoffs", "--task_sizes")
 """Options that are lists of numbers, which may be typed with commas alone."""
 
 INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
-"""Options that take the place of what a file says by another option."""
+"""Options that replace another one in a file."""
 
 FLAGS = ("--overwrite", "--verbose", "--tensorboard", "--report")
 

@@ -279,7 +279,7 @@ NEEDS = (
         lambda it: it.translates and (it.draws_heads or it.draws_choice or it.gates),
     ),
 )
-"""Every option that acts on nothing unless something else is there."""
+"""The needs of every option that has any."""
 
 
 def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:
@@ -299,14 +299,14 @@ READS = Need(
     f"{ALIGNMENTS}, with a prior other than soft",
     lambda intent: intent.draws_alignments,
 )
-"""What a guide reads is of alignments alone; the option is the guide's own."""
+"""The need of the one option of guides that is of alignments."""
 
 SHAPES = Need(
     ("guide.hidden", "guide.link", "guide.scale", "guide.learned_scale", "guide.form"),
     "a prior with noise (as --prior independent) and --latent",
     lambda intent: intent.draws_logits,
 )
-"""All other options of a guide are of logits."""
+"""The need of all other options of guides, which are of logits."""
 
 
 def find_idle_of_guide(options: Namespace) -> dict[str, Need]:

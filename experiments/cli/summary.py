@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "cell", "cell_of_terminal", "read_all", "summarise", "write_tables"]
 
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
-"""What the other columns begin with that have a mean and an interval."""
+"""Beginnings of the other columns that have a mean and an interval."""
 
 TRUTH = ("truth", "truth_sentences", "sentences")
-"""What the corpus says of the test part, and not a recipe."""
+"""Columns that depend on the corpus, and not on a recipe."""
 
 FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
 
 DRAWN = ("iwae", "plug_in")
-"""What says nothing where the exact log p is known: the plug-in network is the exact law then."""
+"""Figures left out where the exact log p is known: the plug-in network is then the exact law."""
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -23,7 +23,7 @@ __all__ = [
 Row = tuple[str, ...]
 
 COLUMNS = 100
-"""Of a terminal that a table fits, where a cell allows it."""
+"""Columns of a terminal that a table fits into, where no cell is wider."""
 
 
 def aligned(rows: list[Row]) -> str:

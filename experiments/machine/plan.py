@@ -24,7 +24,7 @@ RECIPES = (
     *("transformer", "coda", "cascaded", "cascaded+alignments", "coda-cs", "realformer"),
     *("exact+alignments", "tied+alignments", "mean-field", "autoregressive"),
 )
-"""What is trained, the most wanted first."""
+"""The recipes that are trained, the most wanted first."""
 
 SEEDS = (0, 1, 2)
 PROGRAM = "latentheads.experiments."

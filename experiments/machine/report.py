@@ -28,7 +28,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "compiled": ("rows", ("size", "row", "mode", "precision", "ms", "ratio", "memory", "why")),
 }
-"""What a measuring job writes, and the columns that are shown."""
+"""By measuring job, the key of its rows and the columns that are shown."""
 
 UNITS = (
     "BLEU and chrF count from 0 to 100, and `tokens_per_second` is the speed of training; "

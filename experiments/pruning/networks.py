@@ -38,7 +38,7 @@ OF_THE_RUN = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps", "averaged"),
     *("tokens_per_second", "decoding", "versions"),
 )
-"""What a smaller network's results repeat of the run's own."""
+"""Results of the run that those of a smaller network repeat."""
 
 
 @dataclass

@@ -33,7 +33,7 @@ KINDS = {
 """Kinds of systems."""
 
 PASSES = ("dropout", "heads", "both", "noise")
-"""Those that are several passes of one network."""
+"""The kinds that take several passes of one network."""
 
 
 @dataclass(frozen=True)

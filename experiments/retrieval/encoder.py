@@ -17,7 +17,7 @@ from latentheads.pretrained import EncodedBatch
 __all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
 
 SHARPNESS = 20.0
-"""What cosines are multiplied by before the softmax, as the sentence encoders were trained."""
+"""The factor of cosines before the softmax, as the sentence encoders were trained."""
 
 SENTENCES = 64
 """Sentences that are encoded at a time."""

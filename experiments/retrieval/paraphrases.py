@@ -23,7 +23,7 @@ LEAST_WORDS = 4
 """Shorter sentences are greetings and orders, of which too many mean the same."""
 
 MOST_SHARED = 0.7
-"""Words that a pair may share, over all that it has: above it is one sentence spelt twice."""
+"""The share of its words that a pair may have in common: above it, one sentence is spelt twice."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ __all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
 
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
-"""What alignments are trained by."""
+"""The objectives that alignments may be trained by."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from latentheads.layers.position import positions
 __all__ = ["AlignmentPosterior", "Form", "Reads"]
 
 Form = Literal["mean-field", "autoregressive", "cascaded"]
-"""What a head's posterior reads of others: nothing; those of its block; those of blocks below."""
+"""The other heads that a posterior reads: none; those of its block; those of blocks below."""
 
 Reads = Literal["source", "prefix", "target"]
 """What a posterior reads on top of the prior's scores, which it starts with: the source; the words

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Watch = Callable[..., None]
-"""What somebody does with the heads of a pass; the last argument says which of them speak."""
+"""A watcher: called with the heads of a pass and, last, with which of them speak."""
 
 
 @dataclass

@@ -35,7 +35,7 @@ from latentheads.names import CHAINS
 __all__ = ["KINDS", "Disagreement", "agreement"]
 
 KINDS = ("subspace", "position", "output")
-"""What heads may be compared by."""
+"""The vectors by which heads may be compared."""
 
 
 def agreement(

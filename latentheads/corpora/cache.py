@@ -34,7 +34,7 @@ MOST_BYTES = 2**32
 """Bytes of what is kept of a corpus beside its tokens: held-out texts, and their references."""
 
 LEFT_SECONDS = 24 * 3600
-"""Since then nothing was written to what nobody writes any more."""
+"""A file that is not in its place yet is taken for abandoned after so long without a write."""
 
 
 def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool = True) -> Corpus:

@@ -50,7 +50,7 @@ class Cleaning:
 
 
 USUAL = Cleaning()
-"""What is left out when nothing else is said."""
+"""The default rules."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from latentheads.metrics.protocol import Protocol
 __all__ = ["ENGLISH", "MADE", "OF_ONE_DIRECTION", "TASK_OPTIONS", "Data"]
 
 ENGLISH = "en"
-"""What the grammar's English-like side is called in a task."""
+"""The name of the grammar's English-like side in a task."""
 
 MADE = ("grammar", "pydoc")
 """Corpora that the library makes itself."""
@@ -28,13 +28,13 @@ SPEECH = ("recognition", "speech-translation")
 """Tasks whose source is sound."""
 
 SPEECH_OPTIONS = ("bins", "top_frequency", "max_seconds")
-"""Options that say nothing where the source is text."""
+"""Options that act on speech alone."""
 
 TASK_OPTIONS = ("tasks", "task_sizes", "task_temperature", "one_task", "tell_apart")
-"""Options that say nothing where there are no tasks."""
+"""Options that act on a corpus of tasks alone."""
 
 OF_ONE_DIRECTION = ("references", "max_source")
-"""Options that say nothing where there are."""
+"""Options that act on a corpus without tasks alone."""
 
 
 @dataclass(frozen=True)

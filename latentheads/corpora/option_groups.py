@@ -37,7 +37,7 @@ WIDTH = 100
 """Letters of a line of documentation."""
 
 OPTIONS = "**options:"
-"""What the line of documentation begins with that the options take the place of."""
+"""The beginning of the line of documentation that the options replace."""
 
 
 class _Kept(TypedDict, total=False):

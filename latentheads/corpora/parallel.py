@@ -34,7 +34,7 @@ class PairOptions:
 
 
 USUAL = PairOptions()
-"""How it is done when nothing else is said."""
+"""The default options."""
 
 
 def parallel(

@@ -10,7 +10,7 @@ from latentheads.layers.spec_augment import SpecAugment
 __all__ = ["drops_out"]
 
 SHARES = ("dropout", "probability", "rate")
-"""What the share that is left out is called, in modules of PyTorch and of this library."""
+"""The names of the share that is left out, in modules of PyTorch and of this library."""
 
 
 def drops_out(module: nn.Module) -> bool:

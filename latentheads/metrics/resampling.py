@@ -33,7 +33,7 @@ __all__ = [
 FEWEST_RESAMPLES = 40
 
 RESAMPLES, SEED = 1000, 12345
-"""Of a test, where nobody says others."""
+"""The defaults of a test."""
 
 Resamples = Int[NDArray[np.int64], "resample sentence"]
 """Of every resample the places of its sentences."""
@@ -43,7 +43,7 @@ Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 
 
 Counts = Float[NDArray[np.float64], "sentence count"]
-"""What is counted of each sentence."""
+"""The counts of each sentence."""
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ MEANINGS = {
     "cer": "of the transcripts, errors for a hundred characters: fewer are better",
     "paper_wer": "of the transcripts, by the papers' protocol: fewer are better",
 }
-"""What each says."""
+"""The meaning of each score."""
 
 CHIEF = ("accuracy", "wer", "bleu")
-"""What one score stands for all: the first of them that is known."""
+"""The scores that may stand for all; the first that is known does."""
 
 
 def title_of(score: str, part: str) -> str:

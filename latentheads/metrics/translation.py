@@ -51,7 +51,7 @@ SIGNATURES = {
     "accuracy": "accuracy_signature",
     "edit_distance": "edit_signature",
 }
-"""What the signature of a score is called in :class:`Scores`."""
+"""The field of :class:`Scores` that holds the signature of a score."""
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 

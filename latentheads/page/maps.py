@@ -28,7 +28,7 @@ __all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
 
 Weights = Float[Tensor, "draw head row column"]
 NULL = "null"
-"""What a word of a language model points at where it points at no word."""
+"""The name of the position at which a word of a language model points at no word."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ SCRIPTS = (
     "view_sentences",
     "page",
 )
-"""What the page runs, in this order."""
+"""The scripts that the page runs, in this order."""
 
 DIGITS = 6
 """Of a figure, as it stands in the page."""

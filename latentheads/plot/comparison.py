@@ -31,7 +31,7 @@ TERMS = (
     ("log_likelihood", "log-likelihood term", "|", RED),
     ("plug_in", "plug-in (no bound)", "x", GREY),
 )
-"""What is drawn of a recipe: its name in a row, what it is called, its mark and colour."""
+"""The figures that are drawn of a recipe: key in a row, title, mark and colour."""
 
 
 @in_style

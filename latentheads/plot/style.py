@@ -47,7 +47,7 @@ _SETTINGS = rc_params_from_file(STYLE, use_default_template=False)
 PALETTE = tuple(_SETTINGS["axes.prop_cycle"].by_key()["color"])
 BLUE, RED, GREEN, PINK, ORANGE, SKY, VIOLET, BROWN = PALETTE
 GREY = "#888888"
-"""Of what is beside the point: another model, what chance does."""
+"""Of what is shown for comparison: another model, chance."""
 
 GOLD = ORANGE
 """Of links that are known to be true."""
@@ -63,7 +63,7 @@ CHAIN_COLOURS = dict(zip((*CHAINS, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
 """Of every chain of blocks."""
 
 MARKERS, LINES = "os^Dv<>PX*", ("-", "--", "-.", ":")
-"""A second thing that tells lines apart, beside their colours."""
+"""Marks and dashes that tell lines apart beside their colours."""
 
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")

@@ -15,13 +15,13 @@ from latentheads.names import CHAINS, Block
 __all__ = ["Address", "find_heads", "parse_blocks"]
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-"""What modules and configurations call the number of their heads."""
+"""The names that modules and configurations have for the number of their heads."""
 
 OUTPUTS = (
     *("o_proj", "out_proj", "c_proj", "o", "out_lin"),
     *("dense", "wo", "Wo", "proj", "projection"),
 )
-"""What modules call the projection that reads their heads out."""
+"""The names that modules have for the projection that reads their heads out."""
 
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 

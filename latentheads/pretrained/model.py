@@ -39,10 +39,10 @@ from latentheads.selection.selector import Choice, Selector
 __all__ = ["Pretrained", "latent", "plain"]
 
 OWN_PLACES = "create_position_ids_from_input_ids"
-"""What embeddings have that know from the tokens which are padding, and so every position."""
+"""An attribute of embeddings that find padding, and so all positions, in the tokens."""
 
 ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
-"""What configurations call the tokens that only begin or end a sentence."""
+"""The names that configurations have for tokens that only begin or end a sentence."""
 
 
 class Pretrained(HeadModel):

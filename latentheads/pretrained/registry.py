@@ -16,7 +16,7 @@ from latentheads.pretrained.block import PretrainedBlock
 __all__ = ["NAME", "OWNER", "attend", "make_mask", "register"]
 
 NAME = "latentheads"
-"""What a configuration calls this attention."""
+"""The name of this attention in a configuration."""
 
 OWNER = "latentheads_block"
 """Where an attention module keeps the block of its heads."""
@@ -27,7 +27,7 @@ REFUSED = {
     "cache": "a paged cache",
     "cu_seq_lens_q": "packed sequences",
 }
-"""What would change the law of the heads, by the argument that says so."""
+"""Features that would change the law of the heads, by the argument that asks for them."""
 
 UNREAD = (
     *("position_ids", "cache_position", "num_items_in_batch"),

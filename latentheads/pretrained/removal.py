@@ -28,14 +28,14 @@ SEPARATE = (
     ("q", "k", "v"),
     ("q_lin", "k_lin", "v_lin"),
 )
-"""What attention modules call their projections, where each is a module."""
+"""The names of the projections in attention modules that have one module for each."""
 
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
-"""What the code of a module may take for the width of all heads together; it stays as it is."""
+"""Attributes that the code of a module may take for the width of all heads; they are left alone."""
 
 COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""What modules keep of the number of their heads, beside num_heads, and of the width of all."""
+"""Attributes of a module that depend on the number of its heads, or on the width of all."""
 
 
 def check_cut(address: Address, kept: Sequence[int]) -> None:

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 LAWS = ("prior", "guide", "posterior")
-"""What may say where the heads of a word point, from the poorest to the best."""
+"""The laws of where the heads of a word point, from the poorest to the best."""
 
 SOFT = "soft"
 """The means of alignment heads of which nothing is drawn."""

@@ -12,7 +12,7 @@ from latentheads.reading.sides import sides
 __all__ = ["name_sides", "name_tokens"]
 
 SPACE = "␣"
-"""What a token that is a space alone is shown as."""
+"""The sign for a token that is a space alone."""
 
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:

@@ -194,7 +194,7 @@ def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> N
 
 
 def digest_corpus(corpus: Corpus) -> str:
-    """Tells the training text and its vocabularies from others."""
+    """A digest of the training text and its vocabularies."""
     train, words = corpus.train, vocabularies_text(corpus.target, corpus.source)
     digest = hashlib.sha256(words.encode())
     for side in (train.targets, train.sources):
@@ -210,7 +210,7 @@ def digest_corpus(corpus: Corpus) -> str:
 
 
 def digest_parts(corpus: Corpus) -> dict[str, str]:
-    """Tells the text of every part from others; of speech what is written, and how long it is."""
+    """A digest of the text of every part; of speech, of its texts and lengths."""
     return {name: _digest_part(getattr(corpus, name)) for name in PARTS}
 
 

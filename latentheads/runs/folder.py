@@ -37,32 +37,32 @@ __all__ = [
 ]
 
 HEADS = "heads.json"
-"""What the folder of a pruned network says of the heads that stayed."""
+"""The file of a pruned network that names the heads that stayed."""
 
 TEXTS = "corpus.json"
-"""What tells the text of every part of the corpus from others."""
+"""The file with digests of the texts of the corpus, part by part."""
 
 PAGE = "report.html"
-"""What the page of a report is called."""
+"""The file of a report page."""
 
 REPORTED = (
     *("test.translations.txt", "test.references.txt", "test.tasks.txt", "test.alternatives.tsv"),
     *("divergence.png", "bound.png", "kl.png", "selection.png", "selection-history.png"),
     PAGE,
 )
-"""What a report may write beside ``results.json``."""
+"""Files that a report may write beside ``results.json``."""
 
 WRITTEN = (
     *("config.yaml", "metrics.jsonl", "results.json", "vocabulary.json"),
     *(HEADS, TEXTS, LOCK, *REPORTED),
 )
-"""What lies in a run folder beside its checkpoints."""
+"""The files of a run folder beside its checkpoints."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
 
 FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
-"""What every report has."""
+"""Figures that every report has."""
 
 
 class Folder:

@@ -37,13 +37,13 @@ DEFAULTS = {"guide": "cascaded", "prior": "delta"}
 """A guide alone is of alignments: the logits of attention heads have no noise."""
 
 ALIGNED = "+alignments"
-"""What stands behind a guide in the name of a recipe of alignments."""
+"""The ending of a guide's name in a recipe of alignments."""
 
 LOGITS = "independent"
 """The prior that a guide of logits alone is trained against, where no other is named."""
 
 OF_LOGITS = {"alignments": 0}
-"""What a recipe or a prior says beside itself: it is of logits, as the papers' are."""
+"""Options that go with a recipe or a prior: both are of logits, as those of the papers."""
 
 BASES: dict[str, type] = {"guide": ModelGuide, "prior": Prior}
 T = TypeVar("T")

@@ -280,7 +280,7 @@ REQUIRED = (
     *("valid", "test", "kl_by_site", "kl_how", "parameters", "tokens_per_second"),
     *("head_divergence", "head_divergence_by_chain"),
 )
-"""What every report has."""
+"""Keys that every report has."""
 
 
 def _is_site(name: str) -> bool:

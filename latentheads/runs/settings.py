@@ -44,13 +44,13 @@ GROUPS: dict[str, type] = {
 """The fields of the settings whose options stand side by side in a file."""
 
 BY_HAND = "by hand"
-"""What a run folder says of a corpus that no options name."""
+"""The name, in a run folder, of a corpus that no options describe."""
 
 OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc", "start_with")
-"""Options that it does not say where the source is text."""
+"""Options that a run folder leaves out where the source is text."""
 
 OF_HAND = ("task", "block", "lowercase", "tokenised", "tasks", "tell_apart")
-"""What it says of such a corpus beside that."""
+"""Options that a run folder has of a corpus made by hand."""
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,20 @@ from latentheads.training import checkpoints
 __all__ = ["begin_with", "load_start"]
 
 OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
-"""Options of a network that are no part of what it computes."""
+"""Options of a network that act in training alone."""
 OF_TASKS = ("tasks", "tell_apart")
 OF_SELECTION = ("select", "candidates", "select_chains", "families")
 
 
 ENCODER = ("model.source_embedding.", "model.encoder.")
-"""What the names of an encoder's weights begin with."""
+"""Beginnings of the names of an encoder's weights."""
 
 NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
-"""Options of a network that say nothing of its encoder."""
+"""Options of a network that do not change its encoder."""
 
 
 OF_ANY_GUIDE = ("model.", "guide.selections.")
-"""What the names of weights begin with that are the same whatever the guide."""
+"""Beginnings of the names of weights that do not depend on the guide."""
 
 
 def load_start(settings: Settings, trusted: str | None = None) -> Run | None:

@@ -23,7 +23,7 @@ OWN_NAMES = {
     "temperature": "gate_temperature",
     "target": "gate_heads",
 }
-"""What the options call the arguments of the classes that they make."""
+"""The options that stand for arguments of the classes that they make."""
 
 
 @contextmanager

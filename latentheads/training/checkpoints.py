@@ -30,7 +30,7 @@ UNCHECKED = "latentheads checkpoint 1"
 KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {
     *(torch.uint8, torch.int32, torch.int64, torch.bool)
 }
-"""What a tensor may be made of."""
+"""Types that a tensor may have."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from latentheads.values import make_group
 __all__ = ["Fitted", "fit"]
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
-"""Options of training that say what a run folder keeps."""
+"""Options of training that act on a run folder alone."""
 
 
 @dataclass(frozen=True)

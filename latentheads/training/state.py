@@ -12,13 +12,13 @@ from torch import Tensor
 __all__ = ["check_facts", "check_moments", "check_noise"]
 
 MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
-"""What an optimiser keeps of every parameter."""
+"""The tensors that an optimiser keeps for every parameter."""
 
 FACTS = {
     **{"step": int, "place": dict, "stopped": bool, "tokens": int},
     **{"seconds": float, "processes": int, "scaler": dict},
 }
-"""What a state says besides its tensors."""
+"""The facts of a state, and their types."""
 
 
 def check_moments(

@@ -18,10 +18,10 @@ from latentheads.corpora.preparing.package import opened
 __all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]
 
 BLANK = "▁"
-"""What a blank inside a word is written as."""
+"""The letter that a blank inside a word becomes."""
 
 PARTS = {"train": "train-high", "valid": "dev", "test": "uncovered-test"}
-"""What the files of a part are called behind the language."""
+"""The names of the files of each part, behind the language."""
 
 DIGESTS = {
     "arabic": "ebb85a7a38c435b7db62ff10979b805c2373eb77b63023d388be71598a478116",
@@ -31,7 +31,7 @@ DIGESTS = {
     "spanish": "b4faf8934fa41d7753781075f0c3617adcd7d5d380523c9a523d9175ec19ebaa",
     "turkish": "bc57bc5dd1a59f9e113de79bf831711be0af89664e216cf2bdb671ce0aec766a",
 }
-"""SHA-256 of what is written of a language, of those that were looked at."""
+"""SHA-256 of the files that are written of a language, for the languages that were checked."""
 
 ORIGIN = Origin(
     "sigmorphon",

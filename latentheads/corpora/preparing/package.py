@@ -21,7 +21,7 @@ HEAD = 60
 """Bytes before each member of an archive: its name in the first 16, its size from 48 to 58."""
 
 DAMAGES = (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, EOFError, KeyError, ValueError)
-"""What reading a damaged file raises: a KeyError where a link has no target."""
+"""Errors of reading a damaged file: a KeyError where a link has no target."""
 
 
 @contextmanager

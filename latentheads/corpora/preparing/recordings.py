@@ -34,7 +34,7 @@ SHORTEST, LONGEST = 0.065, 30.0
 """Seconds that are trained on: those of a window of the subsampler, and `max_seconds`."""
 
 LOWEST_RATE = 2 * Hearing.top
-"""Samples a second in which all is that is heard."""
+"""Samples a second that hold all frequencies of the frames."""
 
 FASTEST = 25
 """Letters that are said in a second, at most: where there are more, another text is said."""

@@ -81,7 +81,7 @@ NOISE = 0.2
 """Standard deviation of the noise, in those of the speech: it has 14 decibels less."""
 
 MADE = (*map(astuple, VOICES), *DOMAINS, NOISE)
-"""What the samples depend on, beside the captions and espeak-ng."""
+"""Everything that the samples depend on, beside the captions and espeak-ng."""
 
 ORIGIN = Origin(
     "spoken-multi30k",

@@ -226,7 +226,7 @@ FAULTS = {
     "less than": "too short",
     "sampling rate": "of an unfit sampling rate",
 }
-"""What is left out, by what is said of it."""
+"""Kinds of utterances that are left out, by their fault."""
 
 
 def _name_fault(reason: str) -> str:
