@@ -146,7 +146,7 @@ class Batch:
 
     @property
     def fed(self) -> Int[Tensor, "batch target"]:
-        """What the decoder reads: the target shifted right behind what stands before it."""
+        """The tokens that the decoder reads: the target shifted right behind ``before``."""
         begin = torch.full_like(self.target[:, 0], BOS) if self.before is None else self.before
         return torch.cat([begin[:, None], self.target[:, :-1]], 1)
 
@@ -258,5 +258,5 @@ class SentenceTasks:
     common: bool = False
 
     def select(self, sentences: Int[Tensor, " kept"]) -> SentenceTasks:
-        """That of some of the sentences."""
+        """The tasks of some of the sentences."""
         return SentenceTasks(self.ids.index_select(0, sentences), self.common)

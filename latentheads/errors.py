@@ -25,7 +25,7 @@ def lacks_memory(reason: BaseException) -> bool:
 
 
 def in_a_line(reason: BaseException) -> str:
-    """What an error says, in one line; of too little memory, how much was asked for."""
+    """The message of an error in one line; of too little memory, how much was asked for."""
     said = " ".join(str(reason).splitlines())
     if lacks_memory(reason):
         return f"out of memory{_read_size(said)}"

@@ -297,7 +297,7 @@ class Guide(ModelGuide):
         return self.families[block.key](context)
 
     def dependence(self, block: Block) -> Dependence:
-        """That of the block's family; heads without noise are the prior's alone."""
+        """The dependence of the block's family; none where the block has no family."""
         if block.key not in self.families:
             return Dependence(mixes=False, climbs=False)
         return cast(Family, self.families[block.key]).dependence

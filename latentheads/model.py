@@ -1,4 +1,4 @@
-"""What every model is: a network whose heads are drawn, and a likelihood; and one that decodes."""
+"""The base of every model: a network whose heads are drawn, a likelihood, and decoding."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class HeadModel(nn.Module, ABC):
 
     @property
     def drawn_outputs(self) -> list[HeadBlock]:
-        """Those of them without attention weights, such as n-grams."""
+        """The drawn blocks without attention weights, such as n-grams."""
         return [module for module in self.drawn_blocks if not module.attends]
 
     @property
@@ -149,7 +149,7 @@ class HeadModel(nn.Module, ABC):
 
     @property
     def smoothing(self) -> float:
-        """Of the likelihood of this pass."""
+        """Label smoothing of this pass: none in evaluation."""
         return self.label_smoothing if self.training else 0.0
 
     def forward(self, batch: Batch, observe: bool = True) -> Any:
@@ -211,7 +211,7 @@ class _Cached(Protocol):
 
 @dataclass
 class DecodingState:
-    """What a decoder keeps between two tokens: a cache of every block, and a position.
+    """The state of a decoder between two tokens: a cache of every block, and a position.
 
     A cascade needs nothing more: it runs up the layers within one row. Which heads are selected is
     drawn once, at the beginning.

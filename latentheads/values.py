@@ -46,7 +46,7 @@ def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
 
 
 def take_group(kind: type[T], known: Mapping[str, Any]) -> T:
-    """The same of options among which others stand too."""
+    """Makes a dataclass of those of some options that are its own; see :func:`make_group`."""
     own = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     return make_group(kind, {name: value for name, value in known.items() if name in own})
 
@@ -151,7 +151,7 @@ def _convert_mapping(kinds: Sequence[Any], value: Any) -> dict[str, Any]:
 
 
 def _wanted(annotation: Any) -> str:
-    """What an annotation wants, in words."""
+    """The kind of value that an annotation wants, in words."""
     if get_origin(annotation) is Literal:
         return f"choose from {', '.join(map(str, get_args(annotation)))}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):

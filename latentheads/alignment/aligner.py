@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a network knows of a batch below its output.
+    """The states of a network below its output, and the keys that alignments may point at.
 
     Attributes:
         states: The states that predict the target tokens.
@@ -328,7 +328,7 @@ class Aligner(nn.Module):
         return AlignmentPass(hidden, valid, priors, vectors, output, autocast, smoothing)
 
     def choose_memory(self, hidden: Hidden) -> Hidden:
-        """What heads choose among: the network's own memory, or the components in its place."""
+        """Keeps the memory, or puts the components in its place."""
         if self.components is None:
             return hidden
         memory, readable = hidden.memory, hidden.readable
@@ -339,7 +339,7 @@ class Aligner(nn.Module):
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]
     ) -> list[Float[Tensor, "*batch key dim"]]:
-        """What every position adds to a state, for each head of all blocks; null adds nothing."""
+        """The vector that every position adds to a state, for each head; that of null is 0."""
         if self.null is None:
             return self.vectors_of_positions(memory)
         found = self.vectors_of_positions(memory[..., 1:, :])
@@ -348,7 +348,7 @@ class Aligner(nn.Module):
     def vectors_of_positions(
         self, memory: Float[Tensor, "*batch key dim"]
     ) -> list[Float[Tensor, "*batch key dim"]]:
-        """The same of a memory without null."""
+        """The vectors of a memory without null."""
         return [rows for block in self._modules_of_blocks() for rows in block.vectors(memory)]
 
     def lead_by_null(
@@ -362,7 +362,7 @@ class Aligner(nn.Module):
     def look_back(
         self, states: Float[Tensor, "*batch target dim"], valid: Bool[Tensor, "*valid target"]
     ) -> Hidden:
-        """What a causal network knows: every word may point at the states before its own.
+        """The hidden states of a causal network: every word may point at those before its own.
 
         Args:
             states: What predicts each word.
@@ -415,7 +415,7 @@ class Aligner(nn.Module):
 
 
 def without_memory(states: Float[Tensor, "*batch target dim"]) -> Hidden:
-    """What a network knows where there is nothing to point at."""
+    """The hidden states where there is nothing to point at."""
     none = states[..., :0, :]
     return Hidden(states, none, none.new_ones(*none.shape[:-2], 1, 0, dtype=torch.bool))
 

@@ -57,7 +57,7 @@ class Jumps(nn.Module):
 
 
 class JumpsBehindNull(Jumps):
-    """The same where the first key is null, which is no position: no jump leads there or away.
+    """Scores of jumps where the first key is null, which is no position and has no jumps.
 
     Staying at null has a number, and going there from a position another; what leads away from
     null is alike for all positions, and needs none.
@@ -170,7 +170,7 @@ class AlignmentBlock(nn.Module):
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]
     ) -> list[Float[Tensor, "*batch key dim"]]:
-        """What every position adds to a state, for each head."""
+        """The vector that every position adds to a state, for each head."""
         kept = dropout(self.norm(memory), self.probability, self.training)
         words = self.lexicon(kept).unflatten(-1, (self.block.heads, self.width))
         return list(words.unbind(-2))

@@ -57,7 +57,7 @@ class ChainPointing(Pointing):
 
 
 def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]:
-    """Those of any law of one head: one that is no chain reads nothing of the word before."""
+    """The transitions of any law of one head; but for a chain they ignore the word before."""
     scores = pointing.scores[..., 1:, 0, None, :]
     if isinstance(pointing, ChainPointing) and pointing.steps is not None:
         steps = pointing.steps
@@ -66,7 +66,7 @@ def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]
 
 
 def detached(law: Pointing) -> Pointing:
-    """The same parameters, without what they were computed from."""
+    """The same parameters, detached from their graph."""
     pairs = {pair: scores.detach() for pair, scores in law.pairs.items()}
     found = replace(law, scores=law.scores.detach(), pairs=pairs)
     if isinstance(found, ChainPointing) and found.steps is not None:

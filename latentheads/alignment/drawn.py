@@ -97,7 +97,7 @@ def importance_bound(drawn: Drawn) -> Float[Tensor, "*batch"]:
 
 
 def wake_objective(drawn: Drawn) -> Float[Tensor, "*batch"]:
-    """The same bound as a value; its gradient fits model and guide to the weighted draws.
+    """The bound of K draws, whose gradient fits model and guide to the weighted draws.
 
     Args:
         drawn: Two draws or more.

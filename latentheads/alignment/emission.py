@@ -79,7 +79,7 @@ def word_table(
 
 @dataclass(frozen=True)
 class Asked:
-    """What a table is likely to be made for; its gradient then comes in the same pass.
+    """The likely use of a table, whose gradient then comes in the same pass.
 
     Attributes:
         log_law: Log-probability of every position, or pair of positions.
@@ -95,7 +95,7 @@ class Asked:
     def gradient(
         self, some: slice, table: Float[Tensor, "few target *keys"]
     ) -> Float[Tensor, "few target *keys"]:
-        """That of the table of some sentences, but for a factor."""
+        """The gradient at the table of some sentences, up to a factor."""
         scores = self.log_law[some] + table if self.summed else self.log_law[some]
         law = softmax(scores.flatten(2)) * self.valid[some, :, None]
         return law.view_as(table)
@@ -268,7 +268,7 @@ class _Scores:
     def exponentials(
         self, rows: slice, narrow: Float[Tensor, "row vocab"], put_back: bool = False
     ) -> Iterator[tuple[slice, _Exponentials]]:
-        """Those of a slice, a strip at a time, and which sentences they are of.
+        """Exponentials of a slice, a strip at a time, and which sentences they are of.
 
         Args:
             rows: Where the slice stands.

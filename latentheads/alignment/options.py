@@ -1,4 +1,4 @@
-"""What is said of the alignment blocks above a decoder."""
+"""Options of the alignment blocks above a decoder."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class AlignmentOptions:
         return 1 if self.alignment_prior == "chain" else max(1, LARGEST // self.alignment_heads)
 
     def settle(self, past: bool, of_logits: bool = False) -> AlignmentOptions:
-        """The same with a number of blocks.
+        """The same options with a number of blocks.
 
         Args:
             past: Whether heads point at the past of a language model, where a second one is dear.

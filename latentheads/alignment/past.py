@@ -15,7 +15,7 @@ __all__ = ["PastState", "begin_past"]
 
 
 class PastState:
-    """What alignments keep of texts that are decoded and point at their own past.
+    """The state of alignments of texts that are decoded and point at their own past.
 
     Every hypothesis has a past of its own, so that each is kept as a sentence is.
 

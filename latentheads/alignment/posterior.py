@@ -34,8 +34,8 @@ Form = Literal["mean-field", "autoregressive", "cascaded"]
 """The other heads that a posterior reads: none; those of its block; those of blocks below."""
 
 Reads = Literal["source", "prefix", "target"]
-"""What a posterior reads on top of the prior's scores, which it starts with: the source; the words
-before too; the whole target too."""
+"""The text that a posterior reads, beside the prior's scores that it starts with: the source; also
+the words before; or the whole target too."""
 
 
 class TargetReader(nn.Module):
@@ -195,7 +195,7 @@ class AlignmentPosterior(nn.Module):
         evidence: Sequence[Tensor],
         readable: Bool[Tensor, "*mask #target key"],
     ) -> Float[Tensor, "*batch target before key"]:
-        """What a head reads of another, on top of what the prior reads."""
+        """Adds the scores of two heads together to those of the prior."""
         head, lower = pair
         said: list[Tensor] = []
         if evidence:  # of what may be pointed at alone: padding explains nothing
@@ -213,7 +213,7 @@ class AlignmentPosterior(nn.Module):
         words: Int[Tensor, "sentence target"],
         valid: Bool[Tensor, "sentence target"],
     ) -> Float[Tensor, "*batch target size"]:
-        """What is known of every word: its place, the words before it, or the whole target."""
+        """States of every word: of its place, of the words before it, or of the whole target."""
         states = self._take(aligned.hidden.states)
         length = states.shape[-2]
         size = self.source.out_features
@@ -227,5 +227,5 @@ class AlignmentPosterior(nn.Module):
         return torch.tanh(known)
 
     def _take(self, told: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """What the model says, detached and in the guide's own type: a network's may be half."""
+        """A tensor of the model, detached and in the guide's own type: the model's may be half."""
         return told.detach().to(self.source.weight.dtype)

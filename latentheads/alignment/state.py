@@ -1,4 +1,4 @@
-"""What alignment blocks keep of a batch while it is decoded word by word."""
+"""The state of alignment blocks while a batch is decoded word by word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AlignmentState"]
 
 
 class AlignmentState:
-    """What alignments keep of a batch of sentences while they are decoded.
+    """The state of alignments while a batch of sentences is decoded.
 
     Args:
         aligner: The blocks.

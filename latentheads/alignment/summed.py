@@ -63,12 +63,12 @@ class Summed:
 
     @cached_property
     def log_priors(self) -> list[Float[Tensor, "*table"]]:
-        """Of every block."""
+        """Log-probabilities under the prior of every block."""
         return block_tables(self.priors)
 
     @cached_property
     def log_joint(self) -> Float[Tensor, "*table"]:
-        """Of alignments and word."""
+        """Log-probability of alignments and word together."""
         return self.words + sum_of(self.log_priors)
 
     @property
@@ -88,7 +88,7 @@ class Summed:
 
     @cached_property
     def log_posterior(self) -> Float[Tensor, "*table"]:
-        """Of all heads together, given the word."""
+        """Log-probability of the alignments of all heads, given the word."""
         flat = self.log_joint.flatten(self._first)
         return log_softmax(flat).view_as(self.log_joint)
 

@@ -34,7 +34,7 @@ Watch = Callable[..., None]
 
 @dataclass
 class BlockCache:
-    """What a block keeps while decoding token by token: nothing, unless a subclass does."""
+    """The cache of a block while decoding token by token; a subclass says what it keeps."""
 
     def select(
         self,
@@ -76,7 +76,7 @@ class HeadBlock(nn.Module, ABC):
     @property
     @abstractmethod
     def projection(self) -> nn.Module:
-        """What reads the heads out."""
+        """The module that reads the heads out."""
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
@@ -243,7 +243,7 @@ def unwatched(model: nn.Module) -> Iterator[None]:
 def gather_chosen(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
 ) -> Float[Tensor, "*out place position dim"]:
-    """Of all candidates, takes those of every sentence; as they are where all share theirs."""
+    """Takes the chosen candidates of every sentence; all of them where sentences share a choice."""
     if choice is None or choice.index is None or choice.common:
         return heads
     index = choice.index[..., None, None]

@@ -1,4 +1,4 @@
-"""What attention keeps while decoding token by token."""
+"""The cache of attention while decoding token by token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AttentionCache"]
 
 @dataclass
 class AttentionCache(BlockCache):
-    """What attention keeps while decoding token by token: keys and values.
+    """The keys and values that attention keeps while decoding token by token.
 
     Attributes:
         keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the

@@ -142,7 +142,7 @@ class Disagreement:
                 block.watchers.remove(watch)
 
     def _make_listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
-        """What keeps the agreement of every pass of a block."""
+        """Makes the watcher that keeps the agreement of every pass of a block."""
         agree = self.of_block if block.attends else self.of_outputs
 
         def listen(*heads: Any) -> None:

@@ -35,7 +35,7 @@ __all__ = ["NGram", "NGramCache"]
 
 @dataclass
 class NGramCache(BlockCache):
-    """What an n-gram block keeps while decoding: its last n - 1 inputs.
+    """The cache of an n-gram block while decoding: its last n - 1 inputs.
 
     Attributes:
         last: n - 1.
@@ -169,7 +169,7 @@ class NGram(HeadBlock):
     def _compute_heads(
         self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
     ) -> Float[Tensor, "*batch head query hidden"]:
-        """What the heads say before anything is drawn: of all candidates, or of the chosen."""
+        """The outputs of the heads before a draw, of all candidates or of the chosen."""
         shared = choice is not None and choice.common
         index = choice.index if shared and choice is not None else None
         if reach.valid is not None:

@@ -12,7 +12,7 @@ __all__ = ["USUAL", "Cleaning", "Counts", "clean"]
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What a training pair must be like; a pair that is empty on a side is never kept.
+    """The rules by which training pairs are kept; a pair with an empty side never is.
 
     Lengths are counted in words between white space. Held-out parts are never cleaned.
 

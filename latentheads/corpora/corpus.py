@@ -86,7 +86,7 @@ class Part:
 
     @property
     def texts(self) -> tuple[Rows, ...]:
-        """Those sides that are text."""
+        """The sides that are text."""
         return self.sides if self.frames is None else (self.targets,)
 
     @property
@@ -98,7 +98,7 @@ class Part:
 
     @property
     def unit(self) -> str:
-        """What the plate counts."""
+        """The unit that the plate counts."""
         if self.frames is not None:
             return "utterances"
         return "blocks" if self.block else "sentences"

@@ -247,7 +247,7 @@ class Data:
 
     @property
     def name(self) -> str:
-        """What the corpus is called."""
+        """The name of the corpus."""
         name = os.path.basename(os.path.abspath(self.folder))
         if self.mixture is not None:
             return f"{name} {','.join(self.mixture.names)}"

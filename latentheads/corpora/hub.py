@@ -138,7 +138,7 @@ def load_lines(
 def _known(
     table: Mapping[str, HubCorpus], name: str, path: str | Path | None, config: str | None
 ) -> HubCorpus:
-    """What the table knows of a corpus, or of another place for it."""
+    """The entry of a corpus in the table, or one for another place of it."""
     if path is None and name not in table:
         raise ValueError(f"corpus must be one of {', '.join(table)}, or a path given; got {name!r}")
     known = table.get(name, HubCorpus(""))

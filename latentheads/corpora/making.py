@@ -164,7 +164,7 @@ def _place_read(data: Data, task: Task, place: int) -> int:
 
 
 def _learned(data: Data, pair: Pair) -> Pair:
-    """What is learned from a pair: of several references the first."""
+    """The text of a pair that is learned from: of several references the first."""
     return (pair[0], pair[1].split("\t")[0]) if data.several else pair
 
 

@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Update:
-    """What one process computes for one update of the weights.
+    """The share of one process in one update of the weights.
 
     Attributes:
         shares: Its share of each batch of the update, with a weight: 0 where a batch has fewer
@@ -82,7 +82,7 @@ class UpdateStream(ABC):
             epoch, place = epoch + 1, 0
 
     def ahead(self, start: Place = Place()) -> Generator[Update, None, None]:
-        """The same updates, made before they are asked for where that may be."""
+        """The updates from a place on, made before they are asked for where that is possible."""
         yield from self.updates(start)
 
 
@@ -132,7 +132,7 @@ class Stream(UpdateStream):
         return (batch.pinned() if self.pin else batch), float(len(mine) > 0)
 
     def ahead(self, start: Place = Place()) -> Generator[Update, None, None]:
-        """The same updates, made by a thread beside the caller; its mistakes are raised here."""
+        """The updates from a place on, made by a thread whose errors are raised here."""
         waiting: queue.Queue[Update | Exception] = queue.Queue(AHEAD)
         stopped = threading.Event()
 

@@ -65,12 +65,12 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What it is called, as `read` reads it."""
+        """The name of the task, as `read` reads it."""
         return f"{self.domain}:{self.direction}" if self.domain else self.direction
 
 
 class Told(TypedDict, total=False):
-    """What a batch says of its tasks."""
+    """The tasks of a batch, as encoder and decoder tell them apart."""
 
     source_task: Int[Tensor, " sentence"]
     target_task: Int[Tensor, " sentence"]
@@ -110,17 +110,17 @@ class Mixture:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the tasks are called."""
+        """The names of the tasks."""
         return tuple(task.name for task in self.tasks)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What the encoder tells apart."""
+        """The names that the encoder tells apart."""
         return tuple(dict.fromkeys(self._sides(0)))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What the decoder tells apart."""
+        """The names that the decoder tells apart."""
         return tuple(dict.fromkeys(self._sides(1)))
 
     @property
@@ -146,7 +146,7 @@ class Mixture:
         return self.tasks.index(task)
 
     def told(self, task: NDArray[np.int32]) -> Told:
-        """What a batch says of its sentences' tasks."""
+        """The tasks of a batch's sentences, as encoder and decoder tell them apart."""
         sides = []
         for side, names in enumerate((self.sources, self.targets)):
             places = np.array([names.index(name) for name in self._sides(side)], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What text is made of: units with ids, the special tokens first."""
+"""Vocabularies: the units of text and their ids, the special tokens first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from latentheads.corpora.rows import Rows
 __all__ = ["Tagged", "Unit", "Vocabulary", "Words"]
 
 Unit = Literal["word", "subword"]
-"""What a running text is made of."""
+"""The units of a running text."""
 
 
 class Vocabulary(ABC):

@@ -122,7 +122,7 @@ def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
 
 
 def _begin(batch: Batch) -> Int[Tensor, " sentence"]:
-    """What stands before each target: a language where speech is written in several, or BOS."""
+    """The token before each target: a language where speech is written in several, or BOS."""
     if batch.before is None or batch.frames is None:
         return torch.full_like(batch.sentences, BOS)
     return batch.before

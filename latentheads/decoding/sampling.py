@@ -28,7 +28,7 @@ CHUNK = 256
 
 @runtime_checkable
 class Sampled(Protocol):
-    """What sampling asks of a model: to begin, and to go on token by token."""
+    """A model as sampling uses it: it begins, and goes on token by token."""
 
     @property
     def training(self) -> bool:

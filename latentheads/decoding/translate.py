@@ -19,7 +19,7 @@ from latentheads.model import Decoder, Stepwise
 __all__ = ["TOKENS", "Decoding", "Lose", "search", "translate", "translate_part", "work_through"]
 
 TOKENS = 2048
-"""Of a batch that is decoded."""
+"""Tokens of a batch that is decoded."""
 
 Lose = Callable[[int, str], object]
 """Takes note of a text that is lost, by its place, and why."""

@@ -45,7 +45,7 @@ __all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"
 ZERO = torch.zeros((), dtype=torch.float64)
 
 TAIL_DRAWS = 25
-"""So many draws it takes to fit the tail of their weights."""
+"""The fewest draws whose weights have a tail that can be fitted."""
 
 
 def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:

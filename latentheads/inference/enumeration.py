@@ -56,7 +56,7 @@ class Enumeration:
         return {n: torch.zeros_like(v) if n in self.tied else v for n, v in found.items()}
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """What every block's posterior is from the exact one: together, what the bound lacks."""
+        """The KL of every block's posterior from the exact one: together, what the bound lacks."""
         return dict(zip(self.sites, self.summed.gap(self.posterior), strict=True))
 
     @torch.no_grad()
@@ -87,7 +87,7 @@ class Enumeration:
         return (words.double() * self.summed.valid).sum(-1)
 
     def of_fixed_model(self) -> Enumeration:
-        """The same, with gradients in the guide alone: where it is the prior, there are none."""
+        """The same with gradients in the guide alone, and none where the posterior is the prior."""
         fixed = [detached(law) for law in self.summed.priors]
         summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
         own = zip(self.sites, self.posterior, strict=True)

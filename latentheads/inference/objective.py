@@ -155,7 +155,7 @@ class Head_ELBO(Trace_ELBO):
     def _draw_terms(
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same from draws; where they are weighed the KL is in their weights."""
+        """Log-likelihood and KL of every block from draws; the weights of draws contain the KL."""
         laws = without_words(model_trace, guide_trace)
         if self.objective == "sampled":
             drawn = draw_alignments(model_trace, guide_trace)

@@ -87,7 +87,7 @@ class Alternatives(Head_ELBO):
         return torch.stack(particles).sum() / self.num_particles
 
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
-        """That of one draw of everything else."""
+        """The objective of one draw of all other noise."""
         drawn = [m for m in model.selecting if m.block.key in guide.selections]  # else given
         laws = {m.block.site("selection"): guide.selections[m.block.key]() for m in drawn}
         self.check(list(laws.values()))

@@ -22,7 +22,7 @@ ROWS = {
     "plug_in": ("plug-in network", "another model, without noise: no bound"),
     **{name: (title, MEANINGS[name]) for name, title in SCORES.items()},
 }
-"""What a figure is called, and what it is."""
+"""The title and the meaning of each figure."""
 
 
 def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> str:
@@ -41,7 +41,7 @@ def figures_to_html(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> 
 
 
 def figures_to_text(parts: Mapping[str, Mapping[str, Any]], title: str = "") -> str:
-    """The same table for a terminal, a line a figure."""
+    """A table of figures for a terminal, a line a figure; see :func:`figures_to_html`."""
     rows = [
         (label, *cells, what)
         for label, cells, what in (
@@ -80,7 +80,7 @@ def _row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _name_row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str], str]:
-    """What a figure is called, its value in each part, and what it is."""
+    """The title of a figure, its value in each part, and its meaning."""
     known = [each["iwae_k"] for each in parts.values() if each.get("iwae_k") is not None]
     label, what = (said.format(k=known[0] if known else "K") for said in ROWS[name])
     if name == "truth":
@@ -92,7 +92,7 @@ def _name_row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> tuple[str, l
 
 
 def _tell_known(figures: Mapping[str, Any]) -> str:
-    """Of how many sentences the truth is known; nothing where it is of all, or of none."""
+    """How many sentences the truth is known of; empty where it is all, or none."""
     known, every = figures.get("truth_sentences"), figures.get("sentences")
     if figures.get("truth") is None or None in (known, every) or known == every:
         return ""

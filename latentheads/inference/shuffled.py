@@ -37,7 +37,7 @@ class ShuffledTarget:
 
     @property
     def fall(self) -> float:
-        """What the bound loses: what the target is worth to the guide."""
+        """The loss of the bound: what the target is worth to the guide."""
         return self.elbo - self.shuffled
 
 

@@ -115,7 +115,7 @@ class TableOutput(LinearOutput):
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """That of the table."""
+        """The weight of the table."""
         return self.table.weight
 
 

@@ -41,7 +41,7 @@ POLICIES: dict[Policy, SpecAugment] = {
 """The policies of the paper, whose frames have 80 bins."""
 
 BINS = 80
-"""Of the frames that the widths are meant for."""
+"""Bins of the frames that the widths are meant for."""
 
 assert set(POLICIES) == set(get_args(Policy))
 

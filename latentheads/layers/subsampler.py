@@ -19,7 +19,7 @@ from torch.nn import functional as F
 __all__ = ["FACTOR", "Subsampler", "subsampled"]
 
 STRIDE, WIDTH = 2, 5
-"""Of both convolutions."""
+"""Stride and width of both convolutions."""
 
 FACTOR = STRIDE**2
 """Frames that a position stands for."""

@@ -25,7 +25,7 @@ Link = tuple[int, int]
 """A source word's place, and a target word's."""
 
 Links = AbstractSet[Link]
-"""Those of a sentence pair."""
+"""The links of a sentence pair."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whose BLEU: the ways in which papers have counted it."""
+"""Protocols: the ways in which papers have counted BLEU."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Literal
 __all__ = ["Protocol"]
 
 Protocol = Literal["iwslt14", "wmt14"]
-"""Whose ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""
+"""The protocols of ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""

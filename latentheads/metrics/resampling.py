@@ -36,7 +36,7 @@ RESAMPLES, SEED = 1000, 12345
 """The defaults of a test."""
 
 Resamples = Int[NDArray[np.int64], "resample sentence"]
-"""Of every resample the places of its sentences."""
+"""The places of the sentences of every resample."""
 
 Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 """A figure of all sentences, and that of every resample."""
@@ -67,7 +67,7 @@ class Metric:
         return self.combine(self.count(lines).sum(0))
 
     def resample(self, lines: Sequence[str], places: Resamples) -> Resampled:
-        """The same, and that of every resample."""
+        """The figure of all lines, and that of every resample."""
         counts = self.count(lines)
         each = (self.combine(counts[some].sum(0)) for some in places)
         return self.combine(counts.sum(0)), np.array(list(each))

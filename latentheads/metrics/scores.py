@@ -1,4 +1,4 @@
-"""What scores of written lines are called and say, and which of them comes first."""
+"""Names and meanings of the scores of written lines, and which of them comes first."""
 
 from __future__ import annotations
 

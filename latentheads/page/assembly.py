@@ -37,10 +37,10 @@ KEPT = 8
 """Draws that are kept one by one, where the page has room for them."""
 
 TOKENS = 512
-"""Of the sentences that are read together: their draws are all in memory."""
+"""Tokens of the sentences that are read together: their draws are all in memory."""
 
 HEIGHT = 820
-"""Of the frame in a notebook, in pixels."""
+"""Height of the frame in a notebook, in pixels."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What was noted while a run trained, as lines over its updates."""
+"""The metrics of a training, as lines over its updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is and what it reported: the head of the page, and a row of its table."""
+"""Facts of a run and its report: the head of the page, and a row of its table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["find_revision", "gather_facts", "list_scores"]
 
 
 def list_scores() -> dict[str, list[str]]:
-    """What each score is called, and what it says."""
+    """The title and the meaning of each score."""
     said = {name: f"{words[0].upper()}{words[1:]}." for name, words in MEANINGS.items()}
     return {name: [title, said[name]] for name, title in SCORES.items()}
 
@@ -64,7 +64,7 @@ def _tell_updates(run: Run) -> str:
 
 
 def _tell_other(run: Run) -> str | None:
-    """Of which step what was reported is, where heads and sentences are read with other weights."""
+    """The step of the reported weights, where heads and sentences are read with others."""
     reported = run.results.reported_step if run.results else 0
     if reported in (0, run.step):  # a report of old does not say it
         return None

@@ -33,7 +33,7 @@ NULL = "null"
 
 @dataclass(frozen=True)
 class Side:
-    """What stands at the rows and columns of the maps of a chain, in one sentence.
+    """The tokens at the rows and columns of the maps of a chain, in one sentence.
 
     Attributes:
         rows: A token each.
@@ -57,7 +57,7 @@ class Side:
         return pool_weights(weights[:, : len(self.rows), : len(self.columns)], self.stride)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as the page reads it."""
+        """The tokens and links as the page reads them."""
         rows, columns = self.stride
         return {
             "rows": _pool_names(self.rows, rows),
@@ -77,7 +77,7 @@ def _pool_names(names: Sequence[str], stride: int) -> list[str]:
 
 
 def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset()) -> dict[str, Side]:
-    """What stands at the rows and columns of each chain.
+    """The tokens at the rows and columns of each chain.
 
     Args:
         run: The run.
@@ -99,7 +99,7 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
 
 
 def _name_keys(run: Run, batch: Batch, place: int) -> list[str]:
-    """What the words of a sentence may point at: the source, or null and the words read before."""
+    """The tokens that the words may point at: the source, or null and the words read before."""
     if run.source is None or batch.source is None:
         read = batch.fed[place][batch.target_valid[place]].tolist()
         return [NULL, *name_tokens(run.target, read[:-1])]
@@ -127,7 +127,7 @@ class Maps:
     draws: NDArray[np.uint8]
 
     def to_json(self, draws: int) -> dict[str, Any]:
-        """What the page has to know to find the maps in the bytes."""
+        """A description by which the page finds the maps in the bytes."""
         return {
             "name": self.name,
             "heads": self.heads,

@@ -25,7 +25,7 @@ BOUNDS = ("elbo", "kl", "iwae", "exact", "plug_in")
 
 
 def choose_sentences(part: Part, number: int) -> Part:
-    """Those whose longer side is closest to a length that is seen at a glance, in their order."""
+    """The sentences whose longer side is nearest to a length that the eye takes in, in order."""
     nearest = np.argsort(np.abs(part.lengths - LENGTH), kind="stable")[:number]
     return part.take(np.sort(nearest))
 

@@ -28,7 +28,7 @@ SCRIPTS = (
 """The scripts that the page runs, in this order."""
 
 DIGITS = 6
-"""Of a figure, as it stands in the page."""
+"""Digits of a figure in the page."""
 
 
 def fill_page(data: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def _read_file(name: str) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """The same with fewer digits."""
+    """A value with fewer digits."""
     if isinstance(value, dict):
         return {str(name): _shorten(each) for name, each in value.items()}
     if isinstance(value, list):

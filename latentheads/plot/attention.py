@@ -105,7 +105,7 @@ def find_row(
 
 
 def name_band() -> str:
-    """What the bars and the bands are."""
+    """The legend of the bars and the bands."""
     ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
     return f"mean, {ends} % of draws"
 

@@ -1,4 +1,4 @@
-"""What every picture is drawn on, and how it is written."""
+"""The canvas of every picture, and how it is written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIDTH = 7.5
 """Inches of a figure that a page shows as it is, at most."""
 
 LETTERS = 12
-"""Of a title, in an inch."""
+"""Letters of a title in an inch."""
 
 
 class Picture(Figure):

@@ -1,4 +1,4 @@
-"""What the heads of several runs do, on one scale: divergence by layer, maps, roles."""
+"""Pictures of the heads of several runs on one scale: divergence by layer, maps, roles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAYERS = 6
 CELLS = 12
 """Heads side by side in a role map of several chains, at most."""
 LETTERS = 48
-"""Of a row's name, at most: the layout makes room for it beside the panels."""
+"""Letters of a row's name, at most: the layout makes room for it beside the panels."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",

@@ -244,7 +244,7 @@ def alignments(
 
 
 def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
-    """The same of the first sentence of a batch, whatever its source is.
+    """Draws where the words of a batch's first sentence point; see :func:`alignments`.
 
     Args:
         run: A finished run with alignments of a source.
@@ -264,7 +264,7 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
 
 
 def _name_guide(run: Run) -> str:
-    """What the guide is called, and what its posterior of alignments reads."""
+    """The name of the guide, and what its posterior of alignments reads."""
     name = run.settings.guide_name
     return name if run.guide.alignments is None else f"{name}, reads {run.guide.reads}"
 

@@ -155,6 +155,6 @@ def draw_selection_history(
 
 
 def _name_task(found: Mapping[str, Any], task: int) -> str:
-    """What the chains call a task, each name once."""
+    """The names that the chains have for a task, each once."""
     names = [side["tasks"][task] or "all" for side in found.values() if task < len(side["tasks"])]
     return " / ".join(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""What is heard above where a block looks for each token: log-mel frames over attention in time."""
+"""Log-mel frames above the attention of a block to them, for each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run reports of itself: the bound over training, and the KL of every block."""
+"""Pictures of a training: the bound over its updates, and the KL of every block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What uncertainty is worth: a figure a measure, systems side by side."""
+"""Pictures of uncertainty: a figure a measure, systems side by side."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ UNION = "all heads"
 """The links of every head of a word together."""
 
 TOKENS = 1024
-"""Of a batch; memory of two heads grows with the square of the source's length."""
+"""Tokens of a batch; memory of two heads grows with the square of the source's length."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
 def _soft_weights(
     model: HeadModel, guide: ModelGuide, batch: Batch
 ) -> tuple[tuple[str, ...], Float[Tensor, "batch head target key"]]:
-    """What the heads of a soft aligner take their means over, and their names."""
+    """The weights of the heads of a soft aligner, and their names."""
     aligner = model.alignments
     assert aligner is not None
     told: list[Sequence[Pointing]] = []

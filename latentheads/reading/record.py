@@ -64,7 +64,7 @@ class Heads:
 
     @property
     def logits(self) -> Float[Tensor, "*batch head query key"]:
-        """What was drawn, or the scores of a block without a latent; finite everywhere.
+        """The logits that were drawn, or the scores of a block without a latent; finite everywhere.
 
         Those of a silent head are 0 where nothing had to compute them.
         """
@@ -72,7 +72,7 @@ class Heads:
 
     @property
     def bias(self) -> Float[Tensor, "*mask 1 asking key"]:
-        """What is added before the softmax: 0 where a key may be read, else -inf.
+        """The term added before the softmax: 0 where a key may be read, else -inf.
 
         One row may stand for all queries.
         """
@@ -158,7 +158,7 @@ class Recording:
 
     @property
     def attending(self) -> list[Block]:
-        """Those of them whose heads have weights."""
+        """The recorded blocks whose heads have weights."""
         modules = self._modules.values()
         return [_spoken(module) for module in modules if module.attends]
 

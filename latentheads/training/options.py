@@ -164,6 +164,6 @@ class Training:
 
 @cache
 def _read_choices() -> dict[str, tuple[str, ...]]:
-    """What may be said of every option that is a choice between words."""
+    """The words of every option that is a choice between words."""
     hints = get_type_hints(Training)
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}

@@ -67,7 +67,7 @@ class Committee(ABC):
 
     @abstractmethod
     def predict(self, batch: Batch) -> Prediction:
-        """What the members say of every target token of a batch, given those before it."""
+        """The members' laws of every target token of a batch, given those before it."""
 
     @abstractmethod
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
@@ -150,7 +150,7 @@ class Alone(Committee):
         return self.model.device
 
     def predict(self, batch: Batch) -> Prediction:
-        """What the network says, and how far the positions that it may point at differ."""
+        """The network's law, and how far its laws given each position differ."""
         here = batch.to(self.model.device)
         with evaluating(self.model), PlugIn(), WithSelection(self.guide):
             log_law, state = _log_laws(self.model, here)
@@ -197,7 +197,7 @@ class DrawnCommittee(Committee):
         return WithSelection(self.guide)
 
     def predict(self, batch: Batch) -> Prediction:
-        """What the draws say: the sentences stand behind each other, once for each."""
+        """The laws of all draws: the sentences stand behind each other, once for each."""
         here = batch.to(self.model.device)
         with evaluating(self.model), self.selecting(self.members), self.drawing():
             log_laws, _ = _log_laws(self.model, here.repeated(self.members))
@@ -209,7 +209,7 @@ class DrawnCommittee(Committee):
         return self._write(batch, decoding, self.members)
 
     def write_by_one(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """What one draw writes by itself: drawn anew, it may write something else."""
+        """Searches under one draw alone: another draw may write something else."""
         return self._write(batch, decoding, 1)
 
     def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
@@ -261,7 +261,7 @@ class DroppedOut(DrawnCommittee):
             yield
 
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """What the network writes without dropout: the passes then judge it."""
+        """Searches without dropout: the passes then judge what is written."""
         return Alone(self.model, self.guide).write(batch, decoding)
 
 
@@ -318,7 +318,7 @@ class Ensemble(Committee):
         return self.models[0].device
 
     def predict(self, batch: Batch) -> Prediction:
-        """What the networks say, all counting alike."""
+        """The laws of the networks, all counting alike."""
         members = []
         for model, guide in zip(self.models, self.guides, strict=True):
             here = batch.to(model.device)
@@ -369,7 +369,7 @@ class _Together:
 
 
 class _States(list[Any]):
-    """What every network keeps while it decodes."""
+    """The states of all networks while they decode."""
 
     def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
         """Keeps, repeats or reorders sentences, and the hypotheses of each."""

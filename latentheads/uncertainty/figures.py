@@ -1,4 +1,4 @@
-"""What a committee says of every token of a text, and of every sentence, as columns of figures."""
+"""Columns of figures for every token of a text, and for every sentence, by a committee."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class TokenFigures:
-    """What a committee says of every token of a text; sentences in their order.
+    """Figures of every token of a text by a committee; sentences in their order.
 
     Attributes:
         sentence: The sentence of every token.
@@ -209,7 +209,7 @@ class _Clock:
 def _predictions(
     committee: Committee, part: Part, types: int, seed: int, clock: _Clock
 ) -> Iterator[tuple[Batch, Prediction]]:
-    """What a committee says of every batch."""
+    """The prediction of a committee for every batch."""
     tokens = max(1, NUMBERS // (committee.members * types))
     for place, batch in enumerate(in_batches(part, tokens)):
         with fixed_noise(seed + place, committee.device), torch.no_grad(), clock:

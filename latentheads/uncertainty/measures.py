@@ -84,7 +84,7 @@ def _both(trial: Trial) -> tuple[Judgement, Judgement]:
 
 
 def _measure_law(figures: TokenFigures, judged: Judgement) -> dict[str, Measure]:
-    """What is measured of laws on references."""
+    """The figures of laws on references."""
     tokens = figures.sums(np.ones(len(figures.sentence)))
 
     def mean_of(values: Float[ndarray, " token"]) -> Measure:
@@ -123,7 +123,7 @@ def bins_of_law(
 
 
 def _measure_output(trial: Trial) -> dict[str, Measure]:
-    """What is measured of the tokens that were written."""
+    """The figures of the tokens that were written."""
     output = trial.output
     probability = np.exp(output.log_prob)
     sums = output.bins(probability)

@@ -61,7 +61,7 @@ class Prediction:
         log_law: Float[Tensor, "sentence token vocab"],
         words: Int[Tensor, "sentence token"],
     ) -> Prediction:
-        """That of a single member, which differs from nobody.
+        """The prediction of a single member, which differs from no other.
 
         Args:
             log_law: Its log-probabilities.

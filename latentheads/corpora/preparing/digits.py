@@ -128,7 +128,7 @@ def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path])
 
 
 def _plan_parts(speakers: Sequence[str]) -> dict[str, list[_Plan]]:
-    """What is said in every part, held-out parts first: training avoids their strings."""
+    """The utterances of every part, held-out parts first: training avoids their strings."""
     random = Random("latentheads.digits")
     held_out: set[tuple[int, ...]] = set()
     plans: dict[str, list[_Plan]] = {}

@@ -25,7 +25,7 @@ __all__ = ["FILLETS", "LANGUAGES", "SPOKEN", "find_fillets"]
 
 SPOKEN = ("cs", "nl")
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fr", "it", "nl", "pl", "ru", "sv")
-"""Those that texts are written in; the other ones have few."""
+"""The languages with texts; others have few."""
 
 ENDINGS = (".ogg", *(f"dialogs_{language}.lua" for language in LANGUAGES))
 
@@ -47,7 +47,7 @@ DIALOGUE = re.compile(
 )
 
 Dialogue = tuple[str, str]
-"""Who speaks, and what."""
+"""The speaker, and the text."""
 
 
 def find_fillets(folders: Sequence[Path]) -> Found:

@@ -18,7 +18,7 @@ __all__ = ["Origin", "prepare_once"]
 
 @dataclass(frozen=True)
 class Origin:
-    """What a corpus is made of.
+    """The files that a corpus is made of.
 
     Attributes:
         name: What the corpus is called.

@@ -1,4 +1,4 @@
-"""What a corpus is distributed in: a folder, a tar file, or a package of Debian."""
+"""The sources of a corpus: a folder, a tar file, or a package of Debian."""
 
 from __future__ import annotations
 

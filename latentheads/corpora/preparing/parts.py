@@ -11,7 +11,7 @@ from latentheads.corpora.groups import Groups
 __all__ = ["PERCENT", "draw_place", "fold_text", "split_by_text"]
 
 PERCENT = {"test": 10, "valid": 10}
-"""Of the groups of equal texts, those of each part; the others are for training."""
+"""The share of the groups of equal texts in each part; the others are for training."""
 
 Item = TypeVar("Item")
 

@@ -69,7 +69,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Found:
-    """What is in the files of a corpus.
+    """The content of the files of a corpus.
 
     Attributes:
         files: What is read, by names that do not depend on where it is.
@@ -220,7 +220,7 @@ def keep_usable(recordings: Iterable[Recording]) -> Kept:
 
 
 def _find_fault(each: Recording, seconds: float, rate: int) -> str:
-    """What is wrong with a recording; nothing where it can be used."""
+    """The fault of a recording; empty where it can be used."""
     if seconds < SHORTEST:
         return "too short"
     if seconds > LONGEST:

@@ -111,7 +111,7 @@ class _Caption:
 
     @property
     def voice(self) -> Voice:
-        """Who reads it."""
+        """The voice that reads it."""
         return VOICES[draw_place(f"voice of {self.name}", len(VOICES))]
 
     @property

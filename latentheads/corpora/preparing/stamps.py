@@ -82,7 +82,7 @@ def _read_recordings(
 
 
 def _read_text(path: Path) -> tuple[str, dict[str, str]]:
-    """What a picture is in English, and in the languages that are named."""
+    """The description of a picture in English, and in the languages that are named."""
     english, *others = lines_of(path)
     lines = (line.partition("=") for line in others)
     return tidy(english), {name.removesuffix(".utf8"): text for name, _, text in lines}

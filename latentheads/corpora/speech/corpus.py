@@ -28,7 +28,7 @@ from latentheads.layers.subsampler import subsampled
 __all__ = ["FEWEST_FRAMES", "speech"]
 
 FEWEST_FRAMES = 5
-"""Of a training utterance; a window of the subsampler has as many."""
+"""Fewest frames of a training utterance: those of a window of the subsampler."""
 
 HELD_OUT = ("valid", "test")
 
@@ -150,7 +150,7 @@ class _Chooser:
                 raise ValueError(f"{name} has no word in the texts of {part}{task}")
 
     def say_labels(self) -> str:
-        """What the tables say of who speaks, about what and in which languages."""
+        """The speakers, domains and languages that the tables name, for a message."""
         labels = [
             ":".join(filter(None, (who, "-".join(filter(None, (source, target))))))
             for source, target, who in self._places
@@ -209,7 +209,7 @@ class _Training:
             yield found
 
     def counts(self) -> str:
-        """What was kept and what was left out, the first of each kind by its place."""
+        """A line of how many were kept and left out, with the place of the first of each kind."""
         minutes = self._frames * FRAME_SECONDS / 60
         line = f"{len(self.kept):,} training utterances, {minutes:,.1f} min of speech"
         left = sum(map(len, self._faults.values()))

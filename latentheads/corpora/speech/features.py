@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Hearing", "log_mel", "normalise"]
 
 FRAME_SECONDS = 0.01
-"""From the beginning of a frame to that of the next."""
+"""Seconds from the beginning of a frame to that of the next."""
 
 WINDOW_SECONDS = 0.025
 
@@ -35,10 +35,10 @@ LOWEST = 20.0
 """Hertz where the lowest filter begins."""
 
 FULL_SCALE = 32768.0
-"""Of a sample of 16 bits, in which Kaldi counts; soundfile gives a sample of at most 1."""
+"""The range of samples of 16 bits, which Kaldi reads; those of soundfile are at most 1."""
 
 LEAST_VARIANCE = 1e-10
-"""Of a coefficient that never changes, as in silence: it becomes 0."""
+"""A smaller variance is that of a coefficient that never changes: it becomes 0."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from latentheads.packages import need_speech_package
 __all__ = ["ENDINGS", "Sound", "read_rate", "read_seconds", "read_sound"]
 
 ENDINGS = ("wav", "flac", "ogg", "opus", "mp3")
-"""What the names of files of sound end in; others are read too where a table names them."""
+"""Endings of files of sound; others are read too where a table names them."""
 
 LOUDEST = 1e9
 """A sample of sound is at most 1, and in some files 2^15; the energy of this one still fits."""

@@ -1,4 +1,4 @@
-"""What is said where: tables of utterances, and folders of sound beside text."""
+"""Utterances: tables of them, and folders of sound beside text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network that hears reads instead of tokens: positions in time."""
+"""The source vocabulary of speech: positions in time in the place of tokens."""
 
 from __future__ import annotations
 
