@@ -340,8 +340,8 @@ class WithSelection(Messenger):
 
     Args:
         guide: The guide; one without a selection changes nothing.
-        draws: Draw so many from the posterior instead, each for its part of a batch that holds
-            the same sentences so many times; 0: the likeliest.
+        draws: How many selections are drawn from the posterior instead, each for its copy of the
+            sentences in a batch that holds as many copies; 0: the likeliest is set.
     """
 
     def __init__(self, guide: ModelGuide | None, draws: int = 0) -> None:

@@ -61,7 +61,7 @@ def most_important(
         chains: Those whose heads may go; the heads of all others stay.
 
     Raises:
-        ValueError: There are not so many heads, or too many of other chains.
+        ValueError: There are fewer heads, or more in the chains that keep all of theirs.
     """
     free = {name: values for name, values in importance.items() if chain_of(name) in chains}
     total = sum(map(len, importance.values()))

@@ -15,7 +15,7 @@ __all__: list[str] = []
 def _end_in_one_line(
     kind: type[BaseException], reason: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints a traceback for all that nobody has caught but Ctrl-C."""
+    """Prints the traceback of an error that was not caught, but for Ctrl-C one line."""
     if issubclass(kind, KeyboardInterrupt):
         print(f"{os.path.basename(sys.argv[0])}: stopped", file=sys.stderr)
     else:

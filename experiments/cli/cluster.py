@@ -99,7 +99,7 @@ def run_on_cluster(
                     failed += [failure] if failure else []
                     table.end(failure or f"{job.name}: done")
                 table.show(list(waiting.values()))
-    finally:  # nobody waits for the others any more: the same command hands them in again
+    finally:  # the others are not waited for: the same command hands them in again
         for handed in waiting:
             handed.cancel()
     refuse_failures(failed, len(runs))

@@ -101,7 +101,7 @@ def take_shard(word: str) -> tuple[int, int]:
 
 
 def find_places(jobs: int, devices: str) -> list[Place]:
-    """Where runs may be started: so many beside each other, or one on each GPU.
+    """Where runs may be started: a number beside each other, or one on each GPU.
 
     Args:
         jobs: Runs beside each other. Threads of the processor are shared out evenly.

@@ -61,7 +61,7 @@ def quoted(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Rows as a Markdown table, their titles first; so many columns to the left."""
+    """Rows as a Markdown table, their titles first; the first columns are aligned to the left."""
     titles, *others = ["| " + " | ".join(row) + " |" for row in rows]
     sides = "|" + "---|" * left + "---:|" * (len(rows[0]) - left)
     return "\n".join([titles, sides, *others]) + "\n"
@@ -314,7 +314,7 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
 
 
 def _gate_rows(gates: dict[str, Any] | None) -> list[Row]:
-    """How many gates are open, whether so many were wanted, and what an open one costs."""
+    """How many gates are open, how many were wanted, and what an open one costs."""
     if gates is None:
         return []
     rows: list[Row] = [

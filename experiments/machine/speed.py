@@ -64,7 +64,7 @@ class Speed:
         ms: Median time of a step.
         ratio: To ``nn.Transformer`` of the same size, precision and mode.
         memory: Bytes of a step, as a benchmark measures them.
-        waits: How often the CPU waits within a step; None where nobody can tell.
+        waits: How often the CPU waits within a step; None where it is not known.
         why: Why it could not be measured; all figures are then None.
     """
 

@@ -71,7 +71,7 @@ class Pruned:
 
 
 def folder_of(out: Path, heads: int) -> Path:
-    """Where a network of so many heads is written."""
+    """The folder of a network with a number of heads."""
     return out / f"heads-{heads}"
 
 

@@ -156,7 +156,7 @@ def rank_by_gradient(task: Task) -> Heads:
 
 
 def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
-    """Closes gates of a frozen network until so many heads are open; where each gate then stands.
+    """Closes gates of a frozen network until a number of heads is open; gives their logits.
 
     Args:
         task: What is asked.
@@ -230,7 +230,7 @@ def time_networks(
 
 
 def remove_least(folder: Any, importance: Mapping[str, Tensor], number: int) -> Encoder:
-    """The encoder of a folder, with so many of its heads.
+    """The encoder of a folder, with a number of its heads.
 
     Args:
         folder: That of the network.

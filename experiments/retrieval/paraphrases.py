@@ -42,7 +42,7 @@ class Pairs:
         return len(self.questions)
 
     def split(self, first: int) -> tuple[Pairs, Pairs]:
-        """So many first pairs, and all others."""
+        """The first pairs, and all others."""
         return (
             Pairs(self.questions[:first], self.answers[:first]),
             Pairs(self.questions[first:], self.answers[first:]),

@@ -63,7 +63,7 @@ class Task:
         return [self._batch(model, every[start : start + self.size]) for start in starts]
 
     def updates(self, model: Pretrained, steps: int) -> Iterator[EncodedBatch]:
-        """So many batches, in an order of chance, again from the start when through."""
+        """A batch for every step, in a random order, again from the start when through."""
         chance, places = random.Random(self.seed), list[int]()
         for _ in range(steps):
             if len(places) < self.size:

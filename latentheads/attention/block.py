@@ -221,8 +221,8 @@ class HeadBlock(nn.Module, ABC):
         if choice is not None:
             heard = heard & (choice.weight != 0)
         if choice is not None and choice.silent and choice.index is not None:
-            nobody = heard.new_zeros(*heard.shape[:-1], self.block.heads)
-            heard = nobody.index_copy(-1, choice.index, heard)
+            silent = heard.new_zeros(*heard.shape[:-1], self.block.heads)
+            heard = silent.index_copy(-1, choice.index, heard)
         read = self.output_weight.unflatten(-1, (self.speakers, -1))
         return heard & read.any(0).any(-1)
 

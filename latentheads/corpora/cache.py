@@ -207,7 +207,7 @@ def _load_tags(place: Path, name: str, target: Tagged) -> NDArray[np.int32]:
 
 
 def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:
-    """The task of each sentence, one of so many."""
+    """The task of each sentence, counted from 0 and below ``tasks``."""
     found = _map(place / f"{name}.task.npy", np.int32)
     if not len(found) or not 0 <= found.min() <= found.max() < tasks:
         raise ValueError(f"{place}: the tasks of {name} are broken")

@@ -195,7 +195,7 @@ class Corpus:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that it mixes; none where nobody named any."""
+        """The tasks that it mixes, if any."""
         return () if self.train.mixture is None else self.train.mixture.tasks
 
     def source_texts(self, part: Part) -> list[str]:

@@ -25,7 +25,7 @@ Where = Callable[[str, Side, int], str]
 
 
 def limited(corpus: Corpus, max_line: int, where: Where, tell: Tell | None = None) -> Corpus:
-    """The corpus with no line of more than so many tokens.
+    """The corpus without the lines that have too many tokens.
 
     Args:
         corpus: The corpus.

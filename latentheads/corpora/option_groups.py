@@ -208,7 +208,7 @@ def spell_options(make: Callable[P, Corpus]) -> Callable[P, Corpus]:
         return make(*given, **named)
 
     update_wrapper(call, make)
-    del vars(call)["__wrapped__"]  # whoever reads the source would look there for these defaults
+    del vars(call)["__wrapped__"]  # else tools would read the defaults of the function itself
     call.__doc__ = _spell_docs(make.__doc__ or "", options)
     call.__signature__ = spelled  # type: ignore[attr-defined]
     return call

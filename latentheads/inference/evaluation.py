@@ -46,7 +46,7 @@ TOKENS = 4096
 """Tokens of a batch that is only evaluated."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
-"""A mean bound so many standard errors, and nats a sentence, above the truth bounds nothing."""
+"""How far a mean bound may lie above the truth: in standard errors, and in nats a sentence."""
 
 
 @dataclass

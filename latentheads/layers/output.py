@@ -128,7 +128,7 @@ class MatrixOutput(LinearOutput):
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()
-        self._held = (matrix,)  # somebody else's: no parameter
+        self._held = (matrix,)  # not a parameter: it belongs to another module
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:

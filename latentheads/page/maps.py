@@ -153,7 +153,7 @@ def gather_maps(
         batch: Its sentences.
         sides: What stands at rows and columns in each.
         draws: Number of draws.
-        kept: So many of them are kept one by one.
+        kept: How many of them are kept one by one.
         seed: Of the noise.
 
     Returns:

@@ -120,7 +120,7 @@ def divergence(
     Args:
         run: A finished run.
         part: What heads are read on; when not given, the validation part of the run's corpus.
-        sentences: The first so many of the part, or blocks of a running text.
+        sentences: How many of the first sentences of the part, or blocks of a running text.
         drawn: Draw the heads from the guide, instead of setting them to their prior's location.
         top: End of the colour scale, where several figures are to share one.
     """

@@ -51,7 +51,7 @@ class Holder:
 
 
 class PretrainedBlock(HeadBlock):
-    """A block of somebody else's network: its heads are drawn at ``<block>.logits``.
+    """A block of a pre-trained network: its heads are drawn at ``<block>.logits``.
 
     It has no weights: those are the attention module's.
 

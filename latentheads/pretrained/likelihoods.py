@@ -216,7 +216,7 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
         given: A name, a function, or None.
 
     Returns:
-        None where nobody says one: the network can be run, and has no bound.
+        The likelihood; None where there is none: the network can be run, and has no bound.
     """
     if given is None:
         return _find_likelihood(type(network).__name__)

@@ -78,7 +78,7 @@ def attend(
         scaling: Factor of the products.
         position_bias: Added to the scores.
         softcap: The scores are squeezed between minus this and this.
-        **options: Of other attention functions; a tensor that nobody here knows is refused.
+        **options: Of other attention functions; a tensor that is not known here is refused.
 
     Raises:
         ValueError: The module is of no latent network, or the network asks for what is not drawn.

@@ -161,7 +161,7 @@ def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
 
 
 def _count_groups(module: nn.Module, heads: int) -> int:
-    """Keys that heads share in groups; one each where nobody says."""
+    """How many keys heads share in groups; as many as heads where the module has no number."""
     return heads // int(getattr(module, "num_key_value_groups", 1))
 
 

@@ -69,7 +69,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]
     pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
-    unused = pruned or settings.pair.own  # nobody knows what such a class leaves unused
+    unused = pruned or settings.pair.own  # a class of the reader's own may leave parameters unused
     return Accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         cpu=device.type == "cpu",

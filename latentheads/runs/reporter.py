@@ -155,7 +155,7 @@ class Reporter:
         ]
 
     def _by_word(self, part: Part, report: Report) -> dict[str, float]:
-        """Perplexities by word; none where nobody counted words and tokens are not they."""
+        """Perplexities by word; none where words were not counted and tokens are no words."""
         known = part.words is not None or isinstance(self.corpus.target, Words)
         return report.perplexities(part.words) if known else {}
 

@@ -165,7 +165,7 @@ class Perplexity:
         iwae_k: K of IWAE.
         token: From the bound, from IWAE, of the plug-in network, and exact where it is known, by
             token.
-        word: The same by word; empty where nobody counted words.
+        word: The same by word; empty where words were not counted.
     """
 
     mode: str

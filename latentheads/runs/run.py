@@ -117,8 +117,8 @@ class Run:
 
         Args:
             sentences: Texts.
-            draws: 0: each is translated as the run's test part was. More: so many translations of
-                each, every one with heads drawn anew.
+            draws: 0: each is translated as the run's test part was. More: the number of
+                translations of each, every one with heads drawn anew.
             direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
             seed: Of the draws.
             **decoding: Other options than the run's own, those of
@@ -239,8 +239,8 @@ class Run:
         Args:
             prompt: What the text begins with.
             tokens: Tokens written behind it, at most.
-            draws: 0: one text, with heads at their prior's location. More: so many texts, each with
-                heads drawn from the prior too.
+            draws: 0: one text, with heads at their prior's location. More: the number of texts,
+                each with heads drawn from the prior too.
             seed: Of all draws.
             **sampling: Further options of :class:`latentheads.runs.writing.Sampling`, such as
                 ``temperature`` and ``top_k``.

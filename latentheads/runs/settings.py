@@ -206,7 +206,7 @@ class Settings:
 
     @property
     def out(self) -> Path:
-        """Where a run lies if nobody says another folder."""
+        """The folder of a run by default."""
         return Path(f"runs/{self.recipe}-seed{self.seed}")
 
     @property

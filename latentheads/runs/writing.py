@@ -251,7 +251,7 @@ def decode_text(vocabulary: Vocabulary, tokens: Iterable[int]) -> str:
 
 
 def continue_text(run: Run, how: Sampling, prompt: str, number: int = 1) -> Iterator[str]:
-    """Continues a prompt so many times; it begins each text as it was given."""
+    """Several continuations of a prompt, each behind the prompt as it was given."""
     running = run.block > 0
     given = encode_prompt(run.target, prompt, running)
     begun = decode_text(run.target, given)

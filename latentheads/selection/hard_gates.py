@@ -75,7 +75,7 @@ class Gating(DrawnSelector):
             raise ValueError(f"location must be finite, got {self.location}")
 
     def fitting(self, heads: int) -> Gating:
-        """The same gates for a block of so many heads, under the same pressure."""
+        """The same gates for a block with a number of heads, under the same pressure."""
         return self if heads == self.heads else replace(self, heads=heads)
 
     def candidates_of(self, chain: str) -> int:
@@ -120,7 +120,7 @@ class Gating(DrawnSelector):
 
 
 class GateController:
-    r"""Closes gates while training, until so many heads are open: a Lagrangian.
+    r"""Closes gates while training, until a given number is open: a Lagrangian.
 
     After every update the pressure grows where too many gates are open, and shrinks where too few
     are,

@@ -20,7 +20,7 @@ class SelectionFamily(nn.Module):
     """q(selection) of one block, the law of its prior with learned logits.
 
     The parameter is the logits over a gain: an optimiser whose steps do not depend on a gradient's
-    size, such as Adam, moves the logits so many times as far as a weight.
+    size, such as Adam, moves the logits that many times as far as a weight.
 
     Attributes:
         temperature: Of the relaxation that gives the gradient; None: draws have none.

@@ -100,10 +100,10 @@ class Selector(ABC):
 
     @abstractmethod
     def fitting(self, heads: int) -> Selector:
-        """The selector of a block of so many heads.
+        """The selector of a block with a number of heads.
 
         Raises:
-            ValueError: Blocks of so many heads cannot select.
+            ValueError: Blocks with this number of heads cannot select.
         """
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Selector(ABC):
             value: Zeros and ones.
             task: The task of every sentence; None: all have the only one.
             common: Whether all sentences have one task.
-            draws: So many draws stand behind each other in ``value``, each for its equal part of
+            draws: How many draws stand behind each other in ``value``, each for its equal part of
                 the sentences, whose tasks must then be told.
 
         Raises:
@@ -175,7 +175,7 @@ def _of_draws(
 
 
 def in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
-    """The chosen, so many in every row, in the order of the candidates."""
+    """The chosen, of which every row has the number, in the order of the candidates."""
     index = value.detach().topk(number, -1).indices.sort(-1).values
     return Choice(value.gather(-1, index), index)
 
@@ -185,7 +185,7 @@ class DrawnSelector(Selector):
     """One that draws: its law has logits, and its posterior has logits to learn.
 
     Attributes:
-        gain: A step of the optimiser moves a posterior's logits so many times as far as a weight.
+        gain: How many times as far as a weight a step of the optimiser moves a posterior's logits.
     """
 
     gain: ClassVar[float] = 10.0

@@ -87,7 +87,7 @@ class ProgressDisplay:
             self._write_line()
 
     def advance(self, step: int) -> None:
-        """Notes that so many updates are done."""
+        """Notes how many updates are done."""
         self.done = step
         if self._bar is not None:
             self._bar.update(step - self._bar.n)

@@ -193,7 +193,7 @@ class DrawnCommittee(Committee):
         """The context of a pass in which its sentences are drawn."""
 
     def selecting(self, draws: int) -> WithSelection:
-        """Sets the selection of heads, of so many draws: the likeliest in all of them."""
+        """Sets the selection of heads for some draws: the likeliest in all of them."""
         return WithSelection(self.guide)
 
     def predict(self, batch: Batch) -> Prediction:

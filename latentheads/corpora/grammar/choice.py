@@ -1,7 +1,7 @@
 """Finite choices with a known probability in every domain, and the ways of making them.
 
 The grammar is a program of independent choices: which rule, which word, which translation,
-which order. Whoever runs the program brings a `Chooser`: one draws, one takes the likeliest
+which order. A `Chooser` answers them when the program runs: one draws, one takes the likeliest
 option, one replays given options so that all runs can be enumerated.
 """
 

@@ -148,5 +148,5 @@ def _plan_parts(speakers: Sequence[str]) -> dict[str, list[_Plan]]:
 
 
 def _draw(random: Random, number: int) -> int:
-    """One of so many, the same in every version of Python."""
+    """Draws a place below a number, the same in every version of Python."""
     return int(random.random() * number)

@@ -93,9 +93,9 @@ def _find_texts(
 ) -> Recording:
     """A sound with the texts of its dialogue."""
     level, spoken = name.split("/")[1], path.parent.name
-    nobody: Dialogue = ("", "")
+    missing: Dialogue = ("", "")
     found = {
-        language: written.get((level, language), {}).get(path.stem, nobody)
+        language: written.get((level, language), {}).get(path.stem, missing)
         for language in LANGUAGES
     }
     texts = {

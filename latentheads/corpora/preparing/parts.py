@@ -45,7 +45,7 @@ def fold_text(text: str) -> str:
 
 
 def draw_place(name: str, number: int) -> int:
-    """One of so many, by a hash of a name: the same in every version of Python."""
+    """A place below a number, by a hash of a name: the same in every version of Python."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % number
 
 

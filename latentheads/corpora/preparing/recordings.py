@@ -55,7 +55,7 @@ class Recording:
         audio: The file.
         language: Language that is spoken.
         texts: What is said, in words, and its translations, by language.
-        speaker: Who speaks; empty where nobody said it.
+        speaker: Who speaks; empty where it is not known.
         domain: What it is about; the same.
     """
 
@@ -121,7 +121,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class RecordedCorpus:
-    """Recordings that somebody distributes.
+    """A corpus of recordings with their texts, as it is distributed.
 
     Attributes:
         origin: What the files are.
@@ -195,7 +195,7 @@ def said_in(text: str) -> str:
 
 
 def keep_usable(recordings: Iterable[Recording]) -> Kept:
-    """Leaves out what nobody can learn from, and counts it.
+    """Leaves out recordings that cannot be learned from, and counts them.
 
     Raises:
         ValueError: A file cannot be read as sound; it is named.

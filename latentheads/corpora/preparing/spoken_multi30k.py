@@ -2,7 +2,7 @@
 
 Six voices read the captions, half of them beside noise: who speaks, and where, is known. The same
 text and the same espeak-ng give the same samples. What is spoken stays beside the place of the
-corpus until that is whole, so that whoever is stopped goes on where they were.
+corpus until that is whole, so that a process that was stopped can be taken up again.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def prepare_spoken_multi30k(
         out: Where the corpus goes.
         tell: Called with lines about what is done.
         digest: SHA-256 of the captions.
-        sentences: Captions of training, the first so many.
+        sentences: How many of the first captions of training are spoken.
 
     Returns:
         Where the corpus is.

@@ -95,7 +95,7 @@ def log_mel(
         top: Hertz where the highest filter ends.
 
     Raises:
-        ValueError: There are so many filters that one lies between two frequencies of the sound.
+        ValueError: There are too many filters: one lies between two frequencies of the sound.
     """
     bank = _make_bank(sound.rate, bins, top)
     bank.accept_waveform(sound.rate, (sound.samples * np.float32(FULL_SCALE)).tolist())

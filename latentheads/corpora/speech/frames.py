@@ -79,7 +79,7 @@ def pack(
 ) -> Frames:
     """Writes frames to a file without a name, as they come, and maps it into memory.
 
-    The system takes the file back when nobody uses the frames any more.
+    The system takes the file back when the frames are no longer used.
 
     Args:
         utterances: The frames of each.

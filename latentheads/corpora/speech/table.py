@@ -38,7 +38,7 @@ class Utterance:
         audio: The file.
         text: What is said in it, or its translation.
         where: The line that names it; in a folder the file of sound.
-        source: Language that is spoken; empty where nobody said it.
+        source: Language that is spoken; empty where it is not known.
         target: Language of the text; the same.
         speaker: Who speaks; the same.
         domain: What it is about; the same.

@@ -29,7 +29,7 @@ def bins_of(source: Vocabulary | None) -> int:
 class Positions(Vocabulary):
     """The positions that are left of frames, a token each, all alike.
 
-    Whoever counts, pads, masks or points at the tokens of a source does the same with speech.
+    So the tokens of speech are counted, padded, masked and pointed at as those of a text.
 
     Args:
         hearing: How sound becomes frames.
