@@ -55,7 +55,7 @@ class SelfAttention(LatentAttention):
 
     Args:
         below: The band of the nearest block below, where that is local.
-        options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
+        *options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
     def __init__(self, *options: Any, below: Band | None = None) -> None:
@@ -86,7 +86,7 @@ class LocalAttention(LatentAttention):
     Args:
         band: The band.
         below: The band of the nearest block below; None where that reads everything.
-        options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
+        *options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
     def __init__(self, *options: Any, band: Band, below: Band | None = None) -> None:

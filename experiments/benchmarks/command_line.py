@@ -125,7 +125,7 @@ def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
     Args:
         path: The file.
         facts: The facts.
-        measured: By the name of its part, dataclasses.
+        **measured: By the name of its part, dataclasses.
     """
     if path is not None:
         written = {"metadata": facts, **measured}

@@ -112,7 +112,7 @@ def describe_options(parser: Parser, **said: str) -> None:
 
     Args:
         parser: The parser that has them.
-        said: The new help of each, by its name.
+        **said: The new help of each, by its name.
     """
     for action in parser._actions:
         action.help = said.get(action.dest, action.help)
