@@ -20,7 +20,13 @@ from latentheads.training import checkpoints
 
 __all__ = ["begin_with", "load_start"]
 
-OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
+OF_TRAINING = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "adaptive_dropout",
+    "spec_augment",
+)
 """Options of a network that act in training alone."""
 OF_TASKS = ("tasks", "tell_apart")
 OF_SELECTION = ("select", "candidates", "select_chains", "families")

@@ -63,6 +63,13 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
         load_start(settings(**new, decoder_layers=1))
 
 
+@pytest.mark.parametrize("part", ["all", "encoder"])
+def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run_of(settings(spec_augment="LB"), Words(["eins"]))
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    assert load_start(settings(start="before", start_with=part, dropout=0.3)) is before
+
+
 def of(guide: str, hidden: int) -> dict[str, object]:
     said = {"class_path": class_path("guide", guide), "init_args": {"hidden": hidden}}
     return {"prior": "independent", "guide": said, "select": "group", "tasks": "de,fr"}
