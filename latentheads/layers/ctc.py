@@ -42,7 +42,9 @@ class CTC(nn.Module):
         valid: Bool[Tensor, "batch position"],
         target: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "*batch"]:
-        """The nats of each text, its end left out; 0 of one that has more tokens than positions.
+        """The nats of each text, its end left out; 0 of one for which there are too few positions.
+
+        A text needs a position for each token, and one between two tokens that are alike.
 
         Args:
             memory: The encoder's states.
