@@ -112,12 +112,20 @@ def _score_table(
 
 def _apart_cells(figures: Found) -> list[str]:
     """Differences with their intervals."""
-    found = []
-    for name in APART.values():
-        each, digits = figures[name], 1 if name.startswith("prr") else 3
-        ends = f"[{each.difference_low:+.{digits}f}, {each.difference_high:+.{digits}f}]"
-        found.append(f"{each.difference:+.{digits}f} {ends}")
-    return found
+    return [
+        _apart_cell(figures[name], 1 if name.startswith("prr") else 3) for name in APART.values()
+    ]
+
+
+def _apart_cell(figure: Figure, digits: int) -> str:
+    """A difference with its interval; of both as much as is known."""
+    if math.isnan(figure.difference):
+        return ""
+    said, ends = f"{figure.difference:+.{digits}f}", (figure.difference_low, figure.difference_high)
+    if any(map(math.isnan, ends)):
+        return said
+    low, high = (f"{end:+.{digits}f}" for end in ends)
+    return f"{said} [{low}, {high}]"
 
 
 def csv_rows(findings: Findings) -> list[dict[str, Any]]:

@@ -147,7 +147,8 @@ def _weights(places: Places, sentences: int) -> Float[ndarray, " sentence"]:
 
 def _mean_at(sums: ndarray, tokens: ndarray, places: Places) -> float:
     weights = _weights(places, len(sums))
-    return float(weights @ sums / (weights @ tokens))
+    number = weights @ tokens
+    return float(weights @ sums / number) if number else float("nan")
 
 
 def _bins_at(sums: BinSums, places: Places) -> Bins:

@@ -132,7 +132,8 @@ class Trial:
     Attributes:
         members: How many laws are mixed.
         temperature: Fitted on validation.
-        line: Fitted on what the committee wrote of validation.
+        line: Fitted on what the committee wrote of validation; where that is no word, it leaves
+            probabilities as they are.
         references: What it says of the test part's targets, at temperature 1 and its own.
         output: What it wrote of the test part.
         texts: The same as text.
@@ -188,7 +189,7 @@ def try_committee(
 
     temperature = fit_temperature(committee, texts.valid, types, seed)
     held_out = Output.of(committee, texts.valid, types, write("valid", texts.valid), seed)
-    line = fit_line(held_out.log_prob, held_out.right)
+    line = fit_line(held_out.log_prob, held_out.right) if len(held_out.right) else Line(1.0, 0.0)
     references = read_tokens(committee, texts.test, types, (1.0, temperature), seed)
     output = Output.of(committee, texts.test, types, write(TEST, texts.test), seed)
     lines = [texts.target.decode(tokens) for tokens in output.tokens]

@@ -147,6 +147,32 @@ def test_a_system_alone_is_held_against_no_other() -> None:
     assert "Less the first system's" not in said
 
 
+def test_of_a_difference_as_much_is_told_as_is_known() -> None:
+    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    texts: Any = SimpleNamespace(others={})
+    nan = float("nan")
+    known = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
+    figures = {
+        "nll_scaled": known,
+        "ece_scaled": Figure(2.0, nan, nan, 0.5, nan, nan, None, [2.0]),
+        "prr_log_prob": Figure(nan, nan, nan, nan, nan, nan, None, [nan]),
+    }
+    systems = [System(name, "alone", [], []) for name in ("one", "two")]
+    said = write_tables(Findings(systems, [[trial]] * 2, [figures] * 2, texts))
+    assert said.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
+
+
+def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_path: Path) -> None:
+    run, out = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "out"
+    text = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(text.replace("\nmax_tokens: 8\n", "\nmax_tokens: 1\n"))
+    done = inside("uncertainty.py", str(run), *QUICK, "--out", str(out))
+    assert (done.returncode, done.stderr) == (0, "run: tried\n")
+    table = pd.read_csv(out / "uncertainty.csv").set_index("figure").score
+    assert table[["right", "own_ece_line"]].isna().all()
+    assert table["nll"] > 0
+
+
 def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus())
     texts, notes = open_texts([run], {}, 2, 1, 0)

@@ -146,6 +146,18 @@ def test_what_is_known_is_not_written_again(model: Any) -> None:
     assert "unlike" not in alone.scores[TEST]
 
 
+@pytest.mark.filterwarnings("error")
+def test_who_writes_nothing_has_no_figures_of_what_it_writes_and_all_others(model: Any) -> None:
+    nothing = {"valid": [[EOS]] * len(TEXTS.valid), TEST: [[EOS]] * 3}
+    trial = try_committee(Alone(model), TEXTS, DECODING, written=nothing)
+    assert (trial.line.slope, trial.line.offset) == (1, 0)
+    (found,) = compare_systems([[trial]], TEXTS.sizes, resamples=40)
+    for name in ("right", "sure", "own_ece", "own_ece_line"):
+        assert np.isnan(found[name].score)
+    assert found["nll"].low < found["nll"].score < found["nll"].high
+    assert found["chrf"].score == 0
+
+
 def test_systems_are_compared_on_the_same_resamples(model: Any, trial: Trial) -> None:
     alone = try_committee(Alone(model), TEXTS, DECODING)
     found = compare_systems([[trial], [trial, trial], [alone]], TEXTS.sizes, resamples=40)
