@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.experiments import compare, sweep
 from latentheads.experiments.cli.main import PROGRAMS
-from latentheads.experiments.cli.options import make_parser, read_options, read_settings
+from latentheads.experiments.cli.options import make_parser, read_settings
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.recipes import own_options
@@ -44,12 +45,12 @@ COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
 
 
 def accept(program: str, words: list[str]) -> None:
-    """Reads a command line as its program does, without running it."""
+    """Reads a command line as its program does, which trains nothing here."""
     module = import_module(f"latentheads.experiments.{program}")
     if program == "run":
         read_settings(words, "run.py", module.DESCRIPTION)
     elif program in TRAINING:
-        read_options(words, f"{program}.py", module.DESCRIPTION, module.extend)
+        assert module.main(words) == 0
     else:
         module.make_parser().parse_args(words)
 
@@ -75,7 +76,7 @@ def options_of(program: str) -> frozenset[str]:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what the commands of the pages read: a guide and a pruned run."""
+    """A folder with what the commands of the pages read, and comparisons that train nothing."""
     (guide, _, aligned) = Page(ROOT / "docs" / "guides.md").blocks("python")
     (tmp_path / "my_guides.py").write_text(f"{guide}\n\n{aligned}", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "my_guides", None)
@@ -83,6 +84,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
     pruned.mkdir(parents=True)
     (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")
+    for program in (compare, sweep):
+        monkeypatch.setattr(program, "train_all", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
