@@ -180,7 +180,8 @@ class Placed(nn.Module):
         end = start + length
         fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
         if known is None or not fits or known.shape[0] < end:
-            known = positions(max(end, 128), like.shape[-1], like.device, like.dtype)
+            # twice as many: a text that grows by one token asks for one more each time
+            known = positions(max(2 * end, 128), like.shape[-1], like.device, like.dtype)
             self._positions = known
         return known[start:end]
 

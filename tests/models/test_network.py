@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from latentheads.batch import PAD
+from latentheads.models import network
 from latentheads.models.network import Embedding, FeedForward, Network, Residual, positions
 from tests.tiny import build, sizes, small_batch
 from tests.typechecking import unchecked
@@ -41,6 +42,14 @@ def test_positions_beyond_the_table_are_made() -> None:
     embedding(tokens[:, :5])
     far = embedding(tokens)
     assert torch.allclose(far[:, 150:], embedding(tokens[:, :50], start=150))
+
+
+def test_positions_are_seldom_made_while_a_text_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedding, made = Embedding(Embedding.new_table(7, 6), dropout=0.0), []
+    monkeypatch.setattr(network, "positions", lambda n, *of: made.append(n) or positions(n, *of))
+    for place in range(600):
+        embedding(torch.tensor([[3]]), start=place)
+    assert len(made) < 5
 
 
 def test_a_pass_in_low_precision_leaves_no_trace() -> None:
