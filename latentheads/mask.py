@@ -72,7 +72,7 @@ class Reach:
         """The mask of all pairs, made where a layer asks for it and shared by the others."""
         queries = self.drawn.shape[-1]
         if self.valid is None:
-            readable = causal(self.start + queries, self.drawn.device)[self.start :]
+            readable = causal(self.start + queries, self.drawn.device, self.start)
         else:
             readable = self.valid.unsqueeze(-2)
         shape = (*self.drawn.shape, readable.shape[-1])
@@ -91,6 +91,8 @@ class Reach:
         return Mask(bias, latent, latent.sum((-1, -2)))
 
 
-def causal(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
-    """True where key s is not later than query t."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+def causal(
+    length: int, device: torch.device | None = None, start: int = 0
+) -> Bool[Tensor, "query length"]:
+    """True where key s is not later than query t, of the queries from a position on."""
+    return torch.ones(length - start, length, dtype=torch.bool, device=device).tril(start)

@@ -204,7 +204,7 @@ class PretrainedBlock(HeadBlock):
                 "self"
             )
             whole = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            return (causal(keys, scores.device)[keys - queries :] if later else whole)[None]
+            return (causal(keys, scores.device, keys - queries) if later else whole)[None]
         if given.shape[1] != 1 and (given != given[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return _readable(given[:, 0])

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentheads.mask import Mask, causal
+from latentheads.mask import Mask, Reach, causal
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
@@ -44,6 +44,13 @@ def test_softmax_is_finite_and_zero_where_nothing_is_read(keys: int, seed: int) 
 
 def test_causal_reads_no_later_key() -> None:
     assert torch.equal(causal(5), torch.ones(5, 5).tril().bool())
+    assert torch.equal(causal(5, start=3), causal(5)[3:])
+
+
+def test_a_query_costs_its_own_row_however_much_was_read_before_it() -> None:
+    far = 10**6  # a square of so many would fit nowhere
+    mask = Reach(torch.ones(1, 2, dtype=torch.bool), start=far).mask
+    assert mask.latent[0].sum(-1).tolist() == [far + 1, far + 2]
 
 
 def test_first_row_of_a_causal_block_has_no_latent() -> None:
