@@ -30,12 +30,17 @@ class _Masses:
     """Exponentials of scores against the vocabulary, in units of the largest of each row.
 
     Attributes:
-        values: ``exp(scores - top)``.
+        space: ``exp(scores - top)``, and room for further rows behind those that there are.
         top: The largest score of every row.
     """
 
-    values: Float[Tensor, "sentence row vocab"]
+    space: Float[Tensor, "sentence room vocab"]
     top: Float[Tensor, "sentence row"]
+
+    @property
+    def values(self) -> Float[Tensor, "sentence row vocab"]:
+        """``exp(scores - top)``."""
+        return self.space[:, : self.top.shape[1]]
 
     @classmethod
     def of(
@@ -47,9 +52,15 @@ class _Masses:
         return cls(scores.sub_(top[..., None]).exp_(), top)
 
     def joined(self, further: _Masses) -> _Masses:
-        """With further rows behind these."""
-        pairs = zip(vars(self).values(), vars(further).values(), strict=True)
-        return _Masses(*(torch.cat(pair, 1) for pair in pairs))
+        """With further rows behind these, in the same memory where it has room."""
+        top, space = torch.cat([self.top, further.top], 1), self.space
+        rows, more = self.top.shape[1], top.shape[1]
+        if space.shape[1] < more:
+            # as much afresh for every token costs more than what is asked of it
+            space = space.new_empty(len(space), more + more // 4, space.shape[2])
+            space[:, :rows] = self.values
+        space[:, rows:more] = further.values
+        return _Masses(space, top)
 
     def select(self, kept: Int[Tensor, " kept"], dim: int = 0) -> _Masses:
         """Keeps, repeats or reorders sentences, or the rows of all."""

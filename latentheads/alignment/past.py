@@ -35,7 +35,7 @@ class PastState:
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        if self._texts is None:
+        if self._texts is None or (sentences is None and hypotheses is None):
             return
         device = self._texts.hidden.memory.device
         every = torch.arange(self._shape.numel(), device=device).view(self._shape)

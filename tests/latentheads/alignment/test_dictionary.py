@@ -28,6 +28,18 @@ def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> Non
     assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_positions_taken_in_one_by_one_are_those_of_one_table(heads: int) -> None:
+    states, lexicons, weight, _ = inputs(heads, 1.0)
+    states, lexicons, weight = states.detach(), [x.detach() for x in lexicons], weight.detach()
+    whole, grown = Dictionary(lexicons, weight), Dictionary([x[:, :0] for x in lexicons], weight)
+    for columns in zip(*(each.split(1, 1) for each in lexicons), strict=True):
+        grown.extend(columns)
+    prior = torch.randn(whole.word_entropies(states).shape)
+    found = grown.log_probs(states, prior)
+    assert torch.allclose(found, whole.log_probs(states, prior), atol=1e-12)
+
+
 @pytest.mark.parametrize("size", [1.0, 60.0])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:

@@ -173,6 +173,19 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
 
 
+@torch.no_grad()
+def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
+    model, text = model_of("one head"), Batch(torch.randint(4, 13, (2, 60)))
+    state, where = model.begin(text), set()
+    for token in text.fed.split(1, 1):
+        model.step(token, state)
+        (side,) = state.alignments._texts.dictionary.sides
+        where.add(side.space.data_ptr())
+        state.select(None)
+        assert state.alignments._texts.dictionary.sides[0] is side
+    assert len(where) < 20
+
+
 @pytest.mark.parametrize("context", [0, 3])
 def test_a_short_window_costs_no_more_than_it_reaches(
     context: int, monkeypatch: pytest.MonkeyPatch
