@@ -56,7 +56,7 @@ class _Masses:
         top, space = torch.cat([self.top, further.top], 1), self.space
         rows, more = self.top.shape[1], top.shape[1]
         if space.shape[1] < more:
-            # as much afresh for every token costs more than what is asked of it
+            # by a quarter at a time: to copy all of it for every token would be most of the work
             space = space.new_empty(len(space), more + more // 4, space.shape[2])
             space[:, :rows] = self.values
         space[:, rows:more] = further.values
