@@ -16,7 +16,6 @@ from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import ENGLISH, Data
 from latentheads.corpora.grammar import Arc
-from latentheads.corpora.making import make_corpus
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
@@ -120,8 +119,10 @@ def texts(options: Namespace) -> list[Text]:
     found = []
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
-        corpus = corpora[data] = corpora.get(data) or make_corpus(data, keep=False)
-        check_corpus(run, corpus)
+        if data in corpora and not run.settings.by_hand:
+            check_corpus(run, corpora[data])
+            run.given = corpora[data]
+        corpus = corpora[data] = run.corpus
         part = getattr(corpus, options.part).first(options.sentences)
         if data.data == "grammar":
             parses = _of_grammar(part, corpus)

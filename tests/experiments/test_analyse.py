@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,10 @@ import pandas as pd
 import pytest
 import torch
 
+import latentheads as lh
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words, batches
+from latentheads.corpora.data import Data
 from latentheads.reading import (
     Parsed,
     Positions,
@@ -319,6 +322,7 @@ MISTAKES = [
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
     ("run --conllu some.conllu", "--conllu is for runs on other text: a run on the grammar knows"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
+    ("hand", "hand was trained on a corpus made by hand: give corpus"),
     ("run --out broken.conllu", "out: cannot write broken.conllu"),
     ("", "runs"),
 ]
@@ -333,6 +337,9 @@ def folder(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     configuration = path / "changed" / "config.yaml"
     text = configuration.read_text()
     configuration.write_text(text.replace("sentences: 60\n", "sentences: 61\n"))
+    shutil.copytree(runs[0], path / "hand")
+    settings = replace(lh.load_run(runs[0]).settings, data=Data(data="by hand"))
+    (path / "hand" / "config.yaml").write_text(settings.to_yaml())
     (path / "empty").mkdir()
     conllu(path / "some.conllu", "the gap")
     file = conllu(path / "broken.conllu", "the gap")
