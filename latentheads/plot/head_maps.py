@@ -36,6 +36,8 @@ CELLS = 12
 """Heads side by side in a role map of several chains, at most."""
 LETTERS = 48
 """Letters of a row's name, at most: the layout makes room for it beside the panels."""
+LINE = 0.2
+"""Inches of a line of a title; a figure has room for a heading and one line below it."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
@@ -208,6 +210,8 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
         ncols=2,
     )
     write_title(figure, f"Which head plays which role\n{title}")
+    further = max(0, figure.get_suptitle().count("\n") - 1)
+    figure.set_figheight(figure.get_figheight() + LINE * further)
     return figure
 
 

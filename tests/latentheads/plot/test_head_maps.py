@@ -190,3 +190,7 @@ def test_what_is_drawn_of_a_long_name_has_room() -> None:
         name = figure.axes[0].get_title(loc="left")
         assert LONG[:20] in name
         assert "…" in name
+
+
+def test_a_title_of_many_lines_has_room() -> None:
+    draw_roles([head_report()], "which heads\nwhat is missing\nand why").draw_without_rendering()
