@@ -228,7 +228,7 @@ def test_what_is_missing_is_named(folder: Path) -> None:
         read(folder)
     with pytest.raises(ValueError, match=r"tables in \.tsv: for speech take task recognition"):
         make_corpus(Data(str(folder)))
-    with pytest.raises(ValueError, match="^data must be a folder; got 'gone'$"):
+    with pytest.raises(ValueError, match=r"^data must be a folder; got 'gone'$"):
         make_corpus(Data("gone", task="recognition"))
     with pytest.raises(ValueError, match="task recognition needs a folder of speech"):
         Data(task="recognition")
