@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -186,7 +186,8 @@ def _refuse_source(begun: Run, corpus: Corpus) -> None:
 def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
     if same_vocabulary(begun, corpus):
         return
-    before, now = asdict(begun.settings.data), asdict(settings.data)
+    # a cache changes nothing of what is in it
+    before, now = (asdict(replace(each.data, cache="")) for each in (begun.settings, settings))
     said = "; ".join(difference for _, difference in _differences(before, now))
     why = said or "its text has changed since"
     raise ValueError(f"{begun.path} has another vocabulary than this corpus: {why}")

@@ -110,6 +110,13 @@ def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
         begin_with(before, options, corpus, before.model, before.guide)
 
 
+def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
+    before, now = run_of(settings(cache="kept"), Words(["eins"])), settings(start="before")
+    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words(["uno"]), HEARS)
+    with pytest.raises(ValueError, match="than this corpus: its text has changed since$"):
+        begin_with(before, now, corpus, before.model, before.guide)
+
+
 def test_what_needs_all_of_a_run_is_refused() -> None:
     with pytest.raises(ValueError, match="train guide needs all of start"):
         replace(settings(start="before", start_with="encoder"), train="guide")
