@@ -55,7 +55,8 @@ def drawn_weights(
 ) -> dict[str, DrawnWeights]:
     """Reads the heads of every block that attends, under draws from a guide.
 
-    All draws are held in memory: this is for a few sentences.
+    All draws are held in memory: this is for a few sentences. Selections of heads stand at their
+    likeliest.
 
     Args:
         model: The model.
@@ -70,9 +71,10 @@ def drawn_weights(
     if draws < 2:
         raise ValueError(f"draws must be at least 2 for a standard deviation, got {draws}")
     every: dict[str, list[Tensor]] = {}
-    for _, heads in readings(model, [batch] * draws, guide, seed):
-        for block in heads.attending:
-            every.setdefault(block.name, []).append(heads[block.name].weights)
+    with WithSelection(guide):
+        for _, heads in readings(model, [batch] * draws, guide, seed):
+            for block in heads.attending:
+                every.setdefault(block.name, []).append(heads[block.name].weights)
     return {name: summarise_draws(torch.stack(found)) for name, found in every.items()}
 
 

@@ -6,9 +6,21 @@ import pytest
 import torch
 
 from latentheads.guides import Cascaded, Tied
+from latentheads.models import Translation, make_prior
+from latentheads.names import CHAINS
 from latentheads.reading import Recording, readings
 from latentheads.reading.draws import BAND, drawn_weights, prior_readings
-from tests.tiny import KINDS, attach, build, small_batch
+from latentheads.selection.hard_gates import Gating
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    attach,
+    build,
+    sizes,
+    small_batch,
+)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -43,6 +55,20 @@ def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
     with pytest.raises(ValueError, match="draws must be at least 2 for a standard deviation"):
         drawn_weights(model, Tied(model), small_batch(), draws=1)
+
+
+def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
+    gates = Gating(HEADS, CHAINS)
+    law, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
+    model = Translation(*types, law, sizes(), selector=gates).eval()
+    guide = Tied(model)
+    with torch.no_grad():
+        for family in guide.selection_families:
+            family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
+    for seed in range(5):
+        for drawn in drawn_weights(model, guide, small_batch(), draws=2, seed=seed).values():
+            silent = drawn.mean.isnan().flatten(2).all(-1)
+            assert silent.tolist() == [[False, True, False]] * 3
 
 
 @every_kind
