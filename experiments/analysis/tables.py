@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
@@ -38,8 +37,6 @@ __all__ = [
 
 def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
     """The row of a run in the table."""
-    found = map(pair_mean, head_report.measures.cosine.values())
-    cosines = [value for value in found if value is not None]
     return {
         "run": text.name,
         "recipe": text.run.settings.recipe,
@@ -49,7 +46,7 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
         **_averages("jsd_per_query", head_report.normalised, head_report.chains),
         "entropy": _mean(head_report.measures.entropy),
         "confidence": _mean(head_report.measures.confidence),
-        "cosine": float(np.mean(cosines)) if cosines else None,
+        "cosine": pair_mean(*head_report.measures.cosine.values()),
         "heads": sum(len(head_report.speaking(block)) for block in head_report.blocks),
         "silent": head_report.silent,
         "positional": _heads(head_report, "positional"),

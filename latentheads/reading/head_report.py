@@ -108,8 +108,8 @@ def others(matrix: Tensor) -> Tensor:
     return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), torch.nan).nanmean(-1)
 
 
-def pair_mean(matrix: Tensor) -> float | None:
-    """The mean over all pairs of heads that speak; None where there are none."""
-    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1)
-    mean = float(matrix[rows, columns].nanmean())
+def pair_mean(*matrices: Tensor) -> float | None:
+    """The mean over all pairs of heads that speak, of all blocks alike; None of no pair."""
+    pairs = [each[*torch.triu_indices(len(each), len(each), offset=1)] for each in matrices]
+    mean = float(torch.cat(pairs).nanmean())
     return None if math.isnan(mean) else mean

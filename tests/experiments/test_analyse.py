@@ -18,6 +18,8 @@ import latentheads as lh
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words, batches
 from latentheads.corpora.data import Data
+from latentheads.experiments.analysis.tables import summary
+from latentheads.names import CHAINS
 from latentheads.reading import (
     Parsed,
     Positions,
@@ -33,6 +35,8 @@ from latentheads.reading import (
 from latentheads.reading.divergence import divergence
 from tests.experiments.programs import SHORT, TINY, inside
 from tests.latentheads.corpora.test_making import LANGUAGES, write_corpus
+from tests.latentheads.plot.test_head_maps import head_report as make_head_report
+from tests.latentheads.plot.test_head_maps import symmetric
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -180,6 +184,26 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
     first = (analysed / "table.md").read_text().splitlines()[2]
     assert first.startswith("| `transformer-seed0` | `transformer` | ")
     assert f" {table.jsd[0]:.2f} |" in first
+
+
+def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
+    head_report = make_head_report(chains=CHAINS[:1])
+    small, large = symmetric(2), symmetric(5)
+    large[1], large[:, 1] = torch.nan, torch.nan
+    for block, each in zip(head_report.blocks, (small, large), strict=True):
+        head_report.measures.cosine[block.name] = each
+        head_report.divergence.summed[block.site()] = each
+    text: Any = SimpleNamespace(
+        name="a",
+        run=SimpleNamespace(settings=SimpleNamespace(recipe="tied")),
+        corpus=SimpleNamespace(name="by hand"),
+        part=Part(Rows.of([[EOS]]), None),
+    )
+    row = summary(text, head_report)
+    heard = large[[0, 2, 3, 4]][:, [0, 2, 3, 4]]
+    mean = (small.sum() + heard.sum()) / (2 + 12)
+    assert row["cosine"] == pytest.approx(float(mean))
+    assert row["jsd"] == pytest.approx(float(mean))
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
