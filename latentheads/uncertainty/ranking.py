@@ -79,10 +79,15 @@ def roc_area(inside: Float[ndarray, " one"], outside: Float[ndarray, " other"]) 
 def correlation(first: Float[ndarray, " sentence"], second: Float[ndarray, " sentence"]) -> float:
     """Pearson's; NaN where one of them does not vary."""
     _check_pairs(first, second)
+    if not (_varies(first) and _varies(second)):
+        return float("nan")
     one, other = first - first.mean(), second - second.mean()
-    scale = np.sqrt((one @ one) * (other @ other))
-    # the square of a rounding error is no variance
-    return float(one @ other / scale) if scale > 1e-12 * len(first) else float("nan")
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+def _varies(values: Float[ndarray, " sentence"]) -> bool:
+    """Whether numbers differ by more than they are rounded by, however small they are."""
+    return bool(np.ptp(values) > 1e-12 * np.abs(values).max())
 
 
 def _check_pairs(first: ndarray, second: ndarray) -> None:

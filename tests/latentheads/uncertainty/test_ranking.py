@@ -51,5 +51,7 @@ def test_pearson_by_hand() -> None:
     assert correlation(first, second) == pytest.approx(0.5)
     assert correlation(first, -3 * first + 1) == pytest.approx(-1)
     assert np.isnan(correlation(first, np.full(3, 0.1)))
+    assert np.isnan(correlation(first, 0.1 + 1e-16 * second))
+    assert correlation(1e-8 * first, 1e-8 * second) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="3 and 2"):
         correlation(first, second[:2])
