@@ -25,7 +25,7 @@ from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import PAIRED
 from latentheads.reading.divergence import divergence as measure_divergence
-from latentheads.reading.draws import DrawnWeights, drawn_weights
+from latentheads.reading.draws import drawn_weights
 from latentheads.reading.labels import name_sides, name_tokens
 from latentheads.selection.hard_gates import Gating
 
@@ -168,7 +168,7 @@ def heads(
             source: at the row that predicts the target token.
     """
     batch = run.read_sentence(sentence, target, direction=direction, seed=seed)
-    found = _draw_weights(run, batch, draws, seed)
+    found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block(list(found), block)
     if links and not name.endswith(".cross"):
         raise ValueError(f"links are of a block that reads the source, and {name} does not")
@@ -214,7 +214,7 @@ def sound(
         raise ValueError(f"{run.path} hears no speech: there is no sound to show")
     batch = run.read_sentence(str(file), target, direction=direction, seed=seed)
     assert batch.frames is not None
-    found = _draw_weights(run, batch, draws, seed)
+    found = drawn_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block([each for each in found if each.endswith(".cross")], block)
     written = name_tokens(run.target, batch.target[0].tolist())
     title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} draws from the guide"
@@ -267,12 +267,6 @@ def _name_guide(run: Run) -> str:
     """The name of the guide, and what its posterior of alignments reads."""
     name = run.settings.guide_name
     return name if run.guide.alignments is None else f"{name}, reads {run.guide.reads}"
-
-
-def _draw_weights(run: Run, batch: Batch, draws: int, seed: int) -> dict[str, DrawnWeights]:
-    """Reads every block under draws of the guide; which heads speak is not drawn."""
-    with WithSelection(run.guide):
-        return drawn_weights(run.model, run.guide, batch, draws, seed)
 
 
 def _find_block(names: Sequence[str], asked: str) -> str:

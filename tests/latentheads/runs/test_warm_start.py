@@ -113,7 +113,7 @@ def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
 def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
     before, now = run_of(settings(cache="kept"), Words(["eins"])), settings(start="before")
     corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words(["uno"]), HEARS)
-    with pytest.raises(ValueError, match="than this corpus: its text has changed since$"):
+    with pytest.raises(ValueError, match=r"than this corpus: its text has changed since$"):
         begin_with(before, now, corpus, before.model, before.guide)
 
 
