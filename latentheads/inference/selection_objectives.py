@@ -106,18 +106,21 @@ class Alternatives(Head_ELBO):
     def _sentences(
         self, model: Any, guide: Any, batch: Batch, chosen: Mapping[str, Tensor]
     ) -> Float[Tensor, " sentence"]:
-        """Scaled log-likelihood of every sentence less the weighted KL of its own latents."""
+        """Scaled log-likelihood of every sentence less the weighted KL of all but the selection.
+
+        Of what all sentences share besides, each sentence of the batch pays an equal part.
+        """
         with SharedDraws(chosen):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
         sites = model_trace.nodes.values()
         observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]
         found = torch.stack([o.expand(len(batch)) for o in observed]).sum(0)
-        for site in guide_trace.nodes.values():
-            own = site["type"] == "sample" and SENTENCES in {
-                frame.name for frame in site["cond_indep_stack"]
-            }
-            if own and not self.tied(model_trace, site):
-                found = found - self.kl_weight * self.kl(model_trace, site)
+        for name, site in guide_trace.nodes.items():
+            if site["type"] != "sample" or name in chosen or self.tied(model_trace, site):
+                continue
+            kl = self.kl_weight * self.kl(model_trace, site)
+            own = SENTENCES in {frame.name for frame in site["cond_indep_stack"]}
+            found = found - (kl if own else kl.sum() / len(batch))
         return found
 
 

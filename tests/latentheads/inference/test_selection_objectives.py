@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
@@ -104,6 +105,32 @@ def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Law) -> Non
         gradients(guide, model, kl - mean), gradients(guide, model, exact), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("objective", [Enumerated_ELBO, ScoreFunction_ELBO])
+def test_a_further_latent_of_all_sentences_is_paid_for_once(objective: Any) -> None:
+    model, _ = pair("group")
+    draw_heads = model.choose
+
+    def choose(*given: Any) -> Any:
+        pyro.sample("mood", dist.Normal(torch.zeros(()).double(), 1.0))
+        return draw_heads(*given)
+
+    class Moody(Tied):
+        mean = torch.tensor(0.0).double()
+
+        def get_posterior(self, name: str, prior: Any) -> Any:
+            return dist.Normal(self.mean, 1.0) if name == "mood" else prior
+
+    model.choose = choose
+    guide = Moody(model).double()
+
+    def loss(mean: float) -> Tensor:
+        guide.mean = torch.tensor(mean).double()
+        torch.manual_seed(5)
+        return objective(analytic=True).differentiable_loss(model, guide, two_tasks(30))
+
+    torch.testing.assert_close(loss(1.5) - loss(0.0), torch.tensor(1.5**2 / 2).double())
 
 
 def test_real_draws_agree_with_all_choices() -> None:
