@@ -26,6 +26,7 @@ class System:
         lowercase: Whether case counts for nothing.
         recognised: Whether the lines are transcripts of speech.
         accuracy: Whether it is right or wrong as a whole.
+        paper_wer: Whether transcripts are scored by the papers' WER too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class System:
     lowercase: bool
     recognised: bool = False
     accuracy: bool = False
+    paper_wer: bool = False
 
     @property
     def kind(self) -> str:
@@ -82,6 +84,7 @@ def read_run(folder: Path) -> System:
         "case:lc" in signature,
         "wer" in test,
         test.get("accuracy") is not None,
+        test.get("paper_wer") is not None,
     )
 
 
@@ -171,10 +174,8 @@ def compare(
             if asked:
                 raise ValueError(f"{name} is of translations: {first.name} holds transcripts")
         written = [other.translations for other in others]
-        right, case = first.references, first.lowercase
-        return compare_errors(
-            first.translations, written, right, case, resamples=resamples, seed=seed
-        )
+        how = (first.lowercase, first.paper_wer, resamples, seed)
+        return compare_errors(first.translations, written, first.references, *how)
     return paired_bootstrap(
         first.translations,
         [other.translations for other in others],

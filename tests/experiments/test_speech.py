@@ -108,9 +108,11 @@ def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     wer = json.loads((run / "results.json").read_text("utf-8"))["test"]["wer"]
     assert f"{wer:.2f} [" in done.stdout
+    assert "paper WER, %" in done.stdout  # the run was asked for it
     words = [str(right), str(other), "--references", str(right), "--recognised"]
     done = inside("score.py", *words)
     assert "BLEU" not in done.stdout
+    assert "paper WER" not in done.stdout
     assert "42.86 [" in done.stdout  # three of seven words
     assert_one_line(inside("score.py", *words, "--paper", "iwslt14"), "score.py")
 
