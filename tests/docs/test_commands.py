@@ -18,13 +18,14 @@ from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.recipes import own_options
 from latentheads.runs.settings import Settings
-from tests.docs.pages import CHANGES, PAGES, ROOT, Page
+from tests.docs.pages import CHANGES, PAGES, ROOT, STUDIES, Page
 
 TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
 """Programs that train, and what adds the options of their own."""
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
 OUTSIDE = {"--help", "--nproc-per-node"}
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 
 
 def commands(page: Page) -> list[list[str]]:
@@ -102,7 +103,16 @@ def test_enough_commands_are_found() -> None:
     assert {program for program, *_ in COMMANDS} == {*PROGRAMS}
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=str)
+def test_every_option_of_a_studys_commands_is_known() -> None:
+    """Their figures are of older revisions, but whoever repeats them has this one."""
+    text = "".join(page.text for page in STUDIES).replace("\\\n", " ")
+    found = re.findall(r"experiments/(\w+)\.py (--.*|\w.* --.*)", text)
+    assert len(found) > 30
+    for program, said in found:
+        assert {*OPTION.findall(said)} <= options_of(program), said
+
+
+@pytest.mark.parametrize("page", [*PAGES, *STUDIES, CHANGES], ids=str)
 def test_every_option_within_a_sentence_is_known(page: Page) -> None:
     """With a program's name before it to this program, else to any."""
     any_program = frozenset().union(*map(options_of, PROGRAMS)) | OUTSIDE
@@ -110,5 +120,5 @@ def test_every_option_within_a_sentence_is_known(page: Page) -> None:
         program = re.match(r"(?:python experiments/)?(\w+)\.py ", code)
         known = any_program if program is None else options_of(program[1]) | OUTSIDE
         if not code.startswith(OTHERS) and "-m pip" not in code:
-            for option in re.findall(r"(?<![\w-])--[a-z][\w.-]*", code):
+            for option in OPTION.findall(code):
                 assert option in known, code
