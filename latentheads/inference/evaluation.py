@@ -36,6 +36,7 @@ __all__ = [
     "evaluate",
     "evaluating",
     "fixed_noise",
+    "plug_in_beside",
     "plug_in_log_likelihood",
 ]
 
@@ -166,6 +167,20 @@ def plug_in_log_likelihood(
     return law.log_prob(batch.scored).double()
 
 
+def plug_in_beside(draw: Terms, model: HeadModel, batch: Batch, guide: ModelGuide) -> Tensor:
+    """The same beside a draw: the network that was drawn, where nothing but alignments has noise.
+
+    Args:
+        draw: The terms of the bound of the batch.
+        model: The model.
+        batch: The sentences.
+        guide: Its guide.
+    """
+    if not aligns_alone(draw.how):
+        return plug_in_log_likelihood(model, batch, guide)
+    return draw.log_likelihood if draw.summed is None else draw.summed.log_evidence.double()
+
+
 def evaluate(
     model: HeadModel,
     guide: ModelGuide,
@@ -225,7 +240,8 @@ def evaluate(
             joint += weights.log_weights.sum(-1).cpu()
             for name, value in _summed(draws):
                 sums[name] = sums[name] + value.cpu()
-            for name, value in _sums(draws, weights, plug_in_log_likelihood(model, here, guide)):
+            plug_in = plug_in_beside(draws[0], model, here, guide)
+            for name, value in _sums(draws, weights, plug_in):
                 sums[name] = sums[name] + value.cpu()
             if exact is not None:
                 for name, value in _known(draws, _find_truth(exact, batch.sentences.cpu())):

@@ -16,7 +16,7 @@ from latentheads.inference.evaluation import (
     draw_terms,
     evaluating,
     fixed_noise,
-    plug_in_log_likelihood,
+    plug_in_beside,
 )
 from latentheads.model import HeadModel
 
@@ -73,7 +73,7 @@ def sentence_bounds(
     held = [SharedDraws() for _ in range(samples)]
     with evaluating(model, guide), fixed_noise(seed, model.device):
         draws, weights = draw_terms(model, guide, here, held)
-        plug_in = plug_in_log_likelihood(model, here, guide)
+        plug_in = plug_in_beside(draws[0], model, here, guide)
     shared, known = bool(draws[0].shared_kl), draws[0].summed
     exact = known is not None and aligns_alone(draws[0].how)
     return SentenceBounds(
