@@ -71,9 +71,11 @@ def speech(
         sizes: How many of the first training utterances of each task are used; 0: all.
 
     Raises:
-        ValueError: A part, or a task in it, has no utterance or no word, or an utterance of valid
-            or test cannot be used.
+        ValueError: A part, or a task in it, has no utterance or no word, an utterance of valid or
+            test cannot be used, or there are too few types.
     """
+    if types:  # too few are refused before anything is listened to
+        Subwords.train((), types)
     choose, learned = _Chooser(mixture), _Training(listening)
     held_out = {"valid": choose.every(valid), "test": choose.every(test)}
     texts = _gather(name, choose, {"train": choose.first(train, sizes), **held_out})

@@ -208,6 +208,13 @@ def test_a_long_text_is_refused_before_training_is_heard(folder: Path) -> None:
         read(folder, max_line=10)
 
 
+def test_too_few_types_are_refused_before_a_file_is_heard(folder: Path) -> None:
+    for audio in folder.glob("sound/*"):
+        audio.write_bytes(b"no sound")
+    with pytest.raises(ValueError, match=r"types must be at least 260, .* got 100"):
+        read(folder, types=100)
+
+
 def test_training_files_that_the_filters_do_not_fit_are_counted(folder: Path) -> None:
     write_sound(folder / "sound" / "train-2.wav", make_noise(0.3), 4000)
     told: list[str] = []
