@@ -6,6 +6,7 @@ python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper i
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from latentheads.metrics.recognition import Errors
 from latentheads.metrics.resampling import RESAMPLES, SEED
 from latentheads.metrics.scores import SCORES
 from latentheads.metrics.translation import Comparison, Estimate, Protocol
+from latentheads.runs.report import finite
 
 DESCRIPTION = (
     "Scores what finished runs write, and tests each against the first.\n\n"
@@ -107,8 +109,8 @@ def table(names: Sequence[str], rows: Sequence[Comparison | Errors]) -> str:
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:
-    interval = f"{estimate.score:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-    return interval, "" if estimate.p is None else f"{estimate.p:.4f}"
+    ends = "" if math.isnan(estimate.low) else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.score:.2f}{ends}", "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
 def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> dict[str, Any]:
@@ -146,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as mistake:
         parser.error(str(mistake))
     if options.json is not None:
-        text = json.dumps(record(systems, rows), indent=2, ensure_ascii=False)
+        text = json.dumps(finite(record(systems, rows)), indent=2, ensure_ascii=False)
         try:
             options.json.write_text(text + "\n", encoding="utf-8")
         except OSError as reason:

@@ -244,11 +244,11 @@ def _recognition_rows(results: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
         ("bound (ELBO), nats per word of the text", "", _decimals(per_word)),
         (f"WER ({_name_search(results)}), %", "", f"{test['wer']:.2f}"),
-        ("  95 % interval", "", f"{test['wer_low']:.2f} to {test['wer_high']:.2f}"),
+        *_interval_rows(test, "wer"),
         (f"  {errors} of {test['words']:,} words", "", ""),
         ("  " + test["wer_signature"], "", ""),
         (f"CER ({_name_search(results)}), %", "", f"{test['cer']:.2f}"),
-        ("  95 % interval", "", f"{test['cer_low']:.2f} to {test['cer_high']:.2f}"),
+        *_interval_rows(test, "cer"),
     ]
     if test["paper_wer"] is not None:
         rows.append(("WER by the papers' protocol, %", "", f"{test['paper_wer']:.2f}"))
@@ -258,6 +258,12 @@ def _recognition_rows(results: dict[str, Any]) -> list[Row]:
         rows.append(("  CER, %", "", f"{test['ctc_cer']:.2f}"))
     rows.append(("recognition, utterances/s", "", f"{test['sentences_per_second']:,.0f}"))
     return rows
+
+
+def _interval_rows(test: dict[str, Any], name: str) -> list[Row]:
+    """The interval of a rate; nothing where it is not known, as of a single utterance."""
+    ends = [test[f"{name}_{end}"] for end in ("low", "high")]
+    return [] if None in ends else [("  95 % interval", "", "{:.2f} to {:.2f}".format(*ends))]
 
 
 def _name_search(results: dict[str, Any]) -> str:

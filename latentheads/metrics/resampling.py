@@ -67,15 +67,20 @@ class Metric:
         return self.combine(self.count(lines).sum(0))
 
     def resample(self, lines: Sequence[str], places: Resamples) -> Resampled:
-        """The figure of all lines, and that of every resample."""
+        """The figure of all lines, and that of every resample; NaN where there is one line."""
         counts = self.count(lines)
+        whole = self.combine(counts.sum(0))
+        if len(counts) == 1:
+            return whole, np.full(len(places), np.nan)
         each = (self.combine(counts[some].sum(0)) for some in places)
-        return self.combine(counts.sum(0)), np.array(list(each))
+        return whole, np.array(list(each))
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A score of one system and what resampling the sentences says about it.
+
+    Of a single sentence it says nothing: all but the score is NaN, and there is no p.
 
     Attributes:
         score: Of the whole corpus.

@@ -71,6 +71,19 @@ def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Pat
     assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
 
 
+def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{n}.txt", [line]) for n, line in enumerate(("a b c", "a b d"))]
+    out = tmp_path / "scores.json"
+    done = inside("score.py", *files, "--references", files[0], "--recognised", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1:] for line in done.stdout.splitlines()[1:3]] == [
+        ["0.00", "0.00"],
+        ["33.33", "20.00"],
+    ]
+    said = json.loads(out.read_text("utf-8"), parse_constant=pytest.fail)["systems"][1]["wer"]
+    assert (said["low"], said["high"], said["p"]) == (None, None, None)
+
+
 def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "right", RIGHT)]
     words = ("--resamples", "50")

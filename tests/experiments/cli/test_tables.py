@@ -156,3 +156,17 @@ def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() 
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
     assert "perplexity of the plug-in network" not in rows
     assert "perplexity from IWAE_2" not in rows
+
+
+def test_error_rates_have_intervals_where_these_are_known() -> None:
+    heard = {
+        **{"wer": 25.0, "wer_low": None, "wer_high": None, "wer_signature": "jiwer:w", "words": 4},
+        **{"cer": 12.5, "cer_low": 1.5, "cer_high": 20.25, "cer_signature": "jiwer:c"},
+        **{"substitutions": 1, "deletions": 0, "insertions": 0, "paper_wer": None},
+        **{"sentences_per_second": 3.0},
+    }
+    rows = told(test=FIGURES | heard, decoding={"draws": 0, "beam": 1})
+    assert rows["WER (plug-in, greedy), %"] == ["25.00"]
+    names = list(rows)
+    assert names.index("95 % interval") == names.index("CER (plug-in, greedy), %") + 1
+    assert rows["95 % interval"] == ["1.50 to 20.25"]

@@ -211,6 +211,16 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     assert max(found) > 0.8
 
 
+def test_resamples_of_a_single_sentence_say_nothing() -> None:
+    base, other = paired_bootstrap(["a b c d"], [["a b c e"]], ["a b c d"], True, accuracy=True)
+    for estimate in (base.bleu, other.bleu, other.chrf, other.accuracy):
+        assert estimate is not None
+        assert np.isnan([estimate.mean, estimate.low, estimate.high]).all()
+        assert estimate.p is None
+    assert base.bleu.score == pytest.approx(100)
+    assert other.bleu.score < 100
+
+
 def test_a_difference_that_is_unknown_in_a_resample_has_no_p() -> None:
     whole = np.arange(50.0)
     holed = np.where(whole == 7, np.nan, whole)
