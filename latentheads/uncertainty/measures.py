@@ -146,6 +146,7 @@ def _weights(places: Places, sentences: int) -> Float[ndarray, " sentence"]:
 
 
 def _mean_at(sums: ndarray, tokens: ndarray, places: Places) -> float:
+    """A mean over tokens; NaN where nothing was written."""
     weights = _weights(places, len(sums))
     number = weights @ tokens
     return float(weights @ sums / number) if number else float("nan")

@@ -198,6 +198,13 @@ def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(trial: Tria
     assert np.isnan(measure_trial(replace(trial, references=always))["ece_mass"](WHOLE))
 
 
+def test_a_system_that_writes_nothing_has_no_share_of_right_tokens(trial: Trial) -> None:
+    nothing = np.zeros_like(trial.output.inner)
+    output = replace(trial.output, inner=nothing, right=trial.output.right[:0])
+    found = measure_trial(replace(trial, output=output))
+    assert np.isnan([found["right"](WHOLE), found["sure"](WHOLE)]).all()
+
+
 def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
     trial: Trial,
 ) -> None:
