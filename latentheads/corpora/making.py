@@ -45,8 +45,11 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
         keep: Whether it may be put into the cache; nothing is written where a run folder says.
 
     Raises:
-        ValueError: Its text is missing or broken; one line that names file and place.
+        ValueError: Its text is missing or broken; one line that names file and place. Or windows
+            are asked for where there are no blocks.
     """
+    if data.context and not data.block:
+        raise ValueError(f"context must be 0 without a block, got {data.context}")
     corpus = replace(_make_corpus(data, tell, keep), data=data)
     if tell is not None and any(corpus.overlap):
         unit = "texts" if data.hears else corpus.valid.unit

@@ -131,6 +131,11 @@ def test_what_is_of_one_direction_is_refused_beside_tasks(name: str, value: Any)
         Data(data="own", source="en", tasks="de", **{name: value})
 
 
+def test_windows_without_blocks_are_refused_before_anything_is_trained() -> None:
+    with pytest.raises(ValueError, match=r"^context must be 0 without a block, got 5$"):
+        lh.python_docs(context=5)
+
+
 def test_tasks_of_a_corpus_with_several_references_are_refused() -> None:
     said = "scitldr has several references of a text: drop tasks"
     with pytest.raises(ValueError, match=f"^{said}$"):
