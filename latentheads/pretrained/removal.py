@@ -37,6 +37,9 @@ COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
 """Attributes of a module that depend on the number of its heads, or on the width of all."""
 
+BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
+"""What configurations call a bias of positions for each head that stands outside the module."""
+
 
 def check_cut(address: Address, kept: Sequence[int]) -> None:
     """Refuses a removal that would change what the network computes; nothing is changed.
@@ -59,10 +62,12 @@ def check_cut(address: Address, kept: Sequence[int]) -> None:
     own = (*known, address.projection)
     mine = {id(parameter) for part in own for parameter in part.parameters()}
     for label, parameter in module.named_parameters():
-        if id(parameter) not in mine and parameter.shape != (size,):
-            raise ValueError(f"{said}: its heads share {label}, no head can go")
-    if hasattr(module, "has_relative_attention_bias"):
-        raise ValueError(f"{said}: its layers share one bias of positions, no head can go")
+        norm = label.count(".") == 1 and parameter.shape == (size,)  # the same for every head
+        if id(parameter) not in mine and not norm:
+            raise ValueError(f"{said}: how its heads read {label} is not known, no head can go")
+    outside = any(getattr(module.config, bias, False) for bias in BIASES)
+    if outside or hasattr(module, "has_relative_attention_bias"):
+        raise ValueError(f"{said}: positions have a bias for each head, no head can go")
     _keep_groups(said, heads, _count_groups(module, heads), kept)
 
 
@@ -137,7 +142,8 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
             super().__init__(config, *args, **own)
             _cut_network(self, getattr(config, KEPT, None) or {})
 
-    Smaller.__name__ = kind.__name__
+    # by both names transformers finds out how a folder calls the weights
+    Smaller.__name__, Smaller.__module__ = kind.__name__, kind.__module__
     network = Smaller.from_pretrained(folder, config=config, **options)
     network.__class__ = kind
     return network

@@ -70,6 +70,15 @@ def bart(name: str = "Bart", kind: str = "BartForConditionalGeneration") -> Any:
     return getattr(transformers, kind)(config)
 
 
+def image(name: str = "ViT", **options: Any) -> Any:
+    """A classifier of images of one colour, two patches wide and high."""
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
+    pixels = {"image_size": 4, "patch_size": 2, "num_channels": 1, "num_labels": 5}
+    settings = {"num_attention_heads": 3, **sizes, **pixels, **options}
+    config = getattr(transformers, f"{name}Config")(**settings)
+    return getattr(transformers, f"{name}ForImageClassification")(config)
+
+
 def t5() -> Any:
     sizes = {"d_model": 6, "d_kv": 2, "d_ff": 7, "num_layers": 2, "num_heads": 3}
     ends = {"pad_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}

@@ -23,6 +23,7 @@ from tests.latentheads.pretrained.networks import (
     bart,
     gpt2,
     grouped,
+    image,
     inputs_of,
     labels_of,
     network,
@@ -110,6 +111,19 @@ def test_a_whole_network_whose_heads_nobody_finds_is_opened_too(tmp_path: Path) 
     assert type(from_pretrained(tmp_path)) is transformers.XLNetModel
 
 
+@torch.no_grad()
+def test_a_network_whose_weights_have_other_names_in_a_folder_is_opened(tmp_path: Path) -> None:
+    made = jiggle(image(), 0.3).eval().vit
+    model = lh.latent(made, "delta")
+    silence(model, kept := {"encoder.0.self": [1]})
+    pixels = {"pixel_values": torch.randn(2, 1, 4, 4)}
+    want = made(**pixels).last_hidden_state
+    remove_heads(model, kept)
+    lh.plain(model).save_pretrained(tmp_path)
+    opened = from_pretrained(tmp_path).double().eval()
+    torch.testing.assert_close(opened(**pixels).last_hidden_state, want)
+
+
 def test_a_guide_forgets_the_heads_that_go() -> None:
     model = lh.latent(jiggle(grouped(), 0.3).eval(), Independent(1.0, True))
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
@@ -170,4 +184,9 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "reads logits")
     model = lh.latent(bart(), "independent")
     refuse(model, {"encoder.1.self": [0]}, "encoder.1.self", guide=Cascaded(model))
-    refuse(lh.latent(network("t5"), "delta"), {"encoder.0.self": [0]}, "T5Attention")
+    refuse(lh.latent(network("t5"), "delta"), {"encoder.1.self": [0]}, "T5Attention", "a bias")
+    seen = lh.latent(image("Beit", use_relative_position_bias=True), "delta")
+    refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
+    for name, options in {"StableLm": {"qk_layernorm": True}, "DiffLlama": {}}.items():
+        apart = lh.latent(grouped(name, **options), "delta")
+        refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "how its heads read")
