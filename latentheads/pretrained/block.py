@@ -181,7 +181,7 @@ class PretrainedBlock(HeadBlock):
         told = self._holder.passing.choices.get(self.block.name)
         return self.choose(None, True) if told is None else told
 
-    def _find_mask(self, given: Bool[Tensor, "*pairs"] | None, scores: Tensor) -> Mask:
+    def _find_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> Mask:
         """The mask of the pairs; blocks of a chain that are given one mask share it."""
         passing, shape = self._holder.passing, scores.shape
         made = passing.masks.get(self.block.chain)
@@ -192,6 +192,11 @@ class PretrainedBlock(HeadBlock):
         drawn = passing.queries.get(self.side)
         if drawn is None:
             drawn = readable.new_ones(batch, queries)
+        elif drawn.shape[-1] != queries:
+            raise ValueError(
+                f"block {self.block.name!r}: attention_mask speaks of {drawn.shape[-1]} positions, "
+                f"heads read {queries}: leave it out where it is of samples of sound"
+            )
         mask = Mask.build(readable, drawn, scores.dtype)
         passing.masks[self.block.chain] = given, shape, mask
         return mask
@@ -205,9 +210,10 @@ class PretrainedBlock(HeadBlock):
             )
             whole = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
             return (causal(keys, scores.device, keys - queries) if later else whole)[None]
-        if given.shape[1] != 1 and (given != given[:, :1]).any():
+        readable = _readable(given)
+        if given.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
-        return _readable(given[:, 0])
+        return readable[:, 0]
 
     def _draw_logits(self, scores: Tensor, mask: Mask) -> Tensor:
         """Draws the logits, and hands them up the chain."""

@@ -114,8 +114,18 @@ class Pretrained(HeadModel):
             self._hooks.append(hook)
         if self._above is not None:
             self._hooks += self._above.attach()
+        self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
+
+    def _begin_call(self, *_: Any) -> None:
+        """Forgets the last call of the network itself: where it dropped layers, logits are left."""
+        if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
+            raise ValueError(
+                "heads are drawn again for a gradient: activation_checkpointing_disable() first"
+            )
+        if not self._holder.passing.queries:
+            self._holder.passing = Passing()
 
     @property
     def _attached(self) -> bool:
@@ -156,9 +166,10 @@ class Pretrained(HeadModel):
             corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
 
         Raises:
-            ValueError: The network has no likelihood, or it needs labels, or other ones, or
-                alignments need them in a row.
+            ValueError: The inputs are no tensors, or none of sentences; the network has no
+                likelihood, or it needs labels, or other ones, or alignments need them in a row.
         """
+        _check_inputs(inputs)
         if self.labelling is None:
             raise ValueError(
                 f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
@@ -256,10 +267,6 @@ class Pretrained(HeadModel):
             raise ValueError("a pre-trained network takes the batches that its method batch makes")
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
-        if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
-            raise ValueError(
-                "heads are drawn again for a gradient: activation_checkpointing_disable() first"
-            )
         choices = self.choose(batch) if choices is None else choices
         options: dict[str, Any] = {"return_dict": True}
         if self._takes("use_cache"):
@@ -400,6 +407,24 @@ def plain(model: Any) -> Any:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
     return owner.network
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Refuses what a tokenizer gives unless it is asked for tensors, and masks of pairs."""
+    named = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+    others = [name for name, value in named.items() if not isinstance(value, Tensor)]
+    if others or named is not inputs:
+        name = next(iter(others), "inputs")
+        raise ValueError(
+            "inputs must be tensors by name, as a tokenizer gives with return_tensors='pt', got "
+            f"{name} of type {type(named[name]).__name__}"
+        )
+    for name in ("input_ids", "attention_mask"):
+        if name in inputs and inputs[name].ndim != 2:
+            raise ValueError(
+                f"{name} must have a row for each sentence and a column for each position, got "
+                f"shape {tuple(inputs[name].shape)}"
+            )
 
 
 def _find_ends(config: Any) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pyro
@@ -28,13 +29,15 @@ from tests.latentheads.pretrained.networks import (
     REAL,
     TARGETS,
     WRITERS,
+    bart,
     bert,
     gpt2,
+    image,
     inputs_of,
     labels_of,
     network,
 )
-from tests.tiny import FORMS, NoiseTape, attach
+from tests.tiny import FORMS, NoiseTape, attach, jiggle
 from tests.typechecking import unchecked
 
 
@@ -226,6 +229,16 @@ def test_a_draw_of_every_prior_moves_a_chain_of_some_blocks(prior: str) -> None:
     assert nodes["decoder.1.self.logits"]["fn"].context.below is None
 
 
+def test_layers_that_a_call_drops_leave_nothing_to_the_next() -> None:
+    made = bart()
+    made.model.encoder.layerdrop = made.model.decoder.layerdrop = 0.5
+    model = lh.latent(made.train(), "cascaded")
+    batch = model.batch(inputs_of(made), TARGETS)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        made(**batch.inputs).logits.sum().backward()  # twice through one graph is refused
+
+
 def test_states_are_there_for_an_amortised_guide() -> None:
     class Amortised(Guide):
         def family(self, block: lh.Block) -> Any:
@@ -319,13 +332,25 @@ def test_attention_weights_are_given_on_request() -> None:
 
 
 def test_an_image_has_one_label() -> None:
-    sizes = {"hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 3}
-    pixels = {"image_size": 4, "patch_size": 2, "num_channels": 1, "num_labels": 5}
-    seen = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, **pixels)).eval()
+    seen = image().eval()
     model = lh.latent(seen, "delta")
     batch = model.batch({"pixel_values": torch.randn(2, 1, 4, 4)}, labels=torch.tensor([0, 4]))
     said = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
     assert torch.allclose(lh.terms(model, Tied(model), batch).log_likelihood, said.double())
+
+
+@torch.no_grad()
+def test_a_bias_for_each_head_in_the_mask_belongs_to_the_scores() -> None:
+    seen = jiggle(image("Beit", use_relative_position_bias=True), 0.3).eval()
+    pixels = {"pixel_values": torch.randn(2, 1, 4, 4)}
+    before = seen(**pixels).logits
+    model = lh.latent(seen, "delta")
+    torch.testing.assert_close(model.network(**pixels).logits, before, rtol=0, atol=1e-12)
+    mask = torch.zeros(1, 3, 5, 5)
+    mask[:, 1, :, 2] = -torch.inf
+    block = model._own_blocks()[0]
+    given = torch.randn(1, 3, 5, 5), torch.randn(1, 3, 5, 2), mask, 0.0
+    refuse(lambda: block.read_out(*given), "encoder.0.self", "one attention mask")
 
 
 def refuse(call: Any, *said: str) -> None:
@@ -363,6 +388,33 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     made.activation_checkpointing_enable()
     made.train()
     refuse(lambda: model(model.batch({"input_ids": IDS})), "activation_checkpointing_disable")
+    refuse(lambda: made(IDS), "activation_checkpointing_disable")
+
+
+def test_inputs_that_are_no_sentences_in_tensors_are_refused() -> None:
+    model = lh.latent(network("gpt2"))
+    batch = partial(unchecked(type(model).batch), model)
+    refuse(lambda: batch({"input_ids": IDS.tolist()}), "return_tensors='pt'", "input_ids", "list")
+    refuse(lambda: batch(IDS), "return_tensors='pt'", "inputs of type Tensor")
+    refuse(lambda: batch({"input_ids": IDS[0]}), "input_ids must have a row", "(5,)")
+    pairs = {"input_ids": IDS, "attention_mask": torch.ones(3, 1, 5, 5)}
+    refuse(lambda: batch(pairs), "attention_mask must have a row", "(3, 1, 5, 5)")
+
+
+def test_a_mask_of_samples_of_sound_is_refused() -> None:
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 1, "num_labels": 3}
+    hearing = {"conv_dim": (5,), "conv_kernel": (4,), "conv_stride": (2,)}
+    places = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(
+        num_attention_heads=3, num_feat_extract_layers=1, **sizes, **hearing, **places
+    )
+    heard = transformers.Wav2Vec2ForSequenceClassification(config).eval()
+    model = lh.latent(heard, likelihood="classification")
+    sound = {"input_values": torch.randn(2, 20)}
+    labels = torch.tensor([0, 2])
+    assert lh.terms(model, Tied(model), model.batch(sound, labels)).elbo.isfinite().all()
+    masked = model.batch(sound | {"attention_mask": torch.ones(2, 20)}, labels)
+    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads read 9")
 
 
 def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
