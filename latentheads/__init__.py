@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
     from latentheads.corpora.batches import batches as batches
+    from latentheads.corpora.calls import folder_pairs as folder_pairs
+    from latentheads.corpora.calls import folder_speech as folder_speech
+    from latentheads.corpora.calls import folder_tasks as folder_tasks
+    from latentheads.corpora.calls import folder_text as folder_text
+    from latentheads.corpora.calls import grammar as grammar
+    from latentheads.corpora.calls import grammar_tasks as grammar_tasks
+    from latentheads.corpora.calls import grammar_text as grammar_text
+    from latentheads.corpora.calls import hub_pairs as hub_pairs
+    from latentheads.corpora.calls import hub_tasks as hub_tasks
+    from latentheads.corpora.calls import hub_text as hub_text
+    from latentheads.corpora.calls import python_docs as python_docs
     from latentheads.corpora.corpus import Corpus as Corpus
     from latentheads.corpora.data import Data as Data
-    from latentheads.corpora.makers import folder_pairs as folder_pairs
-    from latentheads.corpora.makers import folder_speech as folder_speech
-    from latentheads.corpora.makers import folder_tasks as folder_tasks
-    from latentheads.corpora.makers import folder_text as folder_text
-    from latentheads.corpora.makers import grammar as grammar
-    from latentheads.corpora.makers import grammar_tasks as grammar_tasks
-    from latentheads.corpora.makers import grammar_text as grammar_text
-    from latentheads.corpora.makers import hub_pairs as hub_pairs
-    from latentheads.corpora.makers import hub_tasks as hub_tasks
-    from latentheads.corpora.makers import hub_text as hub_text
-    from latentheads.corpora.makers import python_docs as python_docs
-    from latentheads.corpora.making import make_corpus as make_corpus
+    from latentheads.corpora.from_options import make_corpus as make_corpus
     from latentheads.decoding.translate import Decoding as Decoding
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
@@ -92,22 +92,22 @@ PLACES = {
     "batches": "corpora.batches",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",
-    "folder_pairs": "corpora.makers",
-    "folder_speech": "corpora.makers",
-    "folder_tasks": "corpora.makers",
-    "folder_text": "corpora.makers",
-    "grammar": "corpora.makers",
-    "grammar_tasks": "corpora.makers",
-    "grammar_text": "corpora.makers",
-    "hub_pairs": "corpora.makers",
-    "hub_tasks": "corpora.makers",
-    "hub_text": "corpora.makers",
+    "folder_pairs": "corpora.calls",
+    "folder_speech": "corpora.calls",
+    "folder_tasks": "corpora.calls",
+    "folder_text": "corpora.calls",
+    "grammar": "corpora.calls",
+    "grammar_tasks": "corpora.calls",
+    "grammar_text": "corpora.calls",
+    "hub_pairs": "corpora.calls",
+    "hub_tasks": "corpora.calls",
+    "hub_text": "corpora.calls",
     "importance": "inference.bound",
     "latent": "pretrained.model",
     "load_run": "runs.loading",
-    "make_corpus": "corpora.making",
+    "make_corpus": "corpora.from_options",
     "plain": "pretrained.model",
-    "python_docs": "corpora.makers",
+    "python_docs": "corpora.calls",
     "report": "page.assembly",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",

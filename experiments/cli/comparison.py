@@ -13,7 +13,7 @@ from typing import Any, Literal
 from jsonargparse import Namespace
 
 from latentheads.checks import distinct, whole_numbers
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (

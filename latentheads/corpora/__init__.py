@@ -1,9 +1,7 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
 from latentheads.corpora.batches import batches, windows
-from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.data import Data
-from latentheads.corpora.makers import (
+from latentheads.corpora.calls import (
     folder_pairs,
     folder_speech,
     folder_tasks,
@@ -16,7 +14,9 @@ from latentheads.corpora.makers import (
     hub_text,
     python_docs,
 )
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.mixed import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from latentheads.batch import Batch
 from latentheads.checks import check_least, check_seed, check_word
 from latentheads.corpora import Corpus, Vocabulary
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide

@@ -16,7 +16,7 @@ import torch
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms

@@ -10,7 +10,7 @@ import numpy as np
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK
 from latentheads.corpora import Part, Vocabulary
-from latentheads.corpora.making import CHARACTERS
+from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.mixed import tag_of
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, Lose, translate_part

@@ -63,7 +63,7 @@ def again(out: Path, *words: str) -> Any:
 
 @lru_cache
 def corpus(data: Any) -> Any:
-    from latentheads.corpora.making import make_corpus
+    from latentheads.corpora.from_options import make_corpus
 
     return make_corpus(data)
 

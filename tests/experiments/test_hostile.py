@@ -276,7 +276,7 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     """A run's cache is read by those who only look at the run, and not made by them."""
     from latentheads.corpora.data import Data
-    from latentheads.corpora.making import make_corpus
+    from latentheads.corpora.from_options import make_corpus
 
     place = tmp_path / "cache"
     data = Data("grammar", sentences=20, held_out=4, cache=str(place))

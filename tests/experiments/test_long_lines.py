@@ -11,7 +11,7 @@ import pytest
 from tests.experiments.programs import inside
 from tests.experiments.test_summaries import with_references
 from tests.experiments.test_tasks import write_all
-from tests.latentheads.corpora.test_making import (
+from tests.latentheads.corpora.test_from_options import (
     BRIEF,
     LANGUAGES,
     SMALL,

@@ -13,7 +13,7 @@ import yaml
 from latentheads.attention.ngram import NGram
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.training.checkpoints import weights
-from tests.latentheads.corpora.test_making import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.corpora.test_from_options import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from latentheads.metrics.rouge import lead, rouge
-from tests.latentheads.corpora.test_making import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.corpora.test_from_options import BRIEF, LANGUAGES, SMALL, write_corpus
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")

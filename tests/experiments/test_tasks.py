@@ -20,7 +20,7 @@ from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, status_of
-from tests.latentheads.corpora.test_making import BRIEF, SMALL
+from tests.latentheads.corpora.test_from_options import BRIEF, SMALL
 from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
 
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
     from latentheads.corpora.data import Data
-    from latentheads.corpora.making import make_corpus
+    from latentheads.corpora.from_options import make_corpus
 
     told: list[str] = []
     found = make_corpus(Data(**{"source": "en", "types": 300, **options}), tell=told.append)
@@ -307,7 +307,7 @@ def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
 
 def test_corpora_without_tasks_are_kept_under_the_key_they_had(folder: Path) -> None:
     from latentheads.corpora.data import TASK_OPTIONS, Data
-    from latentheads.corpora.making import _key
+    from latentheads.corpora.from_options import _key
 
     alone = _key(Data(data=str(folder), source="en", target="de"))
     assert not any(f"'{name}'" in alone for name in TASK_OPTIONS)

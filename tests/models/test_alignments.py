@@ -11,7 +11,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import LanguageModel

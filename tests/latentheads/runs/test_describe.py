@@ -9,7 +9,7 @@ import pytest
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.metrics.translation import score
 from latentheads.runs.describe import describe_data
 from latentheads.runs.scoring import score_written

@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 
 import latentheads as lh
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded
 from latentheads.models import Translation

@@ -16,7 +16,7 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT
-from tests.latentheads.corpora.test_making import (
+from tests.latentheads.corpora.test_from_options import (
     BRIEF,
     LANGUAGES,
     SMALL,
@@ -69,7 +69,7 @@ def equal(loaded: Any, model: Any, guide: Any) -> bool:
 
 
 def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
-    from latentheads.corpora.making import make_corpus
+    from latentheads.corpora.from_options import make_corpus
     from latentheads.inference.evaluation import TOKENS
 
     loaded = load(finished)

@@ -17,7 +17,7 @@ import latentheads as lh
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network

@@ -11,7 +11,7 @@ import pytest
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.speech.frames import Frames, pack
 from latentheads.corpora.speech.listening import hear
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
@@ -75,7 +75,7 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     place = str(tmp_path / cache) if cache else ""
     made = read(folder, cache=place)
     if cache:
-        monkeypatch.setattr("latentheads.corpora.making.speech", None)
+        monkeypatch.setattr("latentheads.corpora.from_options.speech", None)
     again = read(folder, cache=place)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)

@@ -12,7 +12,7 @@ from latentheads import WithSelection, terms
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.beam_search import beam_search

@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
     """The corpus, and the lines that were told while it was made."""
     from latentheads.corpora.data import Data
-    from latentheads.corpora.making import make_corpus
+    from latentheads.corpora.from_options import make_corpus
 
     told: list[str] = []
     given = {"source": "en", "target": "de", "types": 300, **options}

@@ -11,8 +11,8 @@ from typing import Literal, Unpack
 
 from latentheads.corpora.corpus import Corpus, Tell
 from latentheads.corpora.data import MADE, Data
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.hub import HUB, PROSE
-from latentheads.corpora.making import make_corpus
 from latentheads.corpora.option_groups import (
     FolderPairs,
     FolderSpeech,

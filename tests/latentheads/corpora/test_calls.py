@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads.corpora import Corpus, makers
+from latentheads.corpora import Corpus, calls
 from latentheads.corpora.data import Data
-from latentheads.corpora.making import make_corpus
-from tests.latentheads.corpora.test_making import write_corpus, write_text
+from latentheads.corpora.from_options import make_corpus
+from tests.latentheads.corpora.test_from_options import write_corpus, write_text
 
-MAKERS = {name: getattr(makers, name) for name in makers.__all__}
+CALLS = {name: getattr(calls, name) for name in calls.__all__}
 NO_OPTIONS = ("folder", "name", "tell", "task")
 GIVEN = {"folder": "some/where", "source": "cs", "target": "fr", "tasks": "velu"}
 OTHERS = {
@@ -33,12 +33,12 @@ def another(value: Any) -> Any:
     return not value if isinstance(value, bool) else value + 1
 
 
-def options_of(maker: Callable[..., Corpus]) -> dict[str, Parameter]:
-    found = signature(maker, eval_str=True).parameters
+def options_of(call: Callable[..., Corpus]) -> dict[str, Parameter]:
+    found = signature(call, eval_str=True).parameters
     return {name: each for name, each in found.items() if name not in NO_OPTIONS}
 
 
-def given_to(maker: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Data:
+def given_to(call: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Data:
     """The options that a function makes of its arguments."""
 
     class MadeError(Exception):
@@ -47,23 +47,23 @@ def given_to(maker: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch, **ch
     def stop(data: Data, *_: object) -> None:
         raise MadeError(data)
 
-    monkeypatch.setattr(makers, "make_corpus", stop)
-    known = {**GIVEN, "name": "wikitext-2" if maker is makers.hub_text else "multi30k"}
+    monkeypatch.setattr(calls, "make_corpus", stop)
+    known = {**GIVEN, "name": "wikitext-2" if call is calls.hub_text else "multi30k"}
     needed = {
         name: known[name]
-        for name, each in signature(maker).parameters.items()
+        for name, each in signature(call).parameters.items()
         if each.default is each.empty
     }
     with pytest.raises(MadeError) as made:
-        maker(**{**needed, **changed})
+        call(**{**needed, **changed})
     return made.value.args[0]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", CALLS)
 def test_every_argument_reaches_the_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    maker = MAKERS[name]
-    plain = given_to(maker, monkeypatch)
-    for option, parameter in options_of(maker).items():
+    call = CALLS[name]
+    plain = given_to(call, monkeypatch)
+    for option, parameter in options_of(call).items():
         default = getattr(Data, option)
         assert parameter.default in (default, Parameter.empty), option
         new = OTHERS.get(option) or another(default)
@@ -74,23 +74,21 @@ def test_every_argument_reaches_the_options(name: str, monkeypatch: pytest.Monke
             more = {"tasks": "news:velu"}
         if option == "tasks" and name == "hub_tasks":
             new = "fr-cs"
-        changed = given_to(maker, monkeypatch, **{option: new}, **more)
+        changed = given_to(call, monkeypatch, **{option: new}, **more)
         assert getattr(changed, option) == new != getattr(plain, option), option
 
 
 def test_options_are_spelled_out_and_others_refused() -> None:
-    assert (
-        "        types: Subwords of a vocabulary, at most, learned" in makers.folder_pairs.__doc__
-    )
-    assert "        types: Subwords, at most, learned" in makers.hub_text.__doc__
-    assert not any("**" in (maker.__doc__ or "") for maker in MAKERS.values())
+    assert "        types: Subwords of a vocabulary, at most, learned" in calls.folder_pairs.__doc__
+    assert "        types: Subwords, at most, learned" in calls.hub_text.__doc__
+    assert not any("**" in (call.__doc__ or "") for call in CALLS.values())
     refused = r"^folder_pairs\(\): got an unexpected keyword argument 'hub_path'$"
     with pytest.raises(TypeError, match=refused):
         lh.folder_pairs("nowhere", "en", "de", hub_path="mine/copy")
 
 
 def test_every_option_is_some_function_s_own() -> None:
-    known = {option for maker in MAKERS.values() for option in options_of(maker)}
+    known = {option for call in CALLS.values() for option in options_of(call)}
     assert known == {field.name for field in fields(Data)} - {"data", "task"}
 
 
@@ -119,10 +117,10 @@ def test_a_folder_is_read_whatever_it_is_called(
 
 @pytest.mark.parametrize("tasks", [[], ""])
 def test_tasks_of_no_direction_are_refused(tasks: Any) -> None:
-    makers = (lh.grammar_tasks, partial(lh.folder_tasks, "own"), partial(lh.hub_tasks, "wmt14"))
-    for maker in makers:
+    of_tasks = (lh.grammar_tasks, partial(lh.folder_tasks, "own"), partial(lh.hub_tasks, "wmt14"))
+    for call in of_tasks:
         with pytest.raises(ValueError, match=r"^tasks must name at least one direction, as de or"):
-            maker(tasks)
+            call(tasks)
 
 
 @pytest.mark.parametrize(("name", "value"), [("references", "refs"), ("max_source", 5)])
