@@ -6,20 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
 from latentheads.corpora.data import Data
-from latentheads.corpora.grammar import LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS
-from latentheads.corpora.vocabulary import Vocabulary, Words
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.metrics.alignment import Links
 
 __all__ = [
@@ -28,8 +26,6 @@ __all__ = [
     "Tell",
     "check_corpus",
     "check_part",
-    "draw_pairs",
-    "draw_text",
     "known_truth",
 ]
 
@@ -223,83 +219,7 @@ def check_corpus(given: object) -> None:
         raise ValueError(f"corpus must be a Corpus, with all its parts, got {given!r}")
 
 
-def draw_pairs(
-    sentences: int = 20_000, held_out: int = 500, language: str = next(iter(LANGUAGES))
-) -> Corpus:
-    """Draws a parallel corpus from the synchronous grammar, the same one everywhere.
-
-    No held-out source sentence occurs in training.
-
-    Args:
-        sentences: Training sentences.
-        held_out: Sentences of valid, and of test.
-        language: Target language.
-    """
-    drawn = _draw(sentences, 8 * held_out, language)
-    train, seen = drawn[:sentences], {sentence.source for sentence in drawn[:sentences]}
-    fresh = {s.source: s for s in reversed(drawn[sentences:]) if s.source not in seen}
-    rest = list(reversed(fresh.values()))[: 2 * held_out]
-    source = Words.count(" ".join(sentence.source) for sentence in train)
-    target = Words.count(" ".join(sentence.target) for sentence in train)
-    half = len(rest) // 2
-
-    def part(chosen: Sequence[Sentence], linked: bool = True) -> Part:
-        references = [" ".join(sentence.target) for sentence in chosen]
-        targets = target.encode_all(references)
-        sources = source.encode_all(" ".join(sentence.source) for sentence in chosen)
-        return Part(
-            targets=targets,
-            sources=sources,
-            references=references,
-            truth=known_truth([sentence.log_p_mixture for sentence in chosen], targets, sources),
-            links=[frozenset(sentence.alignment) for sentence in chosen] if linked else (),
-        )
-
-    parts = part(train, linked=False), part(rest[:half]), part(rest[half:])
-    return Corpus(f"grammar-{language}", *parts, target, source)
-
-
-def draw_text(sentences: int = 20_000, held_out: int = 500) -> Corpus:
-    """Draws the grammar's English-like side alone, for a language model.
-
-    The parts are independent draws, so that log p(x) is exact in expectation too; held-out
-    sentences may occur in training.
-
-    Args:
-        sentences: Training sentences.
-        held_out: Sentences of valid, and of test.
-    """
-    drawn = _draw(sentences, 2 * held_out, next(iter(LANGUAGES)))
-    words = Words.count(" ".join(sentence.source) for sentence in drawn[:sentences])
-
-    def part(chosen: Sequence[Sentence], known: bool = True) -> Part:
-        references = [" ".join(sentence.source) for sentence in chosen]
-        targets = words.encode_all(references)
-        exact = [_log_p(sentence.source) for sentence in chosen] if known else None
-        return Part(
-            targets=targets,
-            sources=None,
-            references=references,
-            truth=exact and known_truth(exact, targets),
-        )
-
-    valid, test = drawn[sentences : sentences + held_out], drawn[sentences + held_out :]
-    parts = part(drawn[:sentences], known=False), part(valid), part(test)
-    return Corpus("grammar-sources", *parts, words)
-
-
-def _draw(sentences: int, more: int, language: str) -> list[Sentence]:
-    if sentences < 1 or more < 1:
-        raise ValueError("sentences and held_out must be positive")
-    return sample(sentences + more, language=language)
-
-
 def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:
     """The truth, NaN for a sentence with an unknown word: that is of other tokens."""
     unknown = [any(UNK in row for row in rows) for rows in zip(*sides, strict=True)]
     return [math.nan if out else value for out, value in zip(unknown, truth, strict=True)]
-
-
-def _log_p(source: Sequence[str]) -> float:
-    """Log p(x), of both domains mixed equally."""
-    return math.log(fmean(map(math.exp, log_p_sources(source).values())))

@@ -16,11 +16,12 @@ import numpy as np
 from latentheads.corpora import pydoc
 from latentheads.corpora.cache import cached
 from latentheads.corpora.cleaning import Cleaning
-from latentheads.corpora.corpus import Corpus, Tell, draw_pairs, draw_text
+from latentheads.corpora.corpus import Corpus, Tell
 from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
+from latentheads.corpora.drawn import draw_pairs, draw_tasks, draw_text
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
 from latentheads.corpora.limited import Side, limited
-from latentheads.corpora.mixed import draw_tasks, parallel_tasks
+from latentheads.corpora.mixed import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.speech.corpus import speech

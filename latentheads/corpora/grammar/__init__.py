@@ -5,7 +5,8 @@ model of the translations can be compared with the truth.
 """
 
 from latentheads.corpora.grammar.choice import DOMAINS
-from latentheads.corpora.grammar.corpus import (
+from latentheads.corpora.grammar.languages import LANGUAGES
+from latentheads.corpora.grammar.sentences import (
     Sentence,
     mixed_targets,
     posterior,
@@ -13,7 +14,6 @@ from latentheads.corpora.grammar.corpus import (
     targets,
     translation,
 )
-from latentheads.corpora.grammar.languages import LANGUAGES
 from latentheads.corpora.grammar.syntax import Arc, log_p_sources
 
 __all__ = [

@@ -8,7 +8,7 @@ from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
 from latentheads.corpora.batches import groups, padding
-from latentheads.corpora.corpus import draw_pairs
+from latentheads.corpora.drawn import draw_pairs
 from tests.latentheads.corpora.texts import TEXTS, running, story
 from tests.typechecking import unchecked
 

@@ -14,7 +14,7 @@ import pytest
 
 from latentheads.corpora import Corpus, Part, Rows, batches, windows
 from latentheads.corpora.cache import cached
-from latentheads.corpora.corpus import draw_pairs, draw_text
+from latentheads.corpora.drawn import draw_pairs, draw_text
 from tests.latentheads.corpora.texts import pets, story
 
 

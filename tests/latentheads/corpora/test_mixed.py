@@ -1,11 +1,10 @@
-"""A corpus of several tasks: its text, its tags, its batches, its truth."""
+"""A corpus of several tasks: its text, its tags, its batches."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from latentheads.batch import EOS, SPECIALS
-from latentheads.corpora import Corpus, Mixture, Part, Stream, Task, batches
+from latentheads.batch import EOS
+from latentheads.corpora import Corpus, Part, Stream, Task, batches
 from latentheads.corpora.cache import cached
-from latentheads.corpora.corpus import draw_pairs
-from latentheads.corpora.grammar import sample
-from latentheads.corpora.mixed import draw_tasks, parallel_tasks, tag_of
+from latentheads.corpora.drawn import draw_pairs
+from latentheads.corpora.mixed import parallel_tasks, tag_of
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged
+from tests.latentheads.corpora.texts import mixture_of, pairs_of
 
 SIZES = {"train": 60, "valid": 5, "test": 7}
-
-
-def mixture(text: str, **options: Any) -> Mixture:
-    return Mixture(tuple(Task.read(word, "en") for word in text.split(",")), **options)
 
 
 def lines(part: str, task: Task) -> Iterator[Pair]:
@@ -43,15 +38,8 @@ def lines(part: str, task: Task) -> Iterator[Pair]:
 def made(
     text: str, temperature: float = 1.0, one_task: bool = False, tell: Any = None, **options: Any
 ) -> Corpus:
-    mixed = mixture(text, temperature=temperature, one_task=one_task)
+    mixed = mixture_of(text, temperature=temperature, one_task=one_task)
     return parallel_tasks("pets", mixed, lines, PairOptions(**{"types": 300, **options}), tell)
-
-
-def read(corpus: Corpus, part: Part) -> list[Pair]:
-    return [
-        (corpus.source.decode(left.tolist()), corpus.target.decode(right.tolist()))
-        for left, right in zip(part.sources, part.targets, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("text", ["de,fr,bible:fr", "de-en,fr-en", "de-fr,fr-de,en-de,de-en"])
@@ -69,7 +57,7 @@ def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
             found += [place] * len(pairs)
             expected += pairs
         assert part.task.tolist() == found
-        assert read(corpus, part) == expected
+        assert pairs_of(corpus, part) == expected
         assert list(part.references) == ([r for _, r in expected] if name != "train" else [])
         firsts = [int(row[0]) for row in part.sources]
         if tags:
@@ -127,7 +115,7 @@ def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
     lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
     said = "nothing to train on in" if name == "train" else lacks
     with pytest.raises(ValueError, match=f"^pets has {said} en-fr"):
-        parallel_tasks("pets", mixture("de,fr"), without, PairOptions(types=300))
+        parallel_tasks("pets", mixture_of("de,fr"), without, PairOptions(types=300))
 
 
 def test_one_task_is_the_corpus_of_its_pairs() -> None:
@@ -240,7 +228,7 @@ def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
 def test_some_sentences_of_a_part_are_a_part() -> None:
     corpus = made("de,fr")
     own = corpus.test.take(corpus.test.places(1))
-    assert read(corpus, own) == list(lines("test", Task("en", "fr")))
+    assert pairs_of(corpus, own) == list(lines("test", Task("en", "fr")))
     assert own.references == [right for _, right in lines("test", Task("en", "fr"))]
     assert set(own.task.tolist()) == {1}
     assert own.mixture is corpus.test.mixture
@@ -251,121 +239,15 @@ def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> No
     cached(tmp_path, "key", lambda: corpus)
     kept = cached(tmp_path, "key", lambda: pytest.fail("made again"))
     assert kept.tasks == ()
-    mixed = kept.mixed(mixture("de,fr", temperature=5.0))
+    mixed = kept.mixed(mixture_of("de,fr", temperature=5.0))
     assert mixed.tasks == corpus.tasks
     assert mixed.train.mixture is not None
     assert (mixed.train.mixture.sources, mixed.train.mixture.targets) == (("en",), ("de", "fr"))
     for name in SIZES:
         assert getattr(kept, name).task.tolist() == getattr(corpus, name).task.tolist()
-        assert read(mixed, getattr(mixed, name)) == read(corpus, getattr(corpus, name))
+        assert pairs_of(mixed, getattr(mixed, name)) == pairs_of(corpus, getattr(corpus, name))
         assert getattr(mixed, name).mixture.temperature == 5
     (broken,) = tmp_path.glob("*/test.task.npy")
     np.save(broken, np.full(len(corpus.test), 2, np.int32))
     again = cached(tmp_path, "key", lambda: corpus)
     assert again.test.task.tolist() == corpus.test.task.tolist()
-
-
-THREE = "news:velu,talk:velu,tamir,korin-en,velu-tamir"
-
-
-@pytest.fixture(scope="module")
-def drawn() -> Corpus:
-    return draw_tasks(mixture(THREE), [60, 50, 40, 30, 20], 6)
-
-
-def test_the_grammar_draws_as_many_as_asked_of_each_task(drawn: Corpus) -> None:
-    assert np.bincount(drawn.train.task).tolist() == [60, 50, 40, 30, 20]
-    for part in (drawn.valid, drawn.test):
-        assert np.bincount(part.task).tolist() == [6] * 5
-    assert drawn.source.tags == ("<2velu>", "<2tamir>", "<2en>")
-    assert drawn.target.words[: len(SPECIALS)] == list(SPECIALS)
-
-
-def test_links_of_every_direction_stand_behind_the_tag() -> None:
-    drawn = draw_tasks(mixture("velu,tamir,korin-en,velu-tamir"), [300] * 4, 10)
-    by_source = {
-        language: {" ".join(s.source): s for s in sample(1000, language=language)}
-        for language in ("velu", "tamir", "korin")
-    }
-    by_target = {
-        language: {" ".join(s.target): s for s in found.values()}
-        for language, found in by_source.items()
-    }
-    part = drawn.test
-    checked = set()
-    for place, (left, right) in enumerate(zip(part.sources, part.references, strict=True)):
-        task, words = drawn.tasks[part.task[place]], drawn.source.decode(left.tolist())
-        found = {(source - 1, target) for source, target in part.links[place]}
-        if "<unk>" in words:
-            continue
-        if task.source == "en":
-            wanted = set(by_source[task.target][words].alignment)
-        elif task.target == "en":
-            wanted = {(b, a) for a, b in by_target[task.source][words].alignment}
-        else:
-            one = by_target[task.source][words]
-            other = dict(by_source[task.target][" ".join(one.source)].alignment)
-            wanted = {(b, other[a]) for a, b in one.alignment}
-        assert found == wanted
-        assert {target for _, target in found} == set(range(len(right.split())))
-        checked.add(task.direction)
-    assert len(checked) == 4
-
-
-def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_was_seen(
-    drawn: Corpus,
-) -> None:
-    domains: dict[tuple[str, str], set[str]] = defaultdict(set)
-    english: dict[str, set[str]] = {"train": set(), "held out": set()}
-    for language in ("velu", "tamir", "korin"):
-        for sentence in sample(400, language=language):
-            text = " ".join(sentence.source), " ".join(sentence.target)
-            domains[text].add(sentence.domain)
-            domains[text[::-1]].add(sentence.domain)
-    for name in SIZES:
-        part = getattr(drawn, name)
-        for place, (left, right) in enumerate(read(drawn, part)):
-            task = drawn.tasks[part.task[place]]
-            if "<unk>" in left or "<unk>" in right or "en" not in (task.source, task.target):
-                continue
-            assert {"", *domains[left, right]} >= {task.domain}
-            side = left if task.source == "en" else right
-            english["train" if name == "train" else "held out"].add(side)
-    assert len(english["held out"]) > 9
-    assert not english["train"] & english["held out"]
-
-
-def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
-    text, sizes = "news:velu,talk:velu,news:tamir", [50, 50, 50]
-    mixed = draw_tasks(mixture(text), sizes, 2)
-    told = draw_tasks(mixture(text, apart="domain"), sizes, 2)
-    assert read(mixed, mixed.train) == read(told, told.train)
-    truths = [(part.truth, part.task) for part in (mixed.train, told.train)]
-    (one, task), (other, _) = truths
-    assert [a for a, t in zip(one, task, strict=True) if t == 2] == [
-        b for b, t in zip(other, task, strict=True) if t == 2
-    ]
-    for place in range(2):
-        own = [(a, b) for a, b, t in zip(one, other, task, strict=True) if t == place]
-        assert any(a != b for a, b in own)
-    assert sum(other) > sum(one)
-
-
-def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus) -> None:
-    train = drawn.train
-    known = [train.take(train.places(task)).truth for task in range(5)]
-    assert [all(map(math.isfinite, truth)) for truth in known] == [True, True, True, False, False]
-    assert [all(map(math.isnan, truth)) for truth in known] == [False, False, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes", "message"),
-    [
-        ("de", [9], "unknown language 'de' of task en-de: choose from en, velu, tamir"),
-        ("sports:velu", [9], "unknown domain 'sports' of task sports:en-velu: choose from news"),
-        ("velu", [0], "sentences and held_out must be positive"),
-    ],
-)
-def test_what_the_grammar_lacks_is_named(text: str, sizes: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        draw_tasks(mixture(text), sizes, 3)

@@ -7,8 +7,8 @@ import pytest
 
 from latentheads.batch import EOS
 from latentheads.corpora import Rows
-from latentheads.corpora.corpus import draw_pairs, draw_text
 from latentheads.corpora.data import Data
+from latentheads.corpora.drawn import draw_pairs, draw_text
 from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.overlap import count_shared
 

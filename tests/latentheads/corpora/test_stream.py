@@ -7,7 +7,7 @@ import pytest
 
 from latentheads.batch import Batch
 from latentheads.corpora import BatchStream, Part, Place, Rows, Stream, batches
-from latentheads.corpora.corpus import draw_pairs
+from latentheads.corpora.drawn import draw_pairs
 from tests.latentheads.corpora.texts import running
 
 

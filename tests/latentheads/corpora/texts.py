@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Part, Rows
+from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
+from latentheads.corpora.text import Pair
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
@@ -49,3 +50,16 @@ def story(**options: Any) -> Corpus:
         lines = given[part]
         given[part] = lines if callable(lines) else lines.copy().__iter__
     return prose("story", **given)
+
+
+def mixture_of(text: str, **options: Any) -> Mixture:
+    """The mixture of tasks, comma between; from English where one says nothing else."""
+    return Mixture(tuple(Task.read(word, "en") for word in text.split(",")), **options)
+
+
+def pairs_of(corpus: Corpus, part: Part) -> list[Pair]:
+    """The sentences of a part as text."""
+    return [
+        (corpus.source.decode(left.tolist()), corpus.target.decode(right.tolist()))
+        for left, right in zip(part.sources, part.targets, strict=True)
+    ]

@@ -11,7 +11,7 @@ import torch
 
 import latentheads as lh
 from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import draw_pairs
+from latentheads.corpora.drawn import draw_pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import Translation, make_prior

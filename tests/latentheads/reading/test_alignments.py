@@ -11,8 +11,7 @@ import torch
 from latentheads import Batch
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
-from latentheads.corpora.corpus import draw_pairs
-from latentheads.corpora.mixed import draw_tasks
+from latentheads.corpora.drawn import draw_pairs, draw_tasks
 from latentheads.guides import GUIDES
 from latentheads.metrics.alignment import count_links
 from latentheads.models import LanguageModel, Translation, make_prior

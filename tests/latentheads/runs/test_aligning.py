@@ -12,7 +12,7 @@ import torch
 from latentheads import Batch
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Data, Vocabulary
-from latentheads.corpora.corpus import draw_pairs
+from latentheads.corpora.drawn import draw_pairs
 from latentheads.corpora.subwords import Subwords
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
