@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
+from latentheads import FOLDERS
 from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, ROOT, STUDIES, Page
 
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod|obj):`~?(latentheads[\w.]*)`")
@@ -36,3 +38,12 @@ def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
     for code in said.inline:
         if name := NAME.match(code):
             assert resolve_name(re.sub(r"^lh\b", "latentheads", name[0])), code
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_every_public_class_and_function_is_on_the_page_of_the_library(room: str) -> None:
+    module = import_module(f"latentheads.{room}")
+    shown = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
+    called = [name for name in module.__all__ if callable(getattr(module, name))]
+    assert called
+    assert [name for name in called if name not in shown] == []
