@@ -15,8 +15,6 @@ from typing import Any, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.runs.report import finite
-
 from latentheads.experiments.cli.errors import tell
 from latentheads.experiments.cli.groups import Paragraphs
 from latentheads.experiments.cli.plain import Parser, writable
@@ -26,6 +24,7 @@ from latentheads.metrics.recognition import Errors
 from latentheads.metrics.resampling import RESAMPLES, SEED
 from latentheads.metrics.scores import SCORES
 from latentheads.metrics.translation import Comparison, Estimate, Protocol
+from latentheads.values import finite
 
 DESCRIPTION = (
     "Scores what finished runs write, and tests each against the first.\n\n"
