@@ -19,8 +19,8 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 from sphinx.writers.html5 import HTML5Translator
 
+from latentheads.arguments import WithOptions
 from latentheads.experiments.cli.main import main
-from latentheads.options import WithOptions
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = "88"

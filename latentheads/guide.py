@@ -19,6 +19,7 @@ from latentheads.alignment.aligner import AlignmentContext
 from latentheads.alignment.chain import law_of
 from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
+from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number
@@ -28,7 +29,6 @@ from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
 from latentheads.names import CHOICE, Block, block_of
-from latentheads.options import WithOptions
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
+from latentheads.arguments import WithOptions
 from latentheads.families import (
     Cascade,
     CholeskyFactor,
@@ -24,7 +25,6 @@ from latentheads.families import (
     RunningSum,
 )
 from latentheads.names import Block
-from latentheads.options import WithOptions
 
 __all__ = [
     "PRIORS",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from latentheads.arguments import WithOptions
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
-from latentheads.options import WithOptions
 from latentheads.runs.recipes import (
     DEFAULTS,
     LOGITS,
