@@ -191,7 +191,7 @@ def _load_frames(place: Path, name: str, source: Positions) -> Frames:
     values = _map_array(place / f"{name}.frames.npy")
     ends = _map(place / f"{name}.frame_ends.npy", np.int64)
     number = ends[-1] if len(ends) else 0
-    if values.dtype != np.float16 or values.shape != (number, source.hearing.bins):
+    if values.dtype != np.float16 or values.shape != (number, source.filterbank.bins):
         raise ValueError(f"{place}: the frames of {name} are broken")
     if not (np.diff(ends, prepend=0) > 0).all():
         raise ValueError(f"{place}: the frames of {name} are broken")

@@ -10,7 +10,7 @@ from typing import Literal
 from latentheads.checks import check_least
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
-from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.listening import Listening
 from latentheads.corpora.tasks import Apart, Mixture, Task
 from latentheads.corpora.vocabulary import Unit
@@ -136,8 +136,8 @@ class Data:
     task_sizes: tuple[int, ...] = ()
     task_temperature: float = 1.0
     one_task: bool = False
-    bins: int = Hearing.bins
-    top_frequency: int = Hearing.top
+    bins: int = Filterbank.bins
+    top_frequency: int = Filterbank.top
     max_seconds: float = Listening.max_seconds
     tell_apart: Apart = "language"
 
@@ -201,7 +201,7 @@ class Data:
     @property
     def listening(self) -> Listening:
         """How files of sound are read."""
-        return Listening(Hearing(self.bins, self.top_frequency), self.max_seconds)
+        return Listening(Filterbank(self.bins, self.top_frequency), self.max_seconds)
 
     @property
     def begin(self) -> str | None:

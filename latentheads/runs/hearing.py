@@ -99,11 +99,11 @@ def hear_files(
     longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):
         try:
-            found.append(hear_for_run(Path(file), source.hearing, longest, silence=False))
+            found.append(hear_for_run(Path(file), source.filterbank, longest, silence=False))
             places.append(place)
         except ValueError as reason:
             lose(place, str(reason))
-    frames = pack(found, source.hearing.bins)
+    frames = pack(found, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
     mixture = run.settings.data.mixture

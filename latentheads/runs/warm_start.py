@@ -179,7 +179,7 @@ def _refuse_source(begun: Run, corpus: Corpus) -> None:
     mine, its = begun.source, corpus.source
     if not isinstance(mine, Positions) or not isinstance(its, Positions):
         raise ValueError(f"start_with encoder is of speech, and {begun.path} reads text")
-    if mine.hearing != its.hearing:
+    if mine.filterbank != its.filterbank:
         raise ValueError(f"{begun.path} hears {mine!r}, and this corpus has {its!r}")
 
 

@@ -102,7 +102,7 @@ def test_networks_that_hear_are_as_large_as_the_published_ones(
     plan = settings(*first_command(preset))
     words = Words([str(place) for place in range(types - 4)])
     with torch.device("meta"):
-        model = make_model(plan, words, Positions(plan.data.listening.hearing))
+        model = make_model(plan, words, Positions(plan.data.listening.filterbank))
     assert sum(each.numel() for each in model.parameters()) == parameters
 
 
@@ -113,7 +113,7 @@ def test_the_longest_utterance_of_librispeech_is_heard(
     data = settings("--preset", preset).data
     longest = write_noise(tmp_path / "longest.wav", 35.2)
     frames = pack([hear(longest, data.listening)], data.bins)
-    assert Positions(data.listening.hearing).rows(frames).lengths.tolist() == [880]
+    assert Positions(data.listening.filterbank).rows(frames).lengths.tolist() == [880]
     assert data.max_line >= 880
 
 

@@ -14,7 +14,7 @@ from latentheads.corpora.corpus import Tell
 from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.preparing.parts import split_by_text
-from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.sound import read_rate, read_seconds
 from latentheads.corpora.speech.table import write_table
 
@@ -33,7 +33,7 @@ __all__ = [
 SHORTEST, LONGEST = 0.065, 30.0
 """Seconds that are trained on: those of a window of the subsampler, and `max_seconds`."""
 
-LOWEST_RATE = 2 * Hearing.top
+LOWEST_RATE = 2 * Filterbank.top
 """Samples a second that hold all frequencies of the frames."""
 
 FASTEST = 25

@@ -87,7 +87,8 @@ def speech(
     for part in HELD_OUT if max_line else ():
         lengths = _known_lengths(texts[part], frames[part], types, lowercase)
         refuse_long(part, lengths, max_line, where)
-    frames["train"] = pack(learned.keep(texts["train"]), listening.hearing.bins, listening.folder)
+    heard = learned.keep(texts["train"])
+    frames["train"] = pack(heard, listening.filterbank.bins, listening.folder)
     texts["train"] = learned.kept
     if not learned.kept:
         raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
@@ -95,7 +96,7 @@ def speech(
         tell(learned.counts())
     choose.check(name, "train", learned.kept)
     target = _learn(texts["train"], types, lowercase, () if mixture is None else mixture.tags)
-    source = Positions(listening.hearing)
+    source = Positions(listening.filterbank)
     first, second, third = (
         choose.tell(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
@@ -261,7 +262,7 @@ def _hear_held_out(
 def _hear_all(utterances: Sequence[Utterance], listening: Listening) -> Frames:
     ear = Ear(listening)
     heard = (_hear_one(each, ear) for each in utterances)
-    return pack(heard, listening.hearing.bins, listening.folder)
+    return pack(heard, listening.filterbank.bins, listening.folder)
 
 
 def _hear_one(each: Utterance, ear: Ear) -> NDArray[np.float16]:

@@ -21,7 +21,7 @@ from latentheads.packages import need_speech_package
 if TYPE_CHECKING:
     from kaldi_native_fbank import FbankOptions, OnlineFbank
 
-__all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Hearing", "log_mel", "normalise"]
+__all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Filterbank", "log_mel", "normalise"]
 
 FRAME_SECONDS = 0.01
 """Seconds from the beginning of a frame to that of the next."""
@@ -42,10 +42,10 @@ LEAST_VARIANCE = 1e-10
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """How sound becomes frames.
+class Filterbank:
+    """The filters by which sound becomes frames.
 
-    The filters lie at the same frequencies whatever the sampling rate, so that files of several
+    They lie at the same frequencies whatever the sampling rate, so that files of several
     rates may stand side by side and nothing is resampled.
 
     Attributes:
@@ -85,7 +85,7 @@ class Hearing:
 
 
 def log_mel(
-    sound: Sound, bins: int = Hearing.bins, top: float = Hearing.top
+    sound: Sound, bins: int = Filterbank.bins, top: float = Filterbank.top
 ) -> Float[NDArray[np.float32], "frame bin"]:
     """Kaldi's log-mel filterbank; a sound shorter than a window has no frame.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Hearing
+from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
 from latentheads.corpora.speech.sound import read_rate, read_seconds, read_sound
 
 __all__ = ["Ear", "Listening", "check_head", "hear", "hear_for_run"]
@@ -19,12 +19,12 @@ class Listening:
     """How files of sound are read.
 
     Attributes:
-        hearing: How sound becomes frames.
+        filterbank: The filters by which sound becomes frames.
         max_seconds: The longest utterance; 0: any.
         folder: Where frames wait until they are in a cache; None: where the system puts such files.
     """
 
-    hearing: Hearing
+    filterbank: Filterbank
     max_seconds: float = 30.0
     folder: Path | None = None
 
@@ -44,7 +44,7 @@ def check_head(path: Path, listening: Listening) -> None:
         ValueError: It cannot be read, is too long, or its sampling rate does not do.
     """
     _check_seconds(path, listening.max_seconds)
-    listening.hearing.check(read_rate(path))
+    listening.filterbank.check(read_rate(path))
 
 
 def _check_seconds(path: Path, most: float) -> None:
@@ -69,7 +69,7 @@ def hear(
     """
     _check_seconds(path, listening.max_seconds)
     sound = read_sound(path)
-    frames = listening.hearing.frames(sound)
+    frames = listening.filterbank.frames(sound)
     if len(frames) < fewest:
         least = WINDOW_SECONDS + FRAME_SECONDS * (fewest - 1)
         raise ValueError(f"{sound.seconds:.3f} s of sound, less than {least:.3f} s")
@@ -79,26 +79,26 @@ def hear(
 
 
 def hear_for_run(
-    path: Path, hearing: Hearing, max_seconds: float, silence: bool = True
+    path: Path, filterbank: Filterbank, max_seconds: float, silence: bool = True
 ) -> NDArray[np.float16]:
     """The frames of a file for a run, which was trained on such frames and reads no others.
 
     Args:
         path: The file.
-        hearing: How sound becomes frames there.
+        filterbank: The filters by which sound becomes frames there.
         max_seconds: The longest file; 0: any.
         silence: Whether it may be silent.
 
     Raises:
         ValueError: As for `hear`; where its sampling rate is too low, by what the run needs.
     """
-    rate, least = read_rate(path), 2 * hearing.top
+    rate, least = read_rate(path), 2 * filterbank.top
     if rate < least:
         raise ValueError(
-            f"its sampling rate is {rate:,} Hz: the run hears up to {hearing.top:,} Hz and needs "
-            f"at least {least:,} samples a second"
+            f"its sampling rate is {rate:,} Hz: the run hears up to {filterbank.top:,} Hz and "
+            f"needs at least {least:,} samples a second"
         )
-    return hear(path, Listening(hearing, max_seconds), silence=silence)
+    return hear(path, Listening(filterbank, max_seconds), silence=silence)
 
 
 class Ear:

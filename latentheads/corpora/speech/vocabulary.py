@@ -10,7 +10,7 @@ import numpy as np
 
 from latentheads.batch import EOS, SPECIALS
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.features import FRAME_SECONDS, Hearing
+from latentheads.corpora.speech.features import FRAME_SECONDS, Filterbank
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.layers.subsampler import FACTOR, subsampled
@@ -23,7 +23,7 @@ POSITION = len(SPECIALS)
 
 def bins_of(source: Vocabulary | None) -> int:
     """Coefficients of the frames of a source that is speech; 0 of text, and of no source."""
-    return source.hearing.bins if isinstance(source, Positions) else 0
+    return source.filterbank.bins if isinstance(source, Positions) else 0
 
 
 class Positions(Vocabulary):
@@ -32,19 +32,19 @@ class Positions(Vocabulary):
     So the tokens of speech are counted, padded, masked and pointed at as those of a text.
 
     Args:
-        hearing: How sound becomes frames.
+        filterbank: The filters by which sound becomes frames.
     """
 
     kind = "positions"
 
-    def __init__(self, hearing: Hearing) -> None:
-        self.hearing = hearing
+    def __init__(self, filterbank: Filterbank) -> None:
+        self.filterbank = filterbank
 
     def __len__(self) -> int:
         return POSITION + 1
 
     def __repr__(self) -> str:
-        return f"Positions({self.hearing.bins} bins up to {self.hearing.top:,} Hz)"
+        return f"Positions({self.filterbank.bins} bins up to {self.filterbank.top:,} Hz)"
 
     def encode(self, line: str) -> list[int]:
         """Refuses text.
@@ -78,7 +78,7 @@ class Positions(Vocabulary):
 
     def to_json(self) -> dict[str, Any]:
         """How sound becomes frames."""
-        return {"kind": self.kind, "bins": self.hearing.bins, "top": self.hearing.top}
+        return {"kind": self.kind, "bins": self.filterbank.bins, "top": self.filterbank.top}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Positions:
@@ -90,4 +90,4 @@ class Positions(Vocabulary):
         bins, top = value.get("bins"), value.get("top")
         if type(bins) is not int or type(top) is not int:
             raise ValueError("a vocabulary of positions says bins and top, whole numbers")
-        return cls(Hearing(bins, top))
+        return cls(Filterbank(bins, top))

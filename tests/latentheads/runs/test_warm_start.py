@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary, Words
-from latentheads.corpora.speech.features import Hearing
+from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.runs.build import make_model
 from latentheads.runs.recipes import class_path
@@ -20,7 +20,7 @@ from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
 SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4, "ctc": 0.3}
-HEARS = Positions(Hearing(5, 3800))
+HEARS = Positions(Filterbank(5, 3800))
 
 
 def settings(**changed: object) -> Settings:
@@ -98,7 +98,7 @@ def test_a_guide_is_taken_by_the_same_guide_alone(guide: tuple[str, int], taken:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (Positions(Hearing(7, 3800)), r"hears Positions\(5 bins .*has Positions\(7 bins"),
+        (Positions(Filterbank(7, 3800)), r"hears Positions\(5 bins .*has Positions\(7 bins"),
         (Words(["a"]), "start_with encoder is of speech, and before reads text"),
     ],
 )

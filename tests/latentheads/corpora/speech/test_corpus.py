@@ -259,7 +259,7 @@ def test_subwords_are_learned_of_the_texts(folder: Path) -> None:
 
 
 def test_positions_are_no_text() -> None:
-    source = Positions(SMALL.hearing)
+    source = Positions(SMALL.filterbank)
     assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
     assert source.decode([POSITION] * 30) == "1.20 s of speech"
     assert name_tokens(source, [POSITION] * 3) == ["0.00 s", "0.04 s", "0.08 s"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from latentheads.corpora.speech.features import Hearing, log_mel, normalise
+from latentheads.corpora.speech.features import Filterbank, log_mel, normalise
 from latentheads.corpora.speech.sound import Sound
 from tests.latentheads.corpora.speech.sounds import make_noise
 
@@ -63,26 +63,26 @@ def test_what_never_changes_becomes_0() -> None:
 
 def test_loudness_changes_nothing() -> None:
     samples = make_noise(0.3)
-    hearing = Hearing(7, 3800)
-    loud, soft = (hearing.frames(Sound(samples * f, 8000)) for f in (np.float32(1), 0.25))
+    filterbank = Filterbank(7, 3800)
+    loud, soft = (filterbank.frames(Sound(samples * f, 8000)) for f in (np.float32(1), 0.25))
     assert np.abs(loud.astype(float) - soft).max() < 2e-2
 
 
 def test_a_rate_that_holds_too_little_is_refused() -> None:
     with pytest.raises(ValueError, match=r"8,000 Hz .* use top_frequency 3800, got 7600"):
-        Hearing().frames(Sound(make_noise(0.1), 8000))
+        Filterbank().frames(Sound(make_noise(0.1), 8000))
     with pytest.raises(ValueError, match="top_frequency must be more than 20 Hz, got 20"):
-        Hearing(top=20)
+        Filterbank(top=20)
 
 
 def test_coefficients_that_kaldi_has_no_filters_for_are_refused() -> None:
     with pytest.raises(ValueError, match="bins must be at least 3, got 2"):
-        Hearing(bins=2)
-    Hearing(bins=3).check(16000)
-    Hearing(bins=128).check(22050)
+        Filterbank(bins=2)
+    Filterbank(bins=3).check(16000)
+    Filterbank(bins=128).check(22050)
     said = "^bins must be fewer at a sampling rate of 16,000 Hz, got 128$"
     with pytest.raises(ValueError, match=said):
-        Hearing(bins=128).frames(Sound(make_noise(0.1, rate=16000), 16000))
+        Filterbank(bins=128).frames(Sound(make_noise(0.1, rate=16000), 16000))
 
 
 def test_a_sound_shorter_than_a_window_has_no_frame() -> None:
