@@ -195,7 +195,8 @@ class Figure:
             uncertainty that of the first system's log-probability.
         difference_low: Lower end of the 95 % interval, the same resamples for both.
         difference_high: Its upper end.
-        p: Of no difference, both sides; None of the baseline itself.
+        p: Of no difference, both sides; None of the baseline itself, and where one of the two is
+            unknown in a resample.
         each: Of every trial.
     """
 
