@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from dataclasses import dataclass
 
 from jsonargparse import Namespace
 
@@ -15,15 +14,9 @@ from latentheads.models import Prior
 from latentheads.models.mixing import STACKS, mixings
 from latentheads.names import chains_of
 from latentheads.runs.pairs import join_pair
+from latentheads.values import take_group
 
-__all__ = ["Intent", "group_of"]
-
-T = TypeVar("T")
-
-
-def group_of(kind: type[T], options: Namespace) -> T:
-    """The options of a group, checked."""
-    return kind(**{field.name: options[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+__all__ = ["Intent"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Intent:
     @classmethod
     def read(cls, options: Namespace) -> Intent:
         """Reads a command line that was parsed."""
-        data, alignment = _read_data(options), group_of(AlignmentOptions, options)
+        data, alignment = _read_data(options), take_group(AlignmentOptions, vars(options))
         of_logits = not spec_of("prior", options).find("prior").deterministic
         alignment = alignment.settle(data.alone, of_logits)
         pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
@@ -151,4 +144,4 @@ def _read_data(options: Namespace) -> Data:
     said = options.clone()
     for name in OF_ONE_DIRECTION if said.tasks else ():
         said[name] = getattr(Data, name)
-    return group_of(Data, said)
+    return take_group(Data, vars(said))

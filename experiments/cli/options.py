@@ -23,7 +23,6 @@ from latentheads.experiments.cli.groups import (
     TypedParagraphs,
     arrange_options,
 )
-from latentheads.experiments.cli.intent import group_of
 from latentheads.experiments.cli.names import (
     expand_words,
     find_own_classes,
@@ -46,6 +45,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import GROUPS, Settings
 from latentheads.runs.trainer import Trainer
 from latentheads.selection.laws import LAWS
+from latentheads.values import take_group
 
 __all__ = [
     "Extend",
@@ -181,7 +181,7 @@ def _make_settings(options: Namespace, unused: Mapping[str, Any]) -> Settings:
     """The settings that a command line says."""
     others = {each.name for each in fields(Settings)} - {*GROUPS, *DEFAULTS, "unused"}
     own: dict[str, Any] = {name: options[name] for name in others}
-    own |= {name: group_of(kind, options) for name, kind in GROUPS.items()}
+    own |= {name: take_group(kind, vars(options)) for name, kind in GROUPS.items()}
     own |= {kind: spec_of(kind, options) for kind in DEFAULTS}
     return Settings(**own, unused=unused)
 
