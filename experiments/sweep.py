@@ -79,17 +79,18 @@ def read_sweep(
     return pd.concat(runs), rows
 
 
-FIGURES = (
+TABLE_FIGURES = (
     *("elbo", "plug_in", *CHIEF, "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
+"""Figures that the table has a column for, where they are known."""
 
 
 def table(
     rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str], str]
 ) -> list[list[str]]:
     """The summary in nats a target token, its titles first; each cell as it is told."""
-    shown = [name for name in FIGURES if any(name in row for row in rows)]
+    shown = [name for name in TABLE_FIGURES if any(name in row for row in rows)]
     lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         sizes = [str(row["heads"]), f"{row['parameters']:,}"]

@@ -19,7 +19,7 @@ from typing import Any
 from latentheads.experiments.cli.jobs import (
     POLL,
     PROGRAM,
-    Job,
+    RunJob,
     Table,
     ended_by_signals,
     name_failure,
@@ -42,7 +42,7 @@ class ClusterRun:
         program: The words that start one.
     """
 
-    def __init__(self, job: Job, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, job: RunJob, program: Sequence[str] = PROGRAM) -> None:
         self.job, self.program = job, program
 
     def __call__(self) -> int:
@@ -129,7 +129,7 @@ def _naming(launcher: str) -> Iterator[None]:
         raise ValueError(f"launcher {launcher}: {' '.join(str(reason).split())}") from reason
 
 
-def _find_failure(handed: Any, job: Job) -> str:
+def _find_failure(handed: Any, job: RunJob) -> str:
     """The reason why a run has failed; empty if it has not."""
     trouble = handed.exception()
     if trouble is None:

@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 from latentheads.checks import distinct, whole_numbers
 from latentheads.corpora.from_options import make_corpus
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
-from latentheads.experiments.cli.jobs import LOG, Job, find_places, run_jobs, take_shard
+from latentheads.experiments.cli.jobs import LOG, RunJob, find_places, run_jobs, take_shard
 from latentheads.experiments.cli.options import (
     Extend,
     Parser,
@@ -242,14 +242,14 @@ def _refuse_idle_places(options: Namespace) -> None:
         raise ValueError("devices are GPUs, and device is cpu: drop one of them")
 
 
-def _job_of(plan: Plan, out: Path) -> Job:
+def _job_of(plan: Plan, out: Path) -> RunJob:
     """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
     device = "cuda" if options.devices else options.device
     words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
     words += [f"--{name}={_word(options[name])}" for name in ("overwrite", "tensorboard")]
     name = str(plan.folder.relative_to(out))
-    return Job(name, plan.folder, plan.settings.to_yaml(), words)
+    return RunJob(name, plan.folder, plan.settings.to_yaml(), words)
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:

@@ -29,7 +29,7 @@ __all__ = [
     "LOG",
     "POLL",
     "PROGRAM",
-    "Job",
+    "RunJob",
     "Table",
     "ended_by_signals",
     "find_places",
@@ -57,7 +57,7 @@ Place = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """A run that is to be started.
 
     Attributes:
@@ -79,7 +79,7 @@ class Job:
 
 @dataclass
 class _Running:
-    job: Job
+    job: RunJob
     place: Place
     process: subprocess.Popen[bytes]
     begun: float = field(default_factory=time.monotonic)
@@ -127,7 +127,7 @@ def _count_cores() -> int:
 
 
 def run_jobs(
-    jobs: Sequence[Job], places: Sequence[Place], program: Sequence[str] = PROGRAM
+    jobs: Sequence[RunJob], places: Sequence[Place], program: Sequence[str] = PROGRAM
 ) -> None:
     """Runs all, as many at once as there are places; one that fails keeps no other from running.
 
@@ -169,7 +169,7 @@ def refuse_failures(failed: Sequence[str], total: int) -> None:
         raise UnfinishedError(f"{len(failed)} of {total} runs failed: {'; '.join(failed)}")
 
 
-def _start(job: Job, place: Place, program: Sequence[str], folder: Path) -> _Running:
+def _start(job: RunJob, place: Place, program: Sequence[str], folder: Path) -> _Running:
     with open_command(job, program, folder) as (words, log):
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **place}
@@ -179,7 +179,7 @@ def _start(job: Job, place: Place, program: Sequence[str], folder: Path) -> _Run
 
 @contextmanager
 def open_command(
-    job: Job, program: Sequence[str], folder: Path
+    job: RunJob, program: Sequence[str], folder: Path
 ) -> Iterator[tuple[list[str], IO[bytes]]]:
     """The command of a run, and the open file of what it says.
 
@@ -200,7 +200,7 @@ def open_command(
         yield words, log
 
 
-def name_failure(job: Job, status: int) -> str:
+def name_failure(job: RunJob, status: int) -> str:
     """The reason why a run has failed, by the status of its process; empty if it has not."""
     if status == 0:
         return ""
@@ -290,7 +290,7 @@ class Table:
         self._clear()
         print(line, file=self.file, flush=True)
 
-    def show(self, running: Sequence[Job]) -> None:
+    def show(self, running: Sequence[RunJob]) -> None:
         """Shows the last words of all that run."""
         if not self.live and self._clock() < self._due:
             return

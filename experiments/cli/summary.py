@@ -25,6 +25,7 @@ TRUTH = ("truth", "truth_sentences", "sentences")
 """Columns that depend on the corpus, and not on a recipe."""
 
 FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
+"""Columns of a part, each of which has a mean and an interval."""
 
 DRAWN = ("iwae", "plug_in")
 """Figures left out where the exact log p is known: the plug-in network is then the exact law."""

@@ -35,7 +35,8 @@ UNITS = (
     "what stands between `steps` and `bleu` is in nats a token."
 )
 
-FIGURES = ("elbo", "kl", "iwae", "exact", "gap", "plug_in", "bleu", "chrf")
+TRAINING_FIGURES = ("elbo", "kl", "iwae", "exact", "gap", "plug_in", "bleu", "chrf")
+"""Figures of a trained network's test part."""
 
 
 def write_report(journal: Journal, device: str, asked: Sequence[str] = ()) -> Path:
@@ -86,7 +87,7 @@ def _trained(journal: Journal) -> Iterator[str]:
         found = _read(path)
         if found is not None:
             test = found.get("test", {})
-            figures = {name: test.get(name) for name in FIGURES}
+            figures = {name: test.get(name) for name in TRAINING_FIGURES}
             speed = {"tokens_per_second": found.get("tokens_per_second")}
             rows.append({"run": path.parent.name, "steps": found.get("steps"), **figures, **speed})
     if rows:

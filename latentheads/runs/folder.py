@@ -61,7 +61,7 @@ WRITTEN = (
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
 
-FIGURES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
+ALWAYS_REPORTED = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
 """Figures that every report has."""
 
 
@@ -344,7 +344,7 @@ def _read_record(line: str) -> dict[str, Any] | None:
     if not isinstance(found, dict) or type(found.get("step")) is not int:
         return None
     numbers = _have_numbers(found, ("objective", "tokens_per_second"))
-    return found if numbers and _have_numbers(found.get("valid"), FIGURES) else None
+    return found if numbers and _have_numbers(found.get("valid"), ALWAYS_REPORTED) else None
 
 
 def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from latentheads.experiments.cli.comparison import Plan, plan_all
-from latentheads.experiments.cli.jobs import Job, open_command
+from latentheads.experiments.cli.jobs import RunJob, open_command
 from tests.experiments.programs import SHORT, TINY, inside
 
 BRIEF = [*TINY, *SHORT, "--layers=1"]
@@ -252,7 +252,7 @@ def test_who_stops_it_is_told_what_goes_on(
     assert f"same command goes on; what is finished is in {tmp_path}" in done.stderr
 
 
-def run_here(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> None:
+def run_here(jobs: Sequence[RunJob], places: Sequence[Mapping[str, str]]) -> None:
     """Runs the commands of runs beside each other in this process, one after the other."""
     assert len(places) == 2
     for job in jobs:

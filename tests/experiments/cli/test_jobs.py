@@ -16,7 +16,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
 from latentheads.experiments.cli.jobs import (
     LOG,
-    Job,
+    RunJob,
     ended_by_signals,
     find_places,
     open_command,
@@ -52,9 +52,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "GRACE", 0.01)
 
 
-def make(folder: Path, *words: list[str]) -> list[Job]:
+def make(folder: Path, *words: list[str]) -> list[RunJob]:
     return [
-        Job(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own) for n, own in enumerate(words)
+        RunJob(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own) for n, own in enumerate(words)
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("update 1 of 9\n")
     shown = Terminal()
     table = jobs.Table(2, shown)
-    running = [Job("one", tmp_path, "")]
+    running = [RunJob("one", tmp_path, "")]
     table.show(running)
     table.end("one: done in 3 s")
     assert shown.getvalue() == "  one: update 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
@@ -143,7 +143,7 @@ def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("update 1 of 9\n")
     now, shown = [0.0], io.StringIO()
     table = jobs.Table(1, shown, lambda: now[0])
-    running = [Job("one", tmp_path, "")]
+    running = [RunJob("one", tmp_path, "")]
     for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
         table.show(running)
     assert shown.getvalue() == "  one: update 1 of 9\n" * 2
@@ -206,10 +206,10 @@ def test_more_runs_than_a_terminal_has_lines_are_counted(
     shown = io.StringIO()
     table = jobs.Table(7, shown)
     table.live = True
-    table.show([Job(f"run-{n}", tmp_path, "") for n in range(7)])
+    table.show([RunJob(f"run-{n}", tmp_path, "") for n in range(7)])
     assert shown.getvalue() == "  run-0:\n  run-1:\n  and 5 \n"
 
 
 def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
-    job = Job("one", tmp_path, "")
+    job = RunJob("one", tmp_path, "")
     assert jobs.name_failure(job, -40) == "one ended with signal 40: "

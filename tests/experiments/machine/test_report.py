@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from latentheads.experiments.machine.jobs import Journal
-from latentheads.experiments.machine.report import FIGURES, write_report
+from latentheads.experiments.machine.report import TRAINING_FIGURES, write_report
 
 
 def test_figures_of_training_have_their_units(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_figures_of_training_have_their_units(tmp_path: Path) -> None:
     )
     assert said.endswith("what stands between `steps` and `bleu` is in nats a token.")
     columns = [each.strip() for each in head.strip("|").split("|")]
-    assert columns == ["run", "steps", *FIGURES, "tokens_per_second"]
-    assert FIGURES[-2:] == ("bleu", "chrf")
+    assert columns == ["run", "steps", *TRAINING_FIGURES, "tokens_per_second"]
+    assert TRAINING_FIGURES[-2:] == ("bleu", "chrf")
     figures = [each.strip() for each in row.strip("|").split("|")]
     assert [each for each in figures if each] == ["mine", "3", "-2.5", "41", "5"]
