@@ -13,7 +13,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_known, check_least, check_seed
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
@@ -124,8 +124,7 @@ def _check(options: Namespace) -> list[str]:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")
     kinds: list[str] = options.systems.split(",")
     for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f"systems: unknown {kind!r}: choose from {', '.join(KINDS)}")
+        check_known("system", kind, KINDS)
     if options.noise and "noise" not in kinds:
         raise ValueError("noise is for the system noise: --systems has it not")
     if options.members != MEMBERS and not {*PASSES} & {*kinds}:

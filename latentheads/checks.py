@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 __all__ = [
+    "check_known",
     "check_least",
     "check_number",
     "check_seed",
@@ -84,6 +85,26 @@ def check_words(values: Mapping[str, Any], **known: Collection[str]) -> None:
     """
     for name, words in known.items():
         check_word(name, values[name], words)
+
+
+def check_known(
+    kind: str, name: Any, known: Collection[str], whose: str = "", more: str = ""
+) -> None:
+    """Refuses a name that nothing of its kind has.
+
+    Args:
+        kind: What is named, such as a prior.
+        name: The name.
+        known: The names that there are.
+        whose: Where the name stands, if the kind does not tell.
+        more: What is accepted beside them, as the message ends.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name not in known:
+        where = f" of {whose}" if whose else ""
+        raise ValueError(f"unknown {kind} {name!r}{where}: choose from {', '.join(known)}{more}")
 
 
 def check_seed(seed: int) -> None:

@@ -18,6 +18,7 @@ from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
+from latentheads.checks import check_known
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output
@@ -57,9 +58,8 @@ class HeadModel(nn.Module, ABC):
         self.selector = selector
         self.pressure = selector.pressure if isinstance(selector, Gating) else None
         self.latent = tuple(chains if latent is None else latent)
-        unknown = set(self.latent) - set(chains)
-        if unknown:
-            raise ValueError(f"unknown chain {min(unknown)!r}: choose from {', '.join(chains)}")
+        for chain in self.latent:
+            check_known("chain", chain, chains)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing

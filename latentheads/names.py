@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from latentheads.checks import check_known
+
 __all__ = [
     "ALIGNMENT",
     "CHAINS",
@@ -54,8 +56,7 @@ def chains_of(text: str) -> tuple[str, ...] | None:
         return None
     chains = () if text == "none" else tuple(text.split(","))
     for chain in chains:
-        if chain not in CHAINS:
-            raise ValueError(f"unknown chain {chain!r}: choose from all, none, {', '.join(CHAINS)}")
+        check_known("chain", chain, CHAINS, more=", or all, or none")
     return chains
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from latentheads.checks import check_known
+
 __all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "named_stacks", "words_by_layer"]
 
 MIXERS = ("attention", "local", "ngram")
@@ -48,8 +50,7 @@ def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> 
     """
     kinds = words_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
     for kind in kinds:
-        if kind not in MIXERS:
-            raise ValueError(f"unknown mixer {kind!r}: choose from {', '.join(MIXERS)}")
+        check_known("mixer", kind, MIXERS)
     spans = _read_numbers("windows", windows, 1, WINDOW, stack, layers)
     heads = _read_numbers("ngram_width", widths, 0, 0, stack, layers)
     return tuple(
@@ -89,8 +90,8 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
     for part in text.split():
         stack, named, said = part.rpartition("=")
-        if named and stack not in STACKS:
-            raise ValueError(f"{option}: unknown stack {stack!r}: choose from {', '.join(STACKS)}")
+        if named:
+            check_known("stack", stack, STACKS, option)
         if stack in parts or (parts and "" in (stack, *parts)):
             raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
         parts[stack] = said

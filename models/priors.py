@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.arguments import WithOptions
+from latentheads.checks import check_known
 from latentheads.families import (
     Cascade,
     CholeskyFactor,
@@ -173,6 +174,5 @@ def make_prior(name: str, **options: Any) -> Prior:
         >>> prior = make_prior("cascaded", hidden=8, link=False)
         >>> deep = Translation.of(corpus, prior=prior, width=8, heads=2, layers=3)
     """
-    if name not in PRIORS:
-        raise ValueError(f"unknown prior {name!r}: choose from {', '.join(PRIORS)}")
+    check_known("prior", name, PRIORS)
     return PRIORS[name](**options)

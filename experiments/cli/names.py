@@ -12,6 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from latentheads.checks import check_known
 from latentheads.files import parse_yaml
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Spec
@@ -187,7 +188,7 @@ def _preset(name: str) -> Path:
     table = presets()
     if name not in table:
         refuse_other_kinds("preset", name)
-        raise ValueError(f"unknown preset {name!r}: choose from {', '.join(sorted(table))}")
+    check_known("preset", name, sorted(table))
     return table[name]
 
 

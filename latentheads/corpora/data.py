@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from latentheads.checks import check_least
+from latentheads.checks import check_known, check_least
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.speech.features import Filterbank
@@ -142,10 +142,7 @@ class Data:
     tell_apart: Apart = "language"
 
     def __post_init__(self) -> None:
-        if self.language not in LANGUAGES:
-            raise ValueError(
-                f"unknown language {self.language!r}: choose from {', '.join(LANGUAGES)}"
-            )
+        check_known("language", self.language, LANGUAGES)
         check_least(vars(self), sentences=1, held_out=1, types=0 if self.hears else 1, minimum=1)
         _ = self.listening
         if self.hears and (self.made or self.from_hub):

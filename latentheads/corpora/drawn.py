@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
+from latentheads.checks import check_known
 from latentheads.corpora.corpus import Corpus, Part, known_truth
 from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
@@ -141,19 +142,11 @@ def _log_p(source: Sequence[str]) -> float:
 
 
 def _check_tasks(mixture: Mixture) -> None:
-    accepted = (ENGLISH, *LANGUAGES)
     for task in mixture.tasks:
         for language in (task.source, task.target):
-            if language not in accepted:
-                raise ValueError(
-                    f"unknown language {language!r} of task {task.name}: choose from "
-                    f"{', '.join(accepted)}"
-                )
-        if task.domain and task.domain not in DOMAINS:
-            raise ValueError(
-                f"unknown domain {task.domain!r} of task {task.name}: choose from "
-                f"{', '.join(DOMAINS)}"
-            )
+            check_known("language", language, (ENGLISH, *LANGUAGES), f"task {task.name}")
+        if task.domain:
+            check_known("domain", task.domain, DOMAINS, f"task {task.name}")
 
 
 def _may_know_domain(mixture: Mixture, task: Task) -> bool:

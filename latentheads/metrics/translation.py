@@ -22,6 +22,7 @@ from typing import Any, get_args
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from latentheads.checks import check_known
 from latentheads.metrics.accuracy import make_accuracy
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import (
@@ -205,9 +206,8 @@ def _make_metrics(
     lowercase: bool,
     accuracy: bool,
 ) -> dict[str, Metric]:
-    if protocol not in (None, *get_args(Protocol)):
-        known = ", ".join(get_args(Protocol))
-        raise ValueError(f"unknown protocol {protocol!r}: choose from {known}, or None")
+    if protocol is not None:
+        check_known("protocol", protocol, get_args(Protocol), more=", or None")
     bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
     counted = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
     if protocol is not None:

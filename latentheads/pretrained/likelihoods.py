@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from latentheads.checks import check_known
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
 
 __all__ = [
@@ -222,8 +223,7 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
         return _find_likelihood(type(network).__name__)
     if not isinstance(given, str):
         return OwnLikelihood(given)
-    if given not in LIKELIHOODS:
-        raise ValueError(f"unknown likelihood {given!r}: choose from {', '.join(LIKELIHOODS)}")
+    check_known("likelihood", given, LIKELIHOODS)
     return LIKELIHOODS[given]()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from latentheads.checks import check_known
 from latentheads.corpora import Corpus, Part, Vocabulary, Words
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
@@ -46,10 +47,9 @@ DIGESTED = 2**16
 
 def find_device(name: str) -> torch.device:
     """The device of a name: cpu, cuda, or auto, which is cuda where there is one."""
+    check_known("device", name, ("cpu", "cuda", "auto"))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {name!r}: choose from cpu, cuda, auto")
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda was asked for, but torch sees none: use cpu")
     return torch.device(name)

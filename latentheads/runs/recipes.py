@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
+from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.selection.laws import LAWS, Law
@@ -108,8 +109,7 @@ def find_recipe(name: str) -> dict[str, Any]:
         return {"prior": DEFAULTS["prior"], "guide": guide}
     if name not in RECIPES:
         refuse_other_kinds("recipe", name)
-        known = ", ".join(sorted(RECIPES))
-        raise ValueError(f"unknown recipe {name!r}: choose from {known}, or GUIDE{ALIGNED}")
+    check_known("recipe", name, sorted(RECIPES), more=f", or GUIDE{ALIGNED}")
     return {**OF_LOGITS, **RECIPES[name]._asdict()}
 
 
@@ -139,7 +139,7 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
     if ":" not in name and "." not in name:
         refuse_other_kinds(kind, name)
         own = "" if kind == "prior" else ", or module:Class for your own"
-        raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(table)}{own}")
+        check_known(kind, name, table, more=own)
     path = split_path(kind, name)
     if path in FORMER:
         return path_of(FORMER[path])

@@ -13,7 +13,7 @@ import yaml
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_known, check_least, check_seed
 from latentheads.corpora.data import OF_ONE_DIRECTION, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
@@ -226,10 +226,7 @@ class Settings:
             return None
         kinds = tuple(self.disagreement.split(","))
         for kind in kinds:
-            if kind not in KINDS:
-                raise ValueError(
-                    f"unknown disagreement {kind!r}: choose from none, {', '.join(KINDS)}"
-                )
+            check_known("disagreement", kind, KINDS, more=", or none")
         weight = self.disagreement_weight
         if not math.isfinite(weight):
             raise ValueError(f"disagreement_weight must be finite, got {weight}")

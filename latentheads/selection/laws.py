@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from latentheads.checks import check_known
 from latentheads.names import CHAINS
 from latentheads.selection.bernoulli import BernoulliSelector
 from latentheads.selection.group import GroupSelector
@@ -43,8 +44,7 @@ def make_selector(
         targets: Tasks that the decoder tells apart.
         **sets: Of a law that draws nothing, the sets of tasks that share their heads.
     """
-    if law not in LAWS:
-        raise ValueError(f"unknown law {law!r}: choose from {', '.join(LAWS)}")
+    check_known("law", law, LAWS)
     kind = LAWS[law]
     if issubclass(kind, CandidateSelector):
         return kind(heads, chains, sources, targets, candidates)

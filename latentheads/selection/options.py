@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from latentheads.checks import check_known
 from latentheads.names import CHAINS, chains_of
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
@@ -67,11 +68,9 @@ class Selecting:
         if not self.families:
             return ()
         families = [family.split(",") for family in self.families.split("|")]
-        for name in (name for family in families for name in family):
-            if name not in {*sources, *targets}:
-                known = ", ".join(dict.fromkeys([*sources, *targets]))
-                raise ValueError(f"families: unknown task {name!r}: choose from {known}")
         named = [name for family in families for name in family]
+        for name in named:
+            check_known("task", name, dict.fromkeys([*sources, *targets]), "families")
         if len(set(named)) < len(named):
             twice = next(name for name in named if named.count(name) > 1)
             raise ValueError(f"families: task {twice!r} is in two families")

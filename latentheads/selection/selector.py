@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import check_known
 from latentheads.names import CHAINS
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
@@ -88,10 +89,8 @@ class Selector(ABC):
     chains: tuple[str, ...] = CHAINS
 
     def __post_init__(self) -> None:
-        unknown = set(self.chains) - set(CHAINS)
-        if unknown or not self.chains:
-            wrong = min(unknown) if unknown else ""
-            raise ValueError(f"unknown chain {wrong!r}: choose from {', '.join(CHAINS)}")
+        for chain in self.chains or ("",):
+            check_known("chain", chain, CHAINS)
 
     @property
     def places(self) -> int:

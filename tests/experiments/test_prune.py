@@ -276,7 +276,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--heads=13", "heads must lie between 0 and 12, got 13"),
         ("--heads=5 --chains=decoder-self", "heads must lie between 8 and 12, got 5"),
         ("--heads=5,x", "heads must be whole numbers with commas between, got '5,x'"),
-        ("--chains=encoder", "unknown chain 'encoder': choose from all"),
+        ("--chains=encoder", "unknown chain 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must name a chain: all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
         (

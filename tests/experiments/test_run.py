@@ -308,7 +308,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     [
         ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
         ("--heads 5", "heads must divide the width 8, got 5"),
-        ("--disagreement outputs", "unknown disagreement 'outputs': choose from none, subspace"),
+        ("--disagreement outputs", "unknown disagreement 'outputs': choose from subspace"),
         (
             "--disagreement output --disagreement_weight nan",
             "--disagreement_weight: expected float, got nan",
@@ -316,10 +316,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
-        (
-            "--recipe coda --latent encoder",
-            "unknown chain 'encoder': choose from all, none, encoder-self",
-        ),
+        ("--recipe coda --latent encoder", "unknown chain 'encoder': choose from encoder-self"),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),

@@ -74,7 +74,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
         (["--members=1"], "members must be at least 2, got 1"),
         (["--varied=1"], "varied must be 0, for none, or at least 2, got 1"),
         (["--resamples=9"], "resamples must be at least 40, got 9"),
-        (["--systems=alone,guess"], "systems: unknown 'guess': choose from alone, dropout"),
+        (["--systems=alone,guess"], "unknown system 'guess': choose from alone, dropout"),
         (["--systems=alone", "--noise=1"], "noise is for the system noise: --systems has it not"),
         (
             ["--systems=alone,ensemble", "--members=3"],
