@@ -59,7 +59,8 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     """Makes an Accelerator where there is something to do for it, else None.
 
     It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
-    with the engine: accelerate fixes one precision for a whole process.
+    with the engine: accelerate fixes one precision for a whole process, and would take that of
+    ``accelerate launch``, of which the settings know nothing.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
         return None
@@ -72,6 +73,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     unused = pruned or settings.pair.own  # a class of the reader's own may leave parameters unused
     return Accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
+        mixed_precision="no",
         cpu=device.type == "cpu",
         log_with="tensorboard" if tensorboard else None,
         project_dir=out,

@@ -171,8 +171,10 @@ class Folder:
         both = (known, parse_yaml(self.configuration))
         before, now = (_flat(complete_options(each, self.trusted)) for each in both)
         changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-        if changed == ["steps"] and before["steps"] < now["steps"] and os.path.lexists(self.last):
-            self.before = before["steps"]
+        steps = before.get("steps")
+        more = changed == ["steps"] and type(steps) is int and steps < now["steps"]
+        if more and os.path.lexists(self.last):
+            self.before = steps
         elif changed:
             shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
             more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []

@@ -39,3 +39,12 @@ def test_processes_do_not_wait_for_what_a_class_of_ones_own_leaves_unused(
     settings = Settings(prior=Spec(prior), guide=Spec(guide))
     (found,) = make_accelerator(tmp_path, settings, torch.device("cpu"), tensorboard=False)
     assert found.find_unused_parameters == expected
+
+
+def test_the_precision_of_a_launcher_is_not_that_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
+    found = make_accelerator(tmp_path, Settings(), torch.device("cpu"), tensorboard=False)
+    assert found["mixed_precision"] == "no"

@@ -117,6 +117,13 @@ def test_another_run_is_refused_with_what_differs(run: Path) -> None:
     assert "(guide.class_path guides.cascaded.Cascaded there, guides.cascaded.Other here)" in said
 
 
+@pytest.mark.parametrize("steps", ["many", "null", "[2]"])
+def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> None:
+    (run / "config.yaml").write_text(f"{OPTIONS}steps: {steps}\n")
+    said = refused(run, f"{OPTIONS}steps: 6\n")
+    assert "holds a run with other options (steps " in said
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
