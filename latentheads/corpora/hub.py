@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from latentheads.checks import check_word
 from latentheads.corpora.text import PARTS, Pair
@@ -91,7 +91,7 @@ def load_pairs(
     """Reads the pairs of a part with `datasets`.
 
     Args:
-        name: One of `HUB`; any other name where `path` is given.
+        name: One of `HUB`; any other name where `path` is given, its rows in either layout.
         part: One of ``train``, ``valid``, ``test``.
         source: Language translated from.
         target: Language translated into.
@@ -104,6 +104,8 @@ def load_pairs(
     """
     corpus = _known(HUB, name, path, config)
     first, rows = _opened(corpus, part)
+    if name not in HUB and corpus.column not in first:
+        corpus = replace(corpus, column="")
     _check(first, corpus, source, target)
     return _pairs(chain([first], rows), corpus, source, target)
 
@@ -224,13 +226,23 @@ def _said(reason: Exception) -> str:
     return " ".join(said.split())[:REPORTED] or type(reason).__name__
 
 
+def _cells(row: dict[str, Any], corpus: HubCorpus) -> dict[str, Any]:
+    """What a row holds of each language; later rows may lack what the first one has."""
+    cells = row.get(corpus.column) if corpus.column else row
+    return cells if isinstance(cells, dict) else {}
+
+
+def _are_texts(found: Any) -> TypeGuard[list[str]]:
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+
+
 def _check(row: dict[str, Any], corpus: HubCorpus, *languages: str) -> None:
     if corpus.column and not isinstance(row.get(corpus.column), dict):
         raise ValueError(
             f"{corpus.path} has no column {corpus.column!r} with a sentence for each language; "
             f"it has {', '.join(row)}"
         )
-    cells = row[corpus.column] if corpus.column else row
+    cells = _cells(row, corpus)
     for language in languages:
         if language not in cells:
             raise ValueError(f"{corpus.path} has no {language!r}; it has {', '.join(cells)}")
@@ -240,9 +252,9 @@ def _pairs(
     rows: Iterable[dict[str, Any]], corpus: HubCorpus, source: str, target: str
 ) -> Iterator[Pair]:
     for place, row in enumerate(rows, 1):
-        cells = row[corpus.column] if corpus.column else row
-        left, right = cells[source], cells[target]
-        if corpus.several and isinstance(left, list) and isinstance(right, list):
+        cells = _cells(row, corpus)
+        left, right = cells.get(source), cells.get(target)
+        if corpus.several and _are_texts(left) and _are_texts(right):
             left, right = " ".join(left), "\t".join(" ".join(one.split()) for one in right)
         if not (isinstance(left, str) and isinstance(right, str)):
             raise ValueError(f"{corpus.path}, row {place}: {source} and {target} must be text")

@@ -232,6 +232,29 @@ def test_a_cell_without_text_is_named_by_its_row(tmp_path: Path) -> None:
 
 
 @STREAMING
+@pytest.mark.parametrize("second", [None, {"de": "ja"}, {"de": None, "en": "no"}])
+def test_a_row_may_not_lack_what_the_first_has(
+    second: dict[str, str] | None, streaming: bool, tmp_path: Path
+) -> None:
+    rows = [{"translation": {"de": "ja", "en": "yes"}}, {"translation": second}]
+    path = write(tmp_path / "a.json", rows)
+    assert refused(path, streaming=streaming) == "json, row 2: de and en must be text"
+
+
+def test_a_list_holds_text_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [{"de": ["ja"], "en": ["yes", None]}])
+    assert refused(path, column="", several=True) == "json, row 1: de and en must be text"
+
+
+def test_files_of_ones_own_are_read_in_either_layout(nested: Path, flat: Path) -> None:
+    for number, file in enumerate((nested, flat)):
+        place = file.parent / str(number)
+        place.mkdir()
+        file.rename(place / "train.json")
+        assert list(load_pairs("mine", "train", "de", "en", place)) == PAIRS
+
+
+@STREAMING
 def test_a_missing_or_broken_file_is_refused(tmp_path: Path, streaming: bool) -> None:
     options = {"streaming": streaming}
     assert "cannot read split 'train' of json: " in refused(tmp_path / "gone.json", **options)
