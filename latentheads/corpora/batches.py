@@ -85,7 +85,7 @@ def _chosen(part: Part, seed: int, epoch: int) -> Places:
     sizes = np.bincount(part.task, minlength=len(mixture.tasks)).tolist()
     counts = enumerate(mixture.counts(sizes))
     return np.concatenate(
-        [_stretch(part.places(task), count, seed, epoch, task) for task, count in counts]
+        [_stretch(part.places(task), count, seed, epoch, task) for task, count in counts if count]
     )
 
 

@@ -164,7 +164,9 @@ class Mixture:
         if self.temperature == 1:
             return list(sizes)
         total, largest = sum(sizes), max(sizes)
-        weights = [math.exp(math.log(size / largest) / self.temperature) for size in sizes]
+        weights = [
+            math.exp(math.log(size / largest) / self.temperature) if size else 0.0 for size in sizes
+        ]
         exact = [total * weight / math.fsum(weights) for weight in weights]
         found = [math.floor(share) for share in exact]
         order = sorted(range(len(sizes)), key=lambda task: found[task] - exact[task])

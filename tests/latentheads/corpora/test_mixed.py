@@ -234,6 +234,14 @@ def test_some_sentences_of_a_part_are_a_part() -> None:
     assert own.mixture is corpus.test.mixture
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 5.0])
+def test_the_sentences_of_one_task_are_an_epoch(temperature: float) -> None:
+    part = made("de,fr", temperature).train
+    for task in range(2):
+        own = part.take(part.places(task))
+        assert sorted(places(own, seed=3)) == list(range(len(own)))
+
+
 def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> None:
     corpus = made("de,fr")
     cached(tmp_path, "key", lambda: corpus)

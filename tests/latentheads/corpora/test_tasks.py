@@ -93,6 +93,7 @@ def test_the_share_by_hand() -> None:
     """The square roots of 100, 25 and 4 are 10, 5 and 2, of which 17 makes 129 parts."""
     mixture = Mixture(tasks("de,fr,cs"), temperature=2)
     assert mixture.counts([100, 25, 4]) == [76, 38, 15]
+    assert mixture.counts([100, 0, 4]) == [87, 0, 17]
 
 
 def test_a_task_is_found_by_any_of_its_names() -> None:
