@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from statistics import fmean
 
 from latentheads.checks import check_known
@@ -17,6 +18,9 @@ from latentheads.corpora.vocabulary import Words
 from latentheads.metrics.alignment import Links
 
 __all__ = ["draw_pairs", "draw_tasks", "draw_text"]
+
+Truth = Callable[[Sentence], float]
+"""Reads the exact log p(y | x) of a sentence; NaN where it is not known."""
 
 
 def draw_pairs(
@@ -92,7 +96,8 @@ def draw_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) -> C
     All languages translate the same English-like sentences. No sentence that a task is tested on
     occurs in the training of any. The exact log p(y | x) is known of translations of the
     English-like side: that of the task's domain where the model may know it, because it tells
-    domains apart or because the direction has one only, else of both domains mixed equally.
+    domains apart or because the direction has one only, else of both domains mixed equally; NaN
+    where the tasks of a direction do not mix them so.
 
     Args:
         mixture: The tasks, between ``en`` and `latentheads.corpora.grammar.LANGUAGES`, each of a
@@ -120,12 +125,12 @@ def draw_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) -> C
     rest = sorted(place for source, place in fresh.items() if source not in seen)
     parts: list[list[TaskText]] = [[], [], []]
     for task, size in zip(mixture.tasks, sizes, strict=True):
-        told = _may_know_domain(mixture, task)
+        truth = _truth_of(mixture, task)
         learned = _of_domain(first, range(trained), task)[:size]
         others = _of_domain(first, rest, task)[: 2 * held_out]
         half = len(others) // 2
         for part, places in zip(parts, (learned, others[:half], others[half:]), strict=True):
-            part.append(_task_text(drawn, task, places, told, linked=part is not parts[0]))
+            part.append(_task_text(drawn, task, places, truth, linked=part is not parts[0]))
     sides = ((pair[side] for text in parts[0] for pair in text.pairs) for side in (0, 1))
     source, target = (Words.count(lines) for lines in sides)
     return encode_tasks("grammar", mixture, parts, source, target)
@@ -149,10 +154,19 @@ def _check_tasks(mixture: Mixture) -> None:
             check_known("domain", task.domain, DOMAINS, f"task {task.name}")
 
 
-def _may_know_domain(mixture: Mixture, task: Task) -> bool:
-    """Whether a model may know the domain of a task's sentences."""
-    same = [other for other in mixture.tasks if other.direction == task.direction]
-    return bool(task.domain) and (mixture.apart == "domain" or len(same) == 1)
+def _truth_of(mixture: Mixture, task: Task) -> Truth:
+    """Reads from a sentence of a task what its exact log p is, as far as the model may know it."""
+    same = [other.domain for other in mixture.tasks if other.direction == task.direction]
+    if task.source != ENGLISH:
+        return _unknown
+    if task.domain and (mixture.apart == "domain" or len(same) == 1):
+        return attrgetter("log_p_target")
+    even = len({same.count(domain) for domain in DOMAINS}) == 1
+    return attrgetter("log_p_mixture") if even else _unknown
+
+
+def _unknown(_: Sentence) -> float:
+    return math.nan
 
 
 def _of_domain(drawn: Sequence[Sentence], places: Iterable[int], task: Task) -> list[int]:
@@ -164,7 +178,7 @@ def _task_text(
     drawn: Mapping[str, Sequence[Sentence]],
     task: Task,
     places: Sequence[int],
-    told: bool,
+    truth: Truth,
     linked: bool,
 ) -> TaskText:
     """The sentences of a task at some places; training needs no links."""
@@ -177,10 +191,8 @@ def _task_text(
 
     pairs = list(zip(lines(task.source), lines(task.target), strict=True))
     links = [_links(drawn, task, place) for place in places] if linked else []
-    if task.source != ENGLISH:
-        return TaskText(pairs, [math.nan] * len(pairs), links)
-    known = [drawn[task.target][place] for place in places]
-    return TaskText(pairs, [s.log_p_target if told else s.log_p_mixture for s in known], links)
+    translated = first if task.target == ENGLISH else drawn[task.target]
+    return TaskText(pairs, [truth(translated[place]) for place in places], links)
 
 
 def _links(drawn: Mapping[str, Sequence[Sentence]], task: Task, place: int) -> Links:

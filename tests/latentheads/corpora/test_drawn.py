@@ -161,6 +161,16 @@ def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
     assert sum(other) > sum(one)
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("velu,news:velu", 0), ("velu,news:velu,talk:velu", 3), ("velu,talk:tamir", 2)],
+)
+def test_the_truth_is_known_where_domains_are_mixed_equally(text: str, known: int) -> None:
+    """Both domains mixed equally are no bound on a model that has seen more of one."""
+    truth = draw_tasks(mixture_of(text), [5] * len(text.split(",")), 2).train.truth
+    assert sum(map(math.isfinite, truth)) == 5 * known
+
+
 def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus) -> None:
     train = drawn.train
     known = [train.take(train.places(task)).truth for task in range(5)]
