@@ -87,7 +87,7 @@ class Reporter:
         with fixed_noise(settings.seed, self.model.device):
             target, decoding = self.corpus.target, settings.decoding
             written = translate_part(self.model, self.guide, target, part, decoding)
-        seconds, references = time.perf_counter() - start, list(part.references)
+        seconds, references = time.perf_counter() - start, [*map(_in_one_line, part.references)]
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
         scores = score_written(settings, written, references)
@@ -125,7 +125,7 @@ class Reporter:
             return {}
         right = part.alternatives or [[line] for line in part.references]
         first = [lead(source.decode(row.tolist())) for row in part.sources]
-        lines = ["\t".join(each) + "\n" for each in right]
+        lines = [_in_one_line("\t".join(each)) + "\n" for each in right]
         self.folder.write("test.alternatives.tsv", "".join(lines))
         leads = asdict(rouge(first, right)).items()
         return {**asdict(rouge(written, right)), **{f"lead_{name}": value for name, value in leads}}
@@ -259,6 +259,11 @@ class Reporter:
         from latentheads.plot import save
 
         save(draw(*of), self.folder.path / f"{name}.png")
+
+
+def _in_one_line(text: str) -> str:
+    """A text as a line of a file; cells of tables, and published summaries, may hold newlines."""
+    return text.replace("\n", " ")
 
 
 def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a report says of a text: by word only where words are known."""
+"""What a report says and writes of a text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from latentheads.corpora import parallel
+from latentheads.decoding.translate import Decoding
 from latentheads.guides import Tied
 from latentheads.inference.evaluation import evaluate
-from latentheads.models import LanguageModel
+from latentheads.models import LanguageModel, Translation
 from latentheads.runs.describe import describe_data
 from latentheads.runs.folder import Folder
 from latentheads.runs.reporter import Reporter
@@ -32,3 +34,15 @@ def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Pa
     assert valid["word"].keys() == valid["token"].keys()
     assert (test["word"] == {}) == (unit == "subword" and not counted)
     assert (test["word"] == test["token"]) == (unit == "word")
+
+
+def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
+    """The highlights of a published corpus of summaries have one between sentences."""
+    pairs = [("a b", "b .\na ."), ("b", "a")]
+    corpus = parallel("news", pairs, pairs, pairs)
+    model = Translation.of(corpus, prior="delta", width=6, feed_forward=5, heads=2, layers=1)
+    settings = Settings(data=describe_data(corpus), decoding=Decoding(rouge=True, max_tokens=2))
+    reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))
+    reporter.translations()
+    for name in ("references.txt", "alternatives.tsv"):
+        assert (tmp_path / f"test.{name}").read_text() == "b . a .\na\n"
