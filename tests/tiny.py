@@ -5,7 +5,7 @@ Sizes are distinct primes where they can be, so that a wrong axis cannot pass un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from latentheads.batch import PAD
 from latentheads.guides import GUIDES
 from latentheads.mask import Mask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.pruning import every_head
 
 SOURCE_TYPES, TARGET_TYPES, HEADS = 11, 13, 3
 TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]
@@ -67,6 +68,16 @@ def build(
     return jiggle(model, 0.1).double()
 
 
+def attentions_of(model: nn.Module) -> list[LatentAttention]:
+    """The blocks of attention of a model."""
+    return [module for module in model.modules() if isinstance(module, LatentAttention)]
+
+
+def kept_of(model: Any, kept: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The heads to keep of those blocks that a model has; what is not named stays whole."""
+    return {name: heads for name, heads in kept.items() if name in every_head(model)}
+
+
 def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:
     """Adds a latent that the library knows nothing of: gates, for every sentence and block.
 
@@ -76,9 +87,8 @@ def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:
         model: Changed in place.
         law: Of the gates of a block, event ``head``; a module is trained with the model.
     """
-    for module in list(model.modules()):
-        if isinstance(module, LatentAttention):
-            _add_gate(module, law)
+    for module in attentions_of(model):
+        _add_gate(module, law)
 
 
 def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> None:
@@ -185,7 +195,7 @@ def bernoulli_gate(probability: float = 0.7) -> Callable[[HeadContext], Any]:
 def counting(model: nn.Module) -> Iterator[list[str]]:
     """Notes the name of every attention block that runs."""
     seen: list[str] = []
-    blocks = [m for m in model.modules() if isinstance(m, LatentAttention)]
+    blocks = attentions_of(model)
     hooks = [
         m.register_forward_hook(lambda block, *_: seen.append(block.block.name)) for m in blocks
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -100,6 +101,12 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
         sys.stdin = stdin
     said = out.buffer.getvalue().decode()
     return subprocess.CompletedProcess([*words], status, said, error.getvalue())
+
+
+def results_of(out: Path) -> dict[str, Any]:
+    """All that a run has found."""
+    found: dict[str, Any] = json.loads((out / "results.json").read_text())
+    return found
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], program: str, status: int = 2) -> None:

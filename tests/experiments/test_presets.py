@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,6 @@ from tests.experiments.programs import ROOT
 from tests.latentheads.corpora.speech.sounds import write_noise
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
-
-
-@pytest.fixture
-def settings() -> Any:
-    read = import_module("latentheads.experiments.cli.options").read_settings
-
-    def made(*words: str) -> Any:
-        return read(list(words), "run.py", "")[0]
-
-    return made
 
 
 def size(plan: Any, *types: int) -> int:

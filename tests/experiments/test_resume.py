@@ -19,7 +19,7 @@ import torch
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
 from tests.experiments.processes import ended, start
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, inside, results_of
 
 WORDS = [*TINY, "--layers=1", "--steps=8", "--report_every=4", "--checkpoint_every=1"]
 WORDS += ["--tokens=128", "--samples=2", "--dropout=0.2", "--kl_warmup_steps=6", "--accumulate=2"]
@@ -117,12 +117,6 @@ def assert_same_ends(whole: Path, other: Path) -> None:
     assert told(whole) == told(other)
 
 
-def results(out: Path) -> dict:
-    found = json.loads((out / "results.json").read_text())
-    del found["tokens_per_second"], found["test"]["sentences_per_second"]
-    return found
-
-
 def shared(words: list[str], out: Path) -> str:
     """Runs in two processes, as torchrun starts them; gives what they printed."""
     said = out.with_suffix(".said")
@@ -140,7 +134,8 @@ def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
     for mine, theirs in zip(told(one), told(two), strict=True):
         assert mine["objective"] == pytest.approx(theirs["objective"], abs=1e-5)
         assert mine["valid"]["elbo"] == pytest.approx(theirs["valid"]["elbo"], abs=1e-5)
-    assert results(one)["test"]["elbo"] == pytest.approx(results(two)["test"]["elbo"], abs=1e-5)
+    mine, theirs = results_of(one)["test"], results_of(two)["test"]
+    assert mine["elbo"] == pytest.approx(theirs["elbo"], abs=1e-5)
     assert list(two.rglob("events.out.tfevents*"))
     first, second = checkpoints.load(two / "checkpoints" / "last.safetensors")[0]["noise.cpu"]
     assert not torch.equal(first, second), "each process goes on with its own"
@@ -231,5 +226,5 @@ def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     name = "model.encoder.layers.0.inner.attention.in_weight"
     assert torch.allclose(mean[name], torch.stack([p[name] for p in parts]).mean(0))
     assert facts["averaged"] == 3
-    assert results(out)["steps"] < 40
-    assert results(out)["steps"] == reached(out)
+    assert results_of(out)["steps"] < 40
+    assert results_of(out)["steps"] == reached(out)

@@ -13,7 +13,7 @@ from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.folder import REPORTED
 from tests.experiments.processes import ended, start
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, results_of
 
 OF_TRAINING = {
     *("config.yaml", "metrics.jsonl", "results.json", "checkpoints"),
@@ -34,7 +34,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
     assert names - set(REPORTED) == OF_TRAINING
     assert not list(out.rglob("*.part"))
-    check_results(json.loads((out / "results.json").read_text()))
+    check_results(results_of(out))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3]
     with safe_open(out / "checkpoints" / "best.safetensors", "pt") as file:
@@ -45,7 +45,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     assert "is finished; --overwrite trains it anew" in again.stdout
     assert "bound (ELBO)" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert results_of(out) == results_of(tiny_run)
+    assert timeless_results_of(out) == timeless_results_of(tiny_run)
     other = inside("run.py", *words, "--seed=5", "--out", str(out))
     assert other.returncode == 2
     assert "holds a run with other options (seed 0 there, 5 here)" in other.stderr
@@ -69,9 +69,9 @@ def check_results(results: dict) -> None:
     assert results["test"]["elbo"] == pytest.approx(elbo)
 
 
-def results_of(out: Path) -> dict:
+def timeless_results_of(out: Path) -> dict:
     """All that a run has found, but how fast it was."""
-    found = json.loads((out / "results.json").read_text())
+    found = results_of(out)
     del found["tokens_per_second"], found["test"]["sentences_per_second"]
     return found
 
@@ -80,7 +80,7 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
     words = ["--preset", "pydoc", *SHORT, "--width", "8", "--feed_forward", "8", "--layers", "1"]
     done = inside("run.py", *words, "--recipe", "coda-cs", "--out", str(tmp_path / "lm"))
     assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "lm" / "results.json").read_text())
+    results = results_of(tmp_path / "lm")
     assert "bleu" not in results["test"]
     assert results["test"]["truth"] is None
     modes = [one["mode"] for one in results["perplexity"]]
@@ -119,7 +119,7 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
     words = ["--guide", "my_sharp:Sharper", "--guide.start", "0.7", *TINY, *SHORT, "--layers=1"]
     done = inside("run.py", *words, "--out", "run")
     assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert results["guide"] == "my_sharp:Sharper"
     assert results["test"]["kl"] > 0
     trusted = ["--trust", "my_sharp:Sharper"]
@@ -181,7 +181,7 @@ def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
     done = inside("run.py", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "guide autoregressive" in done.stdout
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert set(results["kl_how"].values()) == {"sampled"}
 
 
@@ -189,7 +189,7 @@ def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
     words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT, "--layers=1"]
     done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert results["recipe"] == "coda"
     assert set(results["kl_how"].values()) == {"tied"}
     assert results["test"]["kl"] == 0
@@ -299,7 +299,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     some = ["--recipe", "cascaded", "--latent", "decoder-cross"]
     words = [*some, *TINY, *SHORT, "--out", str(tmp_path / "run")]
     assert inside("run.py", *words).returncode == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert list(results["kl_by_site"]) == ["decoder.0.cross.logits", "decoder.1.cross.logits"]
 
 

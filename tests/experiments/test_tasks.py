@@ -19,7 +19,7 @@ from latentheads.corpora import Corpus
 from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
-from tests.experiments.programs import inside, status_of
+from tests.experiments.programs import inside, results_of, status_of
 from tests.latentheads.corpora.test_from_options import BRIEF, SMALL
 from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
@@ -83,11 +83,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def results_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return found
 
 
 def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> None:

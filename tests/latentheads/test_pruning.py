@@ -13,7 +13,6 @@ from pyro import poutine
 
 from latentheads import Batch, PlugIn
 from latentheads.attention.disagreement import Disagreement
-from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms
@@ -26,7 +25,7 @@ from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import FORMS, KINDS, attach, build, jiggle
+from tests.tiny import FORMS, KINDS, attach, attentions_of, build, jiggle, kept_of
 
 KEPT = {
     "encoder.0.self": [2],
@@ -38,24 +37,15 @@ KEPT = {
 LEARNED = {"learned_scale": True}
 
 
-def kept_of(model: Any) -> dict[str, Sequence[int]]:
-    """The part of ``KEPT`` that a model has; what it does not name stays whole."""
-    return {name: heads for name, heads in KEPT.items() if name in every_head(model)}
-
-
 @torch.no_grad()
 def silenced(model: Any, kept: Mapping[str, Sequence[int]]) -> Any:
     """A copy of the full network in which the output of all other heads is multiplied by zero."""
     model = copy.deepcopy(model)
-    for module in modules(model):
+    for module in attentions_of(model):
         for head in set(range(3)) - set(kept.get(module.block.name, range(3))):
             size = module.attention.size
             module.attention.out.weight[:, head * size : (head + 1) * size] = 0
     return model
-
-
-def modules(model: Any) -> list[LatentAttention]:
-    return [module for module in model.modules() if isinstance(module, LatentAttention)]
 
 
 def removed(model: Any, kept: Mapping[str, Sequence[int]], guide: Any = None) -> Any:
@@ -72,7 +62,7 @@ def options(prior: str) -> dict[str, Any]:
 @pytest.mark.parametrize("prior", PRIORS)
 def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
     model = build(kind, prior, options=options(prior), layers=3).eval()
-    kept = kept_of(model)
+    kept = kept_of(model, KEPT)
     small, reference = removed(model, kept), silenced(model, kept)
     found = plug_in_log_likelihood(small, batch)
     assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
@@ -104,7 +94,7 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
 @pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
 def test_token_by_token_equals_whole_sentences(prior: str, batch: Batch) -> None:
     model = build(prior=prior).eval()
-    remove_heads(model, kept_of(model))
+    remove_heads(model, kept_of(model, KEPT))
     with PlugIn():
         whole = model.predict(model.states(batch))
         state = model.begin(batch)
@@ -124,7 +114,7 @@ def test_what_is_drawn_is_what_something_reads(prior: str, drawn: dict[str, list
     model = build(prior=prior, layers=3)
     remove_heads(model, {**KEPT, "decoder.2.cross": [0, 1]})
     found = {kind: [] for kind in drawn}
-    for module in modules(model):
+    for module in attentions_of(model):
         for kind, heads in found.items():
             if kind in module.block.name:
                 heads.append(module.block.heads)
@@ -135,8 +125,8 @@ def test_what_is_drawn_is_what_something_reads(prior: str, drawn: dict[str, list
 def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
     model = build("language-model", "residual", layers=3)
     remove_heads(model, {"decoder.0.self": [0], "decoder.1.self": [2], "decoder.2.self": []})
-    assert [module.block.heads for module in modules(model)] == [2, 2, 0]
-    assert [module.attention.speakers for module in modules(model)] == [1, 1, 0]
+    assert [module.block.heads for module in attentions_of(model)] == [2, 2, 0]
+    assert [module.attention.speakers for module in attentions_of(model)] == [1, 1, 0]
     assert [block.layer for block in model.blocks] == [0, 1]
 
 
@@ -144,7 +134,7 @@ def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
 def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
     model = build(prior="independent", options=LEARNED).eval()
     guide = attach(form, model)
-    small, cut = removed(model, kept_of(model), guide)
+    small, cut = removed(model, kept_of(model, KEPT), guide)
     found = terms(small, cut, batch)
     assert found.elbo.isfinite().all()
     assert set(found.kl) == {block.site() for block in small.blocks}
@@ -155,7 +145,7 @@ def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_guide_of_alignments_alone_lets_heads_below_them_go(kind: str, batch: Batch) -> None:
     model = aligned(SHAPES["two blocks"], kind=kind, latent=None)
-    kept = kept_of(model)
+    kept = kept_of(model, KEPT)
     small, guide = removed(model, kept, Cascaded(model))
     found = terms(small, guide, batch)
     assert found.elbo.isfinite().all()
@@ -205,7 +195,7 @@ def test_heads_may_go_in_several_steps(batch: Batch) -> None:
 def test_the_smaller_network_is_saved_and_rebuilt(prior: str, batch: Batch, tmp_path: Path) -> None:
     first, second = build(prior=prior).eval(), build(prior=prior).eval()
     for model in (first, second):
-        remove_heads(model, kept_of(model))
+        remove_heads(model, kept_of(model, KEPT))
     path = tmp_path / "weights.safetensors"
     checkpoints.save(path, weights(model=first), {"step": 1})
     checkpoints.restore(path, checkpoints.load(path)[0], model=second)
@@ -216,9 +206,9 @@ def test_the_smaller_network_is_saved_and_rebuilt(prior: str, batch: Batch, tmp_
 
 def test_the_smaller_network_learns(batch: Batch) -> None:
     model = build(prior="cascaded")
-    remove_heads(model, kept_of(model))
+    remove_heads(model, kept_of(model, KEPT))
     model.train().likelihood(model.states(batch), batch).log_prob(batch.scored).sum().backward()
-    silent = [m.attention for m in modules(model) if not m.attention.speakers]
+    silent = [m.attention for m in attentions_of(model) if not m.attention.speakers]
     unused = {id(p) for a in silent for p in (a.in_weight, a.in_bias, a.out.weight)}
     for name, parameter in model.named_parameters():
         if id(parameter) not in unused and "embedding" not in name:
@@ -303,7 +293,7 @@ def test_the_least_important_heads_go_first() -> None:
 
 def test_heads_that_are_left_may_be_rewarded_for_differing(batch: Batch) -> None:
     model = build(prior="cascaded")
-    remove_heads(model, kept_of(model))
+    remove_heads(model, kept_of(model, KEPT))
     model.disagreement = Disagreement(("output", "subspace", "position"), diagonal=False)
     with poutine.trace() as found:
         model.train()(batch)

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
 from latentheads.effects import SharedDraws
 from latentheads.guide import WithSelection
@@ -33,6 +32,7 @@ from tests.tiny import (
     TARGETS,
     NoiseTape,
     attach,
+    attentions_of,
     counting,
     jiggle,
     sizes,
@@ -430,6 +430,6 @@ def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> 
 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:
     model = make("group", chains=("decoder-cross",))
-    blocks = [module for module in model.modules() if isinstance(module, LatentAttention)]
+    blocks = attentions_of(model)
     assert {m.block.chain for m in blocks if m.selector} == {"decoder-cross"}
     assert {m.block.heads for m in blocks} == {HEADS}

@@ -263,16 +263,6 @@ def test_every_option_stands_in_the_table_or_acts_always() -> None:
     assert {name for options, *_ in EXAMPLES for name in options} == set(needy)
 
 
-@pytest.fixture
-def settings() -> Any:
-    read = import_module("latentheads.experiments.cli.options").read_settings
-
-    def made(*words: str) -> Any:
-        return read(list(words), "run.py", "")[0]
-
-    return made
-
-
 def test_all_that_acts_on_nothing_is_said_in_one_line(tmp_path: Path) -> None:
     words = ["--decay=linear", "--period", "5", "--shrink=.5", "--least_rate=1e-4", "--windows=3"]
     done = inside("run.py", *words, "--out", str(tmp_path / "run"))

@@ -46,6 +46,7 @@ from tests.tiny import (
     attach,
     build,
     jiggle,
+    kept_of,
     padded,
     sizes,
 )
@@ -531,10 +532,6 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
 KEPT = {"encoder.0.self": [2], "encoder.1.self": [], "decoder.0.self": [0, 2]}
 
 
-def kept_of(model: Any) -> dict[str, list[int]]:
-    return {name: heads for name, heads in KEPT.items() if name in every_head(model)}
-
-
 @torch.no_grad()
 def silenced(model: Any) -> Any:
     model = copy.deepcopy(model)
@@ -554,7 +551,7 @@ def test_removal_equals_silence(
     context = context and kind == "translation"
     model = build(kind, prior, ngram_context=context, **CHOICES[choice]).eval()
     small, reference = copy.deepcopy(model), silenced(model)
-    remove_heads(small, kept_of(model))
+    remove_heads(small, kept_of(model, KEPT))
     found = plug_in_log_likelihood(small, batch)
     assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
     assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
@@ -569,7 +566,7 @@ def test_removal_equals_silence(
 @every_choice
 def test_the_smaller_network_decodes_token_by_token(choice: str, batch: Batch) -> None:
     model = build(**CHOICES[choice]).eval()
-    remove_heads(model, {**kept_of(model), "decoder.1.self": [1]})
+    remove_heads(model, {**kept_of(model, KEPT), "decoder.1.self": [1]})
     with PlugIn():
         whole, state = model.predict(model.states(batch)), model.begin(batch)
         steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
@@ -598,7 +595,7 @@ def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Bat
     model = noisy(choice=choice, options={"learned_scale": True})
     guide = attach(form, model)
     small, cut = copy.deepcopy((model, guide))
-    remove_heads(small, kept_of(model), cut)
+    remove_heads(small, kept_of(model, KEPT), cut)
     found = terms(small, cut, batch)
     assert {m.site for m in small.drawn_outputs} <= set(found.kl)
     assert found.elbo.isfinite().all()
@@ -647,7 +644,7 @@ def test_the_smaller_network_is_saved_and_rebuilt(
     for _ in range(2):
         model = noisy(choice=choice)
         guide = attach("mean-field", model)
-        remove_heads(model, kept_of(model), guide)
+        remove_heads(model, kept_of(model, KEPT), guide)
         pairs.append((model, guide))
     (first, guide), (second, other) = pairs
     path = tmp_path / "weights.safetensors"

@@ -8,22 +8,12 @@ from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
 from latentheads.corpora.batches import groups, padding
-from latentheads.corpora.drawn import draw_pairs
-from tests.latentheads.corpora.texts import TEXTS, running, story
+from tests.latentheads.corpora.texts import TEXTS, places_of, running, story
 from tests.typechecking import unchecked
 
 
-@pytest.fixture(scope="module")
-def part() -> Part:
-    return draw_pairs(sentences=307, held_out=11).train
-
-
-def places(part: Part, **options: int) -> list[int]:
-    return [place for batch in batches(part, 97, **options) for place in batch.sentences.tolist()]
-
-
 def test_every_sentence_comes_once_an_epoch(part: Part) -> None:
-    assert sorted(places(part)) == sorted(places(part, seed=3)) == list(range(307))
+    assert sorted(places_of(part)) == sorted(places_of(part, seed=3)) == list(range(307))
 
 
 def test_no_batch_exceeds_its_budget_on_either_side(part: Part) -> None:
@@ -32,9 +22,9 @@ def test_no_batch_exceeds_its_budget_on_either_side(part: Part) -> None:
 
 
 def test_order_depends_on_seed_and_epoch_alone(part: Part) -> None:
-    assert places(part, seed=3, epoch=1) == places(part, seed=3, epoch=1)
-    assert places(part, seed=3, epoch=1) != places(part, seed=3, epoch=2)
-    assert places(part, seed=3, epoch=1) != places(part, seed=4, epoch=1)
+    assert places_of(part, seed=3, epoch=1) == places_of(part, seed=3, epoch=1)
+    assert places_of(part, seed=3, epoch=1) != places_of(part, seed=3, epoch=2)
+    assert places_of(part, seed=3, epoch=1) != places_of(part, seed=4, epoch=1)
 
 
 def test_padding_is_counted_on_both_sides(part: Part) -> None:

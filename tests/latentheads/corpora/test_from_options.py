@@ -18,7 +18,7 @@ import pytest
 
 from latentheads.corpora import Corpus
 from tests.crossing import in_turn
-from tests.experiments.programs import inside, status_of
+from tests.experiments.programs import inside, results_of, status_of
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
@@ -101,7 +101,7 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
     assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
     assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["joint"]
-    results = json.loads((out / "results.json").read_text())
+    results = results_of(out)
     assert results["corpus"] == "corpus en-de"
     assert {"bleu", "bleu_signature", "chrf", "chrf_signature"} <= set(results["test"])
     assert results["test"]["truth"] is None
@@ -556,11 +556,6 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     changed, told = text_of(**options)
     assert told
     assert changed.test.words == 4
-
-
-def results_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return found
 
 
 @in_turn(unit=["word", "subword"], recipe=["transformer", "cascaded"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Part, Stream, Task, batches
+from latentheads.corpora import Corpus, Stream, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.drawn import draw_pairs
 from latentheads.corpora.mixed import parallel_tasks, tag_of
@@ -22,7 +21,7 @@ from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged
-from tests.latentheads.corpora.texts import mixture_of, pairs_of
+from tests.latentheads.corpora.texts import mixture_of, pairs_of, places_in, places_of, take
 
 SIZES = {"train": 60, "valid": 5, "test": 7}
 
@@ -139,15 +138,11 @@ def test_batches_without_tasks_are_what_they_were() -> None:
     assert digest.hexdigest()[:16] == "52c3b2109e1ca958"
 
 
-def places(part: Part, **options: Any) -> list[int]:
-    return [place for batch in batches(part, 97, **options) for place in batch.sentences.tolist()]
-
-
 @pytest.mark.parametrize("one_task", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 5.0])
 def test_every_sentence_is_evaluated_once(temperature: float, one_task: bool) -> None:
     part = made("de,fr,cs-de", temperature, one_task).train
-    assert sorted(places(part)) == list(range(len(part)))
+    assert sorted(places_of(part)) == list(range(len(part)))
 
 
 @pytest.mark.parametrize("one_task", [False, True])
@@ -157,7 +152,7 @@ def test_an_epoch_has_the_share_of_each_task(temperature: float, one_task: bool)
     sizes = np.bincount(part.task).tolist()
     assert sizes == [60, 15, 60]
     for epoch in range(3):
-        found = places(part, seed=3, epoch=epoch)
+        found = places_of(part, seed=3, epoch=epoch)
         assert np.bincount(part.task[found]).tolist() == part.mixture.counts(sizes)
         if temperature == 1:
             assert sorted(found) == list(range(len(part)))
@@ -168,7 +163,7 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
     part = made("de,fr,cs-de", temperature).train
     times = np.zeros(len(part), int)
     for epoch in range(7):
-        np.add.at(times, places(part, seed=3, epoch=epoch), 1)
+        np.add.at(times, places_of(part, seed=3, epoch=epoch), 1)
         for task in range(3):
             own = times[part.places(task)]
             assert own.max() - own.min() <= 1
@@ -195,25 +190,17 @@ def test_batches_may_be_of_one_task_each_and_stay_within_their_budget() -> None:
     assert not all(batch.one_task for batch in batches(plain, 97, seed=1))
 
 
-def taken(stream: Stream, number: int, *start: Any) -> list[Any]:
-    return list(itertools.islice(stream.updates(*start), number))
-
-
-def sentences(update: Any) -> list[list[int]]:
-    return [batch.sentences.tolist() for batch, weight in update.shares if weight]
-
-
 @pytest.mark.parametrize("one_task", [False, True])
 def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
     one_task: bool,
 ) -> None:
     part = made("de,fr,cs-de", 5.0, one_task).train
-    whole = taken(Stream(part, 97, seed=3, accumulate=2), 70)
+    whole = take(Stream(part, 97, seed=3, accumulate=2), 70)
     assert whole[-1].after.epoch > 2
     for number in (1, 20, 41):
-        rest = taken(Stream(part, 97, 3, accumulate=2), 9, whole[number - 1].after)
-        assert [sentences(u) for u in rest] == [sentences(u) for u in whole[number : number + 9]]
-    shared = [taken(Stream(part, 97, 3, 2, rank=rank, processes=2), 70) for rank in range(2)]
+        rest = take(Stream(part, 97, 3, accumulate=2), 9, whole[number - 1].after)
+        assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number : number + 9]]
+    shared = [take(Stream(part, 97, 3, 2, rank=rank, processes=2), 70) for rank in range(2)]
     for one, *two in zip(whole, *shared, strict=True):
         for place, (batch, _) in enumerate(one.shares):
             halves = [share[0] for share in (u.shares[place] for u in two) if share[1]]

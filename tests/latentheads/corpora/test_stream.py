@@ -6,22 +6,8 @@ import threading
 import pytest
 
 from latentheads.batch import Batch
-from latentheads.corpora import BatchStream, Part, Place, Rows, Stream, batches
-from latentheads.corpora.drawn import draw_pairs
-from tests.latentheads.corpora.texts import running
-
-
-@pytest.fixture(scope="module")
-def part() -> Part:
-    return draw_pairs(sentences=307, held_out=11).train
-
-
-def places(update: object) -> list[list[int]]:
-    return [batch.sentences.tolist() for batch, weight in update.shares if weight]
-
-
-def take(stream: Stream, number: int, *start: Place) -> list:
-    return list(itertools.islice(stream.updates(*start), number))
+from latentheads.corpora import BatchStream, Part, Rows, Stream, batches
+from tests.latentheads.corpora.texts import places_in, running, take
 
 
 def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
@@ -30,7 +16,7 @@ def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
         batches(part, 97, 3, 0), batches(part, 97, 3, 1), batches(part, 97, 3, 2)
     )
     for update, batch in zip(found, plan, strict=False):
-        assert places(update) == [batch.sentences.tolist()]
+        assert places_in(update) == [batch.sentences.tolist()]
         assert update.tokens == int(batch.target_valid.sum())
 
 
@@ -39,7 +25,7 @@ def test_a_stream_goes_on_from_any_place(part: Part, number: int) -> None:
     stream = Stream(part, 97, seed=3, accumulate=3)
     whole = take(stream, number + 9)
     rest = take(Stream(part, 97, seed=3, accumulate=3), 9, whole[number - 1].after)
-    assert [places(update) for update in rest] == [places(update) for update in whole[number:]]
+    assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number:]]
     assert [update.after for update in rest] == [update.after for update in whole[number:]]
 
 
@@ -67,7 +53,7 @@ def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
     stream = Stream(part, 97, seed=3)
     ahead = stream.ahead()
     found = list(itertools.islice(ahead, 40))
-    assert [places(u) for u in found] == [places(u) for u in take(stream, 40)]
+    assert [places_in(u) for u in found] == [places_in(u) for u in take(stream, 40)]
     ahead.close()
     assert not any(thread.name == "batches" for thread in threading.enumerate())
 
@@ -124,14 +110,14 @@ def test_batches_of_ones_own_come_in_another_order_in_each_epoch(part: Part) -> 
     ]
     stream = BatchStream(known, seed=3, accumulate=2)
     found = take(stream, 6)
-    sentences = [list(itertools.chain(*places(update))) for update in found]
+    sentences = [list(itertools.chain(*places_in(update))) for update in found]
     epochs = [sentences[2 * n] + sentences[2 * n + 1] for n in range(3)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) > 1
     assert {batch.size for update in found for batch, _ in update.shares} == {10}
     assert [update.tokens for update in found] == [2 * len(each) for each in sentences]
     rest = take(BatchStream(known, seed=3, accumulate=2), 3, found[2].after)
-    assert [places(update) for update in rest] == [places(update) for update in found[3:]]
+    assert [places_in(u) for u in rest] == [places_in(u) for u in found[3:]]
 
 
 def test_batches_that_know_their_corpus_stay_as_they_are() -> None:

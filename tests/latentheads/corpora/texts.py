@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
+from latentheads.corpora import Corpus, Mixture, Part, Place, Rows, Stream, Task, Update, batches
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.text import Pair
@@ -63,3 +64,18 @@ def pairs_of(corpus: Corpus, part: Part) -> list[Pair]:
         (corpus.source.decode(left.tolist()), corpus.target.decode(right.tolist()))
         for left, right in zip(part.sources, part.targets, strict=True)
     ]
+
+
+def places_of(part: Part, **options: Any) -> list[int]:
+    """The sentences of a part in the order of an epoch."""
+    return [place for batch in batches(part, 97, **options) for place in batch.sentences.tolist()]
+
+
+def take(stream: Stream, number: int, *start: Place) -> list[Update]:
+    """The first updates of a stream."""
+    return list(islice(stream.updates(*start), number))
+
+
+def places_in(update: Update) -> list[list[int]]:
+    """The sentences of an update, a list for each batch that counts."""
+    return [batch.sentences.tolist() for batch, weight in update.shares if weight]

@@ -16,13 +16,22 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, Importance, PlugIn, importance, terms
-from latentheads.attention.latent import LatentAttention
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
 from latentheads.guides import Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.selection.hard_gates import GatePenalty
-from tests.tiny import FORMS, KINDS, NOISY, NoiseTape, attach, bernoulli_gate, build, jiggle
+from tests.tiny import (
+    FORMS,
+    KINDS,
+    NOISY,
+    NoiseTape,
+    attach,
+    attentions_of,
+    bernoulli_gate,
+    build,
+    jiggle,
+)
 
 CLOSED = ("cascaded", "cholesky", "mean-field")
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -416,10 +425,6 @@ def copies(number: int, length: int, context: int) -> Batch:
     return Batch(row.expand(number, -1), before=torch.full((number,), 8), context=context)
 
 
-def blocks_of(model: Any) -> list[Any]:
-    return [module for module in model.modules() if isinstance(module, LatentAttention)]
-
-
 def log_mean(log_weights: Tensor) -> tuple[float, float]:
     """The logarithm of the mean weight, and its standard error."""
     largest = log_weights.max()
@@ -482,7 +487,7 @@ class Astray(Guide):
     """The prior's own form, near it behind the context and far from it in the context."""
 
     def __init__(self, model: Any) -> None:
-        self.priors = {module.block.key: module.prior for module in blocks_of(model)}
+        self.priors = {module.block.key: module.prior for module in attentions_of(model)}
         super().__init__(model)
 
     def family(self, block: Any) -> Family:
@@ -557,7 +562,7 @@ def test_a_posterior_of_the_priors_form_and_weights_costs_nothing(
 ) -> None:
     """Another object than the prior, so that nothing is 0 by identity."""
     model = build("language-model", prior).eval()
-    own = {module.block.key: module.prior for module in blocks_of(model)}
+    own = {module.block.key: module.prior for module in attentions_of(model)}
 
     class Same(Guide):
         def family(self, block: Any) -> Family:

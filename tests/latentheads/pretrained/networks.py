@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -124,3 +125,11 @@ def labels_of(name: str) -> Tensor | None:
     if name == "classifier":
         return torch.tensor([2, 0, 1])
     return TARGETS if name in ("bart", "marian", "t5") else None
+
+
+def refuse(call: Any, *said: str) -> None:
+    """A call is refused in one line that has some words."""
+    with pytest.raises(ValueError) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+    assert all(words in str(refused.value) for words in said)

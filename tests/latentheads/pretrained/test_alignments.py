@@ -23,6 +23,7 @@ from tests.latentheads.pretrained.networks import (
     inputs_of,
     labels_of,
     network,
+    refuse,
 )
 from tests.tiny import jiggle
 
@@ -242,13 +243,6 @@ def test_logits_may_have_noise_beside_alignments() -> None:
         alone = evidence(copy, batch)
         model.network.lm_head.weight.zero_()
         assert torch.equal(evidence(copy, batch), alone)
-
-
-def refuse(call: Any, *said: str) -> None:
-    with pytest.raises(ValueError) as refused:
-        call()
-    assert "\n" not in str(refused.value)
-    assert all(words in str(refused.value) for words in said)
 
 
 def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:

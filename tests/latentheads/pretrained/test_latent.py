@@ -36,6 +36,7 @@ from tests.latentheads.pretrained.networks import (
     inputs_of,
     labels_of,
     network,
+    refuse,
 )
 from tests.tiny import FORMS, NoiseTape, attach, jiggle
 from tests.typechecking import unchecked
@@ -351,13 +352,6 @@ def test_a_bias_for_each_head_in_the_mask_belongs_to_the_scores() -> None:
     block = model._own_blocks()[0]
     given = torch.randn(1, 3, 5, 5), torch.randn(1, 3, 5, 2), mask, 0.0
     refuse(lambda: block.read_out(*given), "encoder.0.self", "one attention mask")
-
-
-def refuse(call: Any, *said: str) -> None:
-    with pytest.raises(ValueError) as refused:
-        call()
-    assert "\n" not in str(refused.value)
-    assert all(words in str(refused.value) for words in said)
 
 
 def test_what_cannot_be_latent_is_refused_in_a_line() -> None:

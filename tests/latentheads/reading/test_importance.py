@@ -9,18 +9,15 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch
-from latentheads.attention.latent import LatentAttention
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.reading import Recording, gradient_importance
-from tests.tiny import HEADS, KINDS, attach, build, padded, rows, small_batch
+from tests.tiny import HEADS, KINDS, attach, attentions_of, build, padded, rows, small_batch
 
 
 @torch.no_grad()
 def scaled_loss(model: Any, name: str, head: int, factor: float, batch: Batch) -> Tensor:
     """The loss of every sentence with what a head writes scaled."""
-    (module,) = (
-        m for m in model.modules() if isinstance(m, LatentAttention) and m.block.name == name
-    )
+    (module,) = (each for each in attentions_of(model) if each.block.name == name)
     weight = module.attention.out.weight
     kept, size = weight.clone(), weight.shape[1] // HEADS
     weight[:, head * size : (head + 1) * size] *= factor

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from latentheads import Batch, Head_ELBO, PlugIn
-from latentheads.attention.latent import LatentAttention
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Plain, Point, RunningSum
 from latentheads.guide import WithSelection
@@ -22,7 +21,7 @@ from latentheads.models.priors import Prior
 from latentheads.names import CHAINS, Block
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
-from tests.tiny import FORMS, HEADS, KINDS, jiggle, sizes
+from tests.tiny import FORMS, HEADS, KINDS, attentions_of, jiggle, sizes
 
 CHAIN = {"translation": CHAINS, "language-model": ("decoder-self",)}
 
@@ -164,7 +163,7 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     guide = spread(model)
     reference = copy.deepcopy(model)
     with torch.no_grad():
-        for module in (m for m in reference.modules() if isinstance(m, LatentAttention)):
+        for module in attentions_of(reference):
             value = guide.selections[module.block.key]().mode[0]
             module.attention.out.weight *= value.repeat_interleave(module.attention.size)
             module.selector = None

@@ -1,0 +1,14 @@
+"""What the tests of corpora share."""
+
+from __future__ import annotations
+
+import pytest
+
+from latentheads.corpora import Part
+from latentheads.corpora.drawn import draw_pairs
+
+
+@pytest.fixture(scope="session")
+def part() -> Part:
+    """Pairs of the grammar, of a prime number."""
+    return draw_pairs(sentences=307, held_out=11).train
