@@ -162,8 +162,8 @@ def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:
         tokens: Most tokens a batch may hold.
     """
     rows, block = part.targets, part.block
-    if not block:
-        raise ValueError("windows need a running text, cut into blocks")
+    if not block or part.tokens < len(rows.tokens):
+        raise ValueError("windows need a running text, cut into blocks, all of them or the first")
     if not 0 <= context < block:
         raise ValueError(f"context must lie in 0 ... {block - 1}, a block less one, got {context}")
     total = len(rows.tokens)

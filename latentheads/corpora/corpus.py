@@ -102,18 +102,18 @@ class Part:
     @property
     def tokens(self) -> int:
         """Target tokens, one EOS a sentence or line included."""
-        return len(self.targets.tokens)
+        return int(self.targets.lengths.sum())
 
     def places(self, task: int) -> NDArray[np.int64]:
         """The sentences of a task."""
         return np.flatnonzero(self.task == task)
 
     def take(self, places: Sequence[int] | NDArray[np.int64]) -> Part:
-        """Some of the sentences, in the order asked for."""
+        """Some of the sentences, in the order asked for; a block is read behind what it was."""
         chosen = np.asarray(places, dtype=np.int64)
         return replace(
             self,
-            targets=self.targets.take(chosen),
+            targets=self.targets.view(chosen) if self.block else self.targets.take(chosen),
             sources=None if self.sources is None else self.sources.take(chosen),
             references=[self.references[place] for place in chosen] if self.references else (),
             truth=None if self.truth is None else [self.truth[place] for place in chosen],
@@ -131,13 +131,10 @@ class Part:
         if self.task is not None:
             return self.take(np.arange(number) * len(self) // number)
 
-        def cut(rows: Rows) -> Rows:
-            return Rows(rows.tokens, rows.ends[:number], rows.lengths[:number])
-
         return replace(
             self,
-            targets=cut(self.targets),
-            sources=None if self.sources is None else cut(self.sources),
+            targets=self.targets.first(number),
+            sources=None if self.sources is None else self.sources.first(number),
             references=self.references[:number],
             truth=None if self.truth is None else self.truth[:number],
             words=None,

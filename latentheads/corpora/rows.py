@@ -66,7 +66,7 @@ class Rows(Sequence[NDArray[np.int32]]):
         return len(self.ends)
 
     def __repr__(self) -> str:
-        return f"Rows({len(self):,} rows, {len(self.tokens):,} tokens)"
+        return f"Rows({len(self):,} rows, {self.lengths.sum():,} tokens)"
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -99,6 +99,16 @@ class Rows(Sequence[NDArray[np.int32]]):
         ends = np.cumsum(lengths, dtype=np.int64)
         inside = np.arange(int(lengths.sum())) + np.repeat(self.ends[chosen] - ends, lengths)
         return Rows(self.tokens[inside], ends)
+
+    def view(self, places: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """Some of the sentences where they stand in the text, so that what is before each stays."""
+        chosen = np.asarray(places, dtype=np.int64)
+        return Rows(self.tokens, self.ends[chosen], self.lengths[chosen])
+
+    def first(self, number: int) -> Rows:
+        """The first sentences, and no token behind them."""
+        ends = self.ends[:number]
+        return Rows(self.tokens[: ends.max(initial=0)], ends, self.lengths[:number])
 
     def shortened(self, limit: int) -> Rows:
         """The first ``limit`` tokens of each at most, the last of them its own last."""

@@ -80,6 +80,25 @@ def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
     assert (batch.size, batch.context, batch.source) == (4, 0, None)
 
 
+def test_blocks_that_are_taken_are_read_behind_the_token_that_stood_before_them() -> None:
+    part = running(19, 7)
+    taken = part.take([2, 1])
+    (batch,) = batches(taken, 99)
+    assert batch.before.tolist() == part.targets.before([2, 1]).tolist()
+    assert [row.tolist() for row in taken.targets] == [part.targets[p].tolist() for p in (2, 1)]
+    assert taken.tokens == 12
+    assert repr(taken.targets) == "Rows(2 rows, 12 tokens)"
+    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks, all of"):
+        next(windows(taken, 0, 99))
+
+
+def test_the_first_blocks_have_windows_of_their_own() -> None:
+    text = running(19, 7)
+    found = [batch.target[:, batch.context :] for batch in windows(text.first(2), 3, 99)]
+    scored = [token for rows in found for row in rows.tolist() for token in row]
+    assert scored == text.targets.tokens[:14].tolist()
+
+
 def test_blocks_are_shuffled_without_losing_what_stands_before(part: Part) -> None:
     text = running(97, 7)
     for batch in batches(text, 31, seed=5, epoch=2):
@@ -148,5 +167,5 @@ def test_a_context_that_leaves_nothing_to_score_is_refused(context: int) -> None
 
 @pytest.mark.parametrize("context", [0, 1])
 def test_sentences_have_no_windows(part: Part, context: int) -> None:
-    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks$"):
+    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks, all of "):
         next(windows(part, context, 11))

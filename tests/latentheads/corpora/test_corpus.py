@@ -18,6 +18,8 @@ def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
     assert some.alternatives == taken.alternatives == [right.split("\t") for _, right in test[:3]]
     for name in ("references", "truth", "links", "words", "block"):
         assert getattr(some, name) == getattr(taken, name)
+    assert some.tokens == taken.tokens < part.tokens
+    assert repr(some) == repr(taken)
 
 
 def test_what_the_package_gives_is_no_module() -> None:
