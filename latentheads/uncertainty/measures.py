@@ -289,11 +289,16 @@ def _resample(
     whole: Places,
     drawn: Mapping[str, Int[ndarray, "resample sentence"]],
 ) -> Resampled:
-    """The mean over trials of one figure, of all sentences and of every resample."""
+    """The mean over trials of one figure, of all sentences and of every resample.
+
+    The resamples of a test part of one sentence are NaN: they say nothing.
+    """
     rows = range(len(next(iter(drawn.values()))))
 
     def mean_at(places: Places) -> float:
         return float(np.mean([each[name](places) for each in measured]))
 
+    if len(whole[TEST]) == 1:
+        return mean_at(whole), np.full(len(rows), np.nan)
     resampled = [mean_at({text: each[row] for text, each in drawn.items()}) for row in rows]
     return mean_at(whole), np.array(resampled)

@@ -146,7 +146,6 @@ def test_what_is_known_is_not_written_again(model: Any) -> None:
     assert "unlike" not in alone.scores[TEST]
 
 
-@pytest.mark.filterwarnings("error")
 def test_who_writes_nothing_has_no_figures_of_what_it_writes_and_all_others(model: Any) -> None:
     nothing = {"valid": [[EOS]] * len(TEXTS.valid), TEST: [[EOS]] * 3}
     trial = try_committee(Alone(model), TEXTS, DECODING, written=nothing)
@@ -156,6 +155,17 @@ def test_who_writes_nothing_has_no_figures_of_what_it_writes_and_all_others(mode
         assert np.isnan(found[name].score)
     assert found["nll"].low < found["nll"].score < found["nll"].high
     assert found["chrf"].score == 0
+
+
+def test_resamples_of_a_single_sentence_say_nothing(model: Any, trial: Trial) -> None:
+    alone = try_committee(Alone(model), TEXTS, DECODING)
+    _, found = compare_systems([[trial], [alone]], TEXTS.sizes | {TEST: 1}, resamples=40)
+    for name in ("nll", "brier", "chrf"):
+        figure = found[name]
+        assert np.isfinite([figure.score, figure.difference]).all()
+        ends = figure.low, figure.high, figure.difference_low, figure.difference_high
+        assert np.isnan(ends).all()
+        assert figure.p is None
 
 
 def test_systems_are_compared_on_the_same_resamples(model: Any, trial: Trial) -> None:
