@@ -38,7 +38,7 @@ def point(
 
 
 class Jumps(nn.Module):
-    """A score for the jump from one position to another, learned for each length from zero on.
+    """A learned score for each jump from one position to another; zero at the start.
 
     Args:
         reach: The largest jump with a score of its own; longer ones share that.
