@@ -234,6 +234,13 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._refuse_changed()
+        try:
+            self._write_first(keep_until)
+        finally:
+            self._seen = self._stamps()  # broken off, it may be begun again
+
+    def _write_first(self, keep_until: int) -> None:
+        """Writes what stands in a folder before its first checkpoint."""
         (self.path / "results.json").unlink(missing_ok=True)
         if keep_until == 0:
             self._forget()

@@ -320,10 +320,12 @@ class Killed(BaseException):
 CALLS = ("mkdir", "unlink", "touch", "write_text", "chmod", "replace")
 
 
+@pytest.mark.parametrize("same", [False, True], ids=["killed", "broken-off"])
 @pytest.mark.parametrize("at", range(15))
 def test_killed_while_it_begins_a_folder_may_be_begun_again(
-    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, at: int, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By another process, or by this one, as a notebook does after Ctrl-C."""
     count = 0
 
     def counting(name: str) -> Callable[..., Any]:
@@ -349,7 +351,7 @@ def test_killed_while_it_begins_a_folder_may_be_begun_again(
         else:
             assert at == 14
     found.release()  # as the system does
-    again = folder(tmp_path / "run")
+    again = found if same else folder(tmp_path / "run")
     again.begin()
     assert (tmp_path / "run" / "config.yaml").read_text() == OPTIONS
     assert (tmp_path / "run" / "checkpoints").is_dir()
