@@ -172,8 +172,8 @@ class Folder:
         before, now = (_flat(complete_options(each, self.trusted)) for each in both)
         changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
         steps = before.get("steps")
-        more = changed == ["steps"] and type(steps) is int and steps < now["steps"]
-        if more and os.path.lexists(self.last):
+        longer = changed == ["steps"] and type(steps) is int and steps < now["steps"]
+        if longer and os.path.lexists(self.last):
             self.before = steps
         elif changed:
             shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
