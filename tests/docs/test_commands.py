@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments import compare, sweep
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.cli.options import make_parser, read_settings
 from latentheads.guides import GUIDES
@@ -51,7 +50,9 @@ def accept(program: str, words: list[str]) -> None:
     if program == "run":
         read_settings(words, "run.py", module.DESCRIPTION)
     elif program in TRAINING:
-        assert module.main(words) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "train_all", lambda *_: False)
+            assert module.main(words) == 0
     else:
         module.make_parser().parse_args(words)
 
@@ -77,7 +78,7 @@ def options_of(program: str) -> frozenset[str]:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what the commands of the pages read, and comparisons that train nothing."""
+    """A folder with what the commands of the pages read: a guide and a pruned run."""
     (guide, _, aligned) = Page(ROOT / "docs" / "guides.md").blocks("python")
     (tmp_path / "my_guides.py").write_text(f"{guide}\n\n{aligned}", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "my_guides", None)
@@ -85,8 +86,6 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
     pruned.mkdir(parents=True)
     (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")
-    for program in (compare, sweep):
-        monkeypatch.setattr(program, "train_all", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
