@@ -124,5 +124,5 @@ def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
         AlignmentOptions(alignments=1, alignment_prior="mixture", alignment_window=2)
     with pytest.raises(ValueError, match="alignment_window is for a language model"):
         aligned(AlignmentOptions(alignments=1, alignment_window=3))
-    with pytest.raises(ValueError, match="soft, mixture, got 'mixtur'"):
+    with pytest.raises(ValueError, match="soft, mixture; got 'mixtur'"):
         AlignmentOptions(alignment_prior="mixtur")  # type: ignore[arg-type]

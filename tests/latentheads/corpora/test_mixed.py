@@ -226,7 +226,7 @@ def test_the_sentences_of_one_task_are_an_epoch(temperature: float) -> None:
     part = made("de,fr", temperature).train
     for task in range(2):
         own = part.take(part.places(task))
-        assert sorted(places(own, seed=3)) == list(range(len(own)))
+        assert sorted(places_of(own, seed=3)) == list(range(len(own)))
 
 
 def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> None:
