@@ -20,6 +20,7 @@ from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
 from latentheads.guides import Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.names import Block
 from latentheads.selection.hard_gates import GatePenalty
 from tests.tiny import (
     FORMS,
