@@ -27,7 +27,7 @@ from latentheads.reading import (
     read_conllu,
 )
 from latentheads.runs.folder import unlike_names
-from latentheads.runs.run import Run, check_corpus
+from latentheads.runs.run import Run, check_own_corpus
 
 __all__ = ["Parses", "Text", "parsed_part", "texts"]
 
@@ -120,7 +120,7 @@ def texts(options: Namespace) -> list[Text]:
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
         if data in corpora and not run.settings.by_hand:
-            check_corpus(run, corpora[data])
+            check_own_corpus(run, corpora[data])
             run.given = corpora[data]
         corpus = corpora[data] = run.corpus
         part = getattr(corpus, options.part).first(options.sentences)

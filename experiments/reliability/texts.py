@@ -9,7 +9,7 @@ import numpy as np
 
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.text import read_lines
-from latentheads.runs.run import Run, check_corpus
+from latentheads.runs.run import Run, check_own_corpus
 from latentheads.runs.writing import encode_sources
 from latentheads.uncertainty.trial import TEST, Texts
 
@@ -62,7 +62,7 @@ def open_texts(
             raise ValueError(f"{run.path} has several tasks: give runs of one direction")
         if run.settings.data != first.settings.data:
             raise ValueError(f"{run.path} and {first.path} are of different corpora: one is needed")
-        check_corpus(run, first.corpus)
+        check_own_corpus(run, first.corpus)
     corpus = first.corpus
     test = corpus.test.first(sentences)
     parts = {PERMUTED: _permute(test, seed)}

@@ -168,7 +168,9 @@ def plug_in_log_likelihood(
 
 
 def plug_in_beside(draw: Terms, model: HeadModel, batch: Batch, guide: ModelGuide) -> Tensor:
-    """The same beside a draw: the network that was drawn, where nothing but alignments has noise.
+    """Log-likelihood of every sentence under the plug-in network, beside a draw of the heads.
+
+    Where nothing but alignments has noise that network was drawn, and is not run again.
 
     Args:
         draw: The terms of the bound of the batch.

@@ -26,7 +26,7 @@ from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.loading import load_run
-from latentheads.runs.run import Run, check_corpus
+from latentheads.runs.run import Run, check_own_corpus
 
 __all__ = ["ReportPage", "report"]
 
@@ -164,7 +164,7 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
 def _share_corpus(first: Run, run: Run) -> Corpus | None:
     """The corpus of another run of the same options; None where it cannot be made."""
     try:
-        check_corpus(run, first.corpus)
+        check_own_corpus(run, first.corpus)
     except (OSError, ValueError):
         return None
     return first.corpus

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from latentheads.reading.measures import measure
 from latentheads.reading.record import Recording
 from latentheads.runs.run import Run
 from latentheads.selection.sharing import selection_probabilities
+from latentheads.values import finite
 
 __all__ = ["gather_grid", "gather_pairs", "list_blocks"]
 
@@ -116,7 +116,8 @@ def _to_lists(values: Values) -> dict[str, list[float | None]]:
 
 def _to_list(row: Tensor) -> list[float | None]:
     """Numbers for JSON, which knows no NaN."""
-    return [None if math.isnan(v) else v for v in row.to(torch.float64).tolist()]
+    found: list[float | None] = finite(row.to(torch.float64).tolist())
+    return found
 
 
 def _has_number(values: Mapping[str, list[float | None]]) -> bool:

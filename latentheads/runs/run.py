@@ -28,7 +28,7 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
 from latentheads.values import make_group
 
-__all__ = ["Run", "check_corpus", "check_vocabulary", "same_vocabulary"]
+__all__ = ["Run", "check_own_corpus", "check_vocabulary", "same_vocabulary"]
 
 
 @dataclass(eq=False, repr=False)
@@ -76,7 +76,7 @@ class Run:
         if self.settings.by_hand:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
         corpus = make_corpus(self.settings.data, keep=False)
-        check_corpus(self, corpus)
+        check_own_corpus(self, corpus)
         return corpus
 
     @cached_property
@@ -288,7 +288,7 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
         )
 
 
-def check_corpus(run: Run, corpus: Corpus) -> None:
+def check_own_corpus(run: Run, corpus: Corpus) -> None:
     """Refuses a corpus of other text than the run was trained, watched and reported on.
 
     The folder of an older version knows the vocabulary alone.

@@ -15,10 +15,10 @@ from tests.latentheads.corpora.test_from_options import (
     BRIEF,
     LANGUAGES,
     SMALL,
-    corpus_of,
     write_corpus,
     write_text,
 )
+from tests.latentheads.corpora.texts import corpus_of
 
 LETTERS = "漢字" * 5_000
 WORDS = "the gap of " * 40

@@ -10,17 +10,16 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from latentheads.corpora import Corpus
 from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, results_of, status_of
 from tests.latentheads.corpora.test_from_options import BRIEF, SMALL
+from tests.latentheads.corpora.texts import corpus_of
 from tests.latentheads.runs.test_loading import train
 from tests.tiny import jiggle
 
@@ -54,15 +53,6 @@ def write_all(folder: Path) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_all(tmp_path / "corpus")
-
-
-def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
-    from latentheads.corpora.data import Data
-    from latentheads.corpora.from_options import make_corpus
-
-    told: list[str] = []
-    found = make_corpus(Data(**{"source": "en", "types": 300, **options}), tell=told.append)
-    return found, told
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ import pytest
 from latentheads.corpora import Corpus
 from tests.crossing import in_turn
 from tests.experiments.programs import inside, results_of, status_of
+from tests.latentheads.corpora.texts import corpus_of
 
 WORDS = [
     *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
@@ -60,16 +61,6 @@ def write_text(folder: Path, compress: bool = False) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_corpus(tmp_path / "corpus")
-
-
-def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
-    """The corpus, and the lines that were told while it was made."""
-    from latentheads.corpora.data import Data
-    from latentheads.corpora.from_options import make_corpus
-
-    told: list[str] = []
-    given = {"source": "en", "target": "de", "types": 300, **options}
-    return make_corpus(Data(**given), tell=told.append), told
 
 
 def same(one: Corpus, other: Corpus) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 
 from latentheads.batch import EOS
 from latentheads.corpora import Corpus, Mixture, Part, Place, Rows, Stream, Task, Update, batches
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.text import Pair
@@ -29,6 +31,13 @@ STORY = {
 
 TEXTS = [(3, 5, 2), (5, 5, 2), (6, 5, 0), (15, 5, 0), (17, 5, 2), (17, 5, 4), (19, 7, 3), (7, 1, 0)]
 """Length of a text, block and context: shorter than a block, cut evenly, with a remainder."""
+
+
+def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
+    """The corpus of a user's options, and the lines that were told while it was made."""
+    told: list[str] = []
+    given = {"source": "en", "target": "de", "types": 300, **options}
+    return make_corpus(Data(**given), tell=told.append), told
 
 
 def running(length: int, block: int) -> Part:
