@@ -20,7 +20,7 @@ from latentheads.alignment.emission import (
     sum_products,
     sum_tops,
 )
-from latentheads.layers.numeric import full_precision
+from latentheads.layers.numeric import exp_, full_precision
 
 __all__ = ["Dictionary"]
 
@@ -49,7 +49,7 @@ class _Masses:
         """Multiplies rows with the output table."""
         scores = full_precision(rows @ weight.mT)
         top = scores.amax(-1)
-        return cls(scores.sub_(top[..., None]).exp_(), top)
+        return cls(exp_(scores.sub_(top[..., None])), top)
 
     def joined(self, further: _Masses) -> _Masses:
         """With further rows behind these, in the same memory where it has room."""

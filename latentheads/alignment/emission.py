@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentheads.layers.numeric import full_precision, softmax
+from latentheads.layers.numeric import exp_, full_precision, softmax
 from latentheads.layers.output import CHUNK, Gradients, Slices, for_products, linear_log_prob
 
 __all__ = [
@@ -287,7 +287,7 @@ class _Scores:
                 )
             own, *said = of_words.split(self._counts, 1)
             tops = values.amax(-1)
-            values.sub_(tops[..., None]).exp_()
+            exp_(values.sub_(tops[..., None]))
             top, *above = tops.split(self._counts, 1)
             # a position's score of a word stands at (position, word): turned round for the table
             yield (

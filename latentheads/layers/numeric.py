@@ -16,6 +16,7 @@ from torch.overrides import has_torch_function_variadic
 
 __all__ = [
     "dropout",
+    "exp_",
     "full_precision",
     "log_softmax",
     "numbers_like",
@@ -57,6 +58,11 @@ def _fill_vectors(x: Tensor) -> Tensor:
     if x.device.type != "cpu" or lacking <= 0:
         return x
     return F.pad(x, (0, lacking), value=-math.inf)
+
+
+def exp_(x: Tensor) -> Tensor:
+    """``x.exp_()`` as a power of two, which takes PyTorch a third of the time on a CPU."""
+    return x.mul_(1 / math.log(2)).exp2_()
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:

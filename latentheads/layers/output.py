@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import full_precision
+from latentheads.layers.numeric import exp_, full_precision
 
 __all__ = [
     "CHUNK",
@@ -178,7 +178,7 @@ class _LinearLogProb(torch.autograd.Function):
             for strip, logits in slices.widened(rows, narrow, put_back=at_once):
                 chosen[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
                 top = logits.amax(-1, keepdim=True)
-                torch.sum(logits.sub_(top).exp_(), -1, out=total[strip])
+                torch.sum(exp_(logits.sub_(top)), -1, out=total[strip])
                 normaliser[strip] = top.squeeze(-1)
             if sums:
                 sums.subtract_mean(rows, narrow, total[rows].reciprocal())
@@ -204,7 +204,7 @@ class _LinearLogProb(torch.autograd.Function):
             sums = Gradients(slices)
             for rows, narrow in slices:
                 for strip, logits in slices.widened(rows, narrow, put_back=True):
-                    logits.sub_(normaliser[strip, None]).exp_()
+                    exp_(logits.sub_(normaliser[strip, None]))
                 sums.subtract_mean(rows, narrow, grad[rows])
             to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
         return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None

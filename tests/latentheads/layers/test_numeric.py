@@ -10,6 +10,7 @@ from torch.autograd import gradcheck
 
 from latentheads.layers.numeric import (
     dropout,
+    exp_,
     full_precision,
     log_softmax,
     softmax,
@@ -166,3 +167,10 @@ def test_a_softmax_of_short_rows_is_torchs_in_value_and_gradient(
         results.append((finite, *torch.autograd.grad((finite * weight).sum(), [x])))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_an_exponential_in_place_is_torchs() -> None:
+    x = torch.tensor([-torch.inf, -700.0, -31.0, -1.0, 0.0, 5.0])
+    expected = x.exp()
+    assert exp_(x) is x
+    torch.testing.assert_close(x, expected, rtol=1e-12, atol=0.0)
