@@ -48,10 +48,11 @@ DESCRIPTION = (
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and the paired difference to the first recipe; curves.png, the "
-    "bound over training; of translations also significance.csv, the paired bootstrap of their "
-    "scores (BLEU and chrF, with accuracy where it is asked for, or WER and CER) with the first "
-    "recipe's of the same seed. All other options are "
-    "those of run.py. A finished run in the folder is used again if its configuration is the same."
+    "bound over training; of alignments also gaps.png, what each guide lacks of the exact "
+    "posterior; of translations also significance.csv, the paired bootstrap of their scores (BLEU "
+    "and chrF, with accuracy where it is asked for, or WER and CER) with the first recipe's of the "
+    "same seed. All other options are those of run.py. A finished run in the folder is used again "
+    "if its configuration is the same."
 )
 
 
@@ -98,12 +99,14 @@ def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     """Draws the bounds of all recipes, and how they came about."""
-    from latentheads.plot import draw_curves, draw_recipes, save  # takes long to load
+    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # takes long to load
 
     what = describe_plans(plans)
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
     save(draw_recipes(rows, f"{what}{mean}"), out / "elbos.png")
+    if known := [row for row in rows if "gap" in row]:
+        save(draw_gaps({"": known}, f"{what}{mean}"), out / "gaps.png")
     histories = {
         row["recipe"]: [read_metrics(p.folder) for p in plans if p.recipe == row["recipe"]]
         for row in rows

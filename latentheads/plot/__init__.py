@@ -10,7 +10,7 @@ in one style, whose file is ``STYLE``: ``matplotlib.style.use(lh.plot.STYLE)`` d
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.canvas import Picture, save
-from latentheads.plot.comparison import draw_pruning, draw_recipes, draw_sweep
+from latentheads.plot.comparison import draw_gaps, draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
 from latentheads.plot.links import draw_links
@@ -44,6 +44,7 @@ __all__ = [
     "draw_curves",
     "draw_divergence",
     "draw_figures",
+    "draw_gaps",
     "draw_gates",
     "draw_kl",
     "draw_kl_history",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from latentheads.plot.style import (
 )
 from latentheads.plot.training import truth_label
 
-__all__ = ["draw_pruning", "draw_recipes", "draw_sweep"]
+__all__ = ["draw_gaps", "draw_pruning", "draw_recipes", "draw_sweep"]
 
 TERMS = (
     ("elbo", "bound (ELBO)", "o", BLUE),
@@ -64,6 +65,36 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     axis.grid(axis="x")
     add_legend(figure)
     write_title(figure, f"Bounds on log p, and what is none\n{title}")
+    return figure
+
+
+@in_style
+def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> Figure:
+    """Draws what each guide lacks of the exact posterior, a bar a guide and a panel a model.
+
+    Args:
+        models: The guides of every model, by what the model is: each with ``recipe``, ``gap``,
+            ``gap_low`` and ``gap_high``; the interval may be missing.
+        title: What the text is.
+    """
+    heights = [len(rows) for rows in models.values()]
+    figure = Picture(WIDTH, 1.3 + 0.5 * len(models) + 0.27 * sum(heights))
+    axes = figure.subplots(
+        len(models), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    for axis, (model, rows) in zip(axes.flat, models.items(), strict=True):
+        middle, spread = read_spread(rows, "gap")
+        reach = {"error_kw": {"elinewidth": 1.2, "capsize": 3}}
+        bars = axis.barh(range(len(rows)), middle, xerr=spread, height=0.6, color=BLUE, **reach)
+        axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in middle], padding=6)
+        axis.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+        axis.invert_yaxis()
+        axis.tick_params(axis="y", length=0)
+        axis.margins(x=0.12)
+        axis.set_title(escape(model), loc="left")
+        axis.grid(axis="x")
+    axes[-1, 0].set_xlabel("nats per target token (0: the exact posterior)")
+    write_title(figure, f"What each guide lacks of the exact posterior\n{title}")
     return figure
 
 

@@ -41,6 +41,7 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert max(map(len, said[said.index("Test part") :].splitlines())) <= 100
     names = {"table.csv", "table.md", "runs.csv", "elbos.png", "curves.png"}
     assert names <= {p.name for p in compared.iterdir()}
+    assert not (compared / "gaps.png").exists()
     assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
     with (compared / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
@@ -110,6 +111,7 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
     assert float(aligned["gap"]) == pytest.approx(0, abs=1e-5)
     assert float(aligned["exact"]) == pytest.approx(float(aligned["elbo"]), abs=1e-5)
     assert (plain["exact"], aligned["plug_in"], aligned["iwae"]) == ("", "", "")
+    assert (tmp_path / "gaps.png").is_file()
     assert "| exact log p | gap of the guide |" in (tmp_path / "table.md").read_text()
 
 

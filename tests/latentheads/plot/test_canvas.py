@@ -37,6 +37,7 @@ FIGURE = Figure(0.5, 0.4, 0.6, 0.0, 0.0, 0.0, None, [0.5])
 PICTURES: dict[str, Callable[[], Any]] = {
     "curves": lambda: plot.draw_curves({NAME: [[{"step": 1, "valid": {"elbo": -1.0}}]]}, NAME),
     "recipes": lambda: plot.draw_recipes([{"recipe": NAME, "elbo": -1.5}]),
+    "gaps": lambda: plot.draw_gaps({NAME: [{"recipe": NAME, "gap": 0.5}]}, ""),
     "averages": lambda: plot.draw_averages([head_report(NAME)], ""),
     "maps": lambda: plot.draw_maps([head_report(NAME)], ""),
     "no roles": lambda: plot.draw_roles([head_report(NAME)], ""),

@@ -126,6 +126,16 @@ def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
 
 
+def test_gaps_of_several_models_have_one_scale() -> None:
+    tied, told = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
+    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, told]})
+    first, second = figure.axes
+    assert first.get_xlim() == second.get_xlim()
+    assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
+    assert [text.get_text() for text in second.texts] == ["0.5000", "0.0625"]
+    assert [tick.get_text() for tick in second.get_yticklabels()] == ["tied", "told"]
+
+
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
