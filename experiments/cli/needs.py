@@ -187,8 +187,8 @@ NEEDS = (
     ),
     Need(
         ("start_with",),
-        f"--start RUN, and {SPEECH}",
-        lambda it: bool(it.options.start) and it.data.hears,
+        f"--start RUN, and with encoder {SPEECH}",
+        lambda it: bool(it.options.start) and (it.options.start_with == "model" or it.data.hears),
     ),
     Need(("patience",), "a training without --gates", lambda it: not it.gates),
     Need(

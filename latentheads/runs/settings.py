@@ -46,7 +46,7 @@ GROUPS: dict[str, type] = {
 BY_HAND = "by hand"
 """The name, in a run folder, of a corpus that no options describe."""
 
-OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc", "start_with")
+OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
 """Options that a run folder leaves out where the source is text."""
 
 OF_HAND = ("task", "block", "lowercase", "tokenised", "tasks", "tell_apart")
@@ -83,8 +83,9 @@ class Settings:
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that it has lost.
-        start_with: What is taken of start: all; or, of speech, the encoder alone, whatever is
-            written and however deep the decoder is, as for translation behind recognition.
+        start_with: What is taken of start: all, and so the guide where it is the same; the model,
+            so that every guide starts anew; or, of speech, the encoder alone, whatever is written
+            and however deep the decoder is, as for translation behind recognition.
         train: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down apart, so that
@@ -117,7 +118,7 @@ class Settings:
     ctc: float = 0.0
     adapters: int = 0
     start: str = ""
-    start_with: Literal["all", "encoder"] = "all"
+    start_with: Literal["all", "model", "encoder"] = "all"
     train: Literal["all", "adapters", "guide"] = "all"
     unused: Mapping[str, Any] = field(default_factory=dict)
 
@@ -127,7 +128,7 @@ class Settings:
         if self.train == "adapters" and not (self.adapters and self.start):
             raise ValueError("train adapters needs adapters WIDTH and start RUN")
         if self.start_with == "encoder" and self.train != "all":
-            raise ValueError(f"train {self.train} needs all of start: drop start_with encoder")
+            raise ValueError(f"train {self.train} needs the whole model of start, not its encoder")
         if self.train == "guide" and not self.start:
             raise ValueError("train guide needs start RUN, whose model stays as it is")
         if self.gates.gates != "none":

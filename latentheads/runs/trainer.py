@@ -42,7 +42,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
-from latentheads.runs.warm_start import begin_with, load_start
+from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at
 from latentheads.training.options import Training
@@ -190,8 +190,10 @@ class Trainer:
         self._begun = False
         self.digest = digest_corpus(corpus)
         self._make_engine()
+        self.start = ""
         if begun:
             begin_with(begun, settings, corpus, model, guide)
+            self.start = name_start(begun, settings)
         self._make_controller()
         if resumes:
             self._resume()
@@ -252,7 +254,8 @@ class Trainer:
     def headline(self) -> str:
         """Says in one line what is about to run."""
         settings, counts = self.settings, self.parameters()
-        start = f"; resumed at step {self.engine.step:,}" if self.engine.step else ""
+        start = f"; starts with {self.start}" if self.start else ""
+        start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.training
         padded = padding(train, training.tokens, settings.seed)

@@ -18,7 +18,7 @@ from latentheads.runs.run import Run, same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
-__all__ = ["begin_with", "load_start"]
+__all__ = ["begin_with", "load_start", "name_start"]
 
 OF_TRAINING = (
     "dropout",
@@ -72,7 +72,8 @@ def begin_with(
 ) -> None:
     """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
 
-    So does a guide of another kind or with other options, except for its selection of heads.
+    So does a guide of another kind or with other options, or with ``start_with model`` any guide,
+    except for its selection of heads.
 
     Args:
         begun: The run, as :func:`load_start` gives it.
@@ -107,10 +108,20 @@ def begin_with(
 def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
     """The weights that a run hands to another; those of its guide to an equal guide alone."""
     found = checkpoints.weights(model=begun.model, guide=begun.guide)
-    before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
-    if before == now:
+    if _takes_guide(begun, settings):
         return found
     return {name: each for name, each in found.items() if name.startswith(OF_ANY_GUIDE)}
+
+
+def _takes_guide(begun: Run, settings: Settings) -> bool:
+    before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
+    return settings.start_with == "all" and before == now
+
+
+def name_start(begun: Run, settings: Settings) -> str:
+    """What of a run training starts with: its encoder, its model, or its guide too."""
+    parts = {"encoder": "encoder", "model": "model", "all": "model"}[settings.start_with]
+    return f"{parts}{' and guide' * _takes_guide(begun, settings)} of {begun.path}"
 
 
 def _options(settings: Settings) -> dict[str, Any]:

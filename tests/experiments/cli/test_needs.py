@@ -118,6 +118,7 @@ EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ({"start_with": "encoder"}, SPEECH, {**SPEECH, "start": "runs/other"}),
     ({"start_with": "encoder"}, {"start": "runs/other"}, {**SPOKEN, "start": "runs/other"}),
+    ({"start_with": "model"}, {}, {"start": "runs/other"}),
     ({"momentum": 0.5}, {}, {"optimiser": "nag"}),
     ({"period": 5, "least_rate": 1e-4}, {}, {"decay": "cosine"}),
     ({"period_growth": 2.0, "shrink": 0.5}, {"decay": "cosine"}, {"decay": "cosine", "period": 5}),

@@ -1,4 +1,4 @@
-"""The encoder of a run of speech may be all that another one begins with."""
+"""What of a finished run another one begins with: all, its model, or an encoder of speech."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from latentheads.runs.build import make_model
 from latentheads.runs.recipes import class_path
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.runs.warm_start import begin_with, load_start
+from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
@@ -76,13 +76,21 @@ def of(guide: str, hidden: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("guide", "taken"),
-    [(("cascaded", 5), False), (("mean-field", 3), False), (("mean-field", 5), True)],
+    ("guide", "part", "taken"),
+    [
+        (("cascaded", 5), "all", False),
+        (("mean-field", 3), "all", False),
+        (("mean-field", 5), "all", True),
+        (("mean-field", 5), "model", False),
+    ],
 )
-def test_a_guide_is_taken_by_the_same_guide_alone(guide: tuple[str, int], taken: bool) -> None:
+def test_a_guide_is_taken_by_the_same_guide_alone(
+    guide: tuple[str, int], part: str, taken: bool
+) -> None:
     """Its selection of heads by every guide."""
     before = run_of(settings(**of("mean-field", 5)), Words(["eins"]))
-    said = settings(**of(*guide), start="before")
+    said = settings(**of(*guide), start="before", start_with=part)
+    assert name_start(before, said) == f"model{' and guide' * taken} of before"
     now = run_of(said, Words(["eins"]))
     for each in (*before.model.parameters(), *before.guide.parameters()):
         torch.nn.init.normal_(each)
@@ -118,5 +126,5 @@ def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
 
 
 def test_what_needs_all_of_a_run_is_refused() -> None:
-    with pytest.raises(ValueError, match="train guide needs all of start"):
+    with pytest.raises(ValueError, match="train guide needs the whole model of start"):
         replace(settings(start="before", start_with="encoder"), train="guide")
