@@ -6,14 +6,7 @@ model of the translations can be compared with the truth.
 
 from latentheads.corpora.grammar.choice import DOMAINS
 from latentheads.corpora.grammar.languages import LANGUAGES
-from latentheads.corpora.grammar.sentences import (
-    Sentence,
-    mixed_targets,
-    posterior,
-    sample,
-    targets,
-    translation,
-)
+from latentheads.corpora.grammar.sentences import Sentence, sample
 from latentheads.corpora.grammar.syntax import Arc, log_p_sources
 
 __all__ = [
@@ -22,9 +15,5 @@ __all__ = [
     "Arc",
     "Sentence",
     "log_p_sources",
-    "mixed_targets",
-    "posterior",
     "sample",
-    "targets",
-    "translation",
 ]

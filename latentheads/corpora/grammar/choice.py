@@ -1,8 +1,7 @@
-"""Finite choices with a known probability in every domain, and the ways of making them.
+"""Finite choices with a known probability in every domain, and how they are made.
 
 The grammar is a program of independent choices: which rule, which word, which translation,
-which order. A `Chooser` answers them when the program runs: one draws, one takes the likeliest
-option, one replays given options so that all runs can be enumerated.
+which order. A `Chooser` answers them when the program runs: `Draw` draws.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-__all__ = ["DOMAINS", "Choice", "Chooser", "Draw", "Likeliest", "Replay", "log"]
+__all__ = ["DOMAINS", "Choice", "Chooser", "Draw", "log"]
 
 DOMAINS: tuple[str, ...] = ("news", "talk")
 
@@ -86,52 +85,3 @@ class Draw(Chooser):
         for domain, value in enumerate(choice.logs[index]):
             self.logs[domain] += value
         return options[index]
-
-
-class Likeliest(Chooser):
-    """Takes the most probable option in one domain, the first of equals."""
-
-    __slots__ = ("domain",)
-
-    def __init__(self, domain: int) -> None:
-        self.domain = domain
-
-    def __call__(self, choice: Choice[T], /) -> T:
-        """The argmax."""
-        row = choice.probabilities[self.domain]
-        return choice.options[row.index(max(row))]
-
-
-class Replay(Chooser):
-    """Repeats given option numbers, then takes first options, and writes all of them down.
-
-    Attributes:
-        made: The choices that had an alternative, with the number of the option taken.
-    """
-
-    __slots__ = ("made", "prefix")
-
-    def __init__(self, prefix: tuple[int, ...] = ()) -> None:
-        self.prefix = prefix
-        self.made: list[tuple[Choice[Any], int]] = []
-
-    def __call__(self, choice: Choice[T], /) -> T:
-        """The option whose turn it is."""
-        if len(choice.options) == 1:
-            return choice.options[0]
-        place = len(self.made)
-        index = self.prefix[place] if place < len(self.prefix) else 0
-        self.made.append((choice, index))
-        return choice.options[index]
-
-    def probability(self, domain: int) -> float:
-        """p(all options taken | domain)."""
-        factors = (choice.probabilities[domain][index] for choice, index in self.made)
-        return math.prod(factors, start=1.0)
-
-    def deviations(self) -> Iterator[tuple[int, ...]]:
-        """Prefixes that leave this run after its own prefix; together they reach every run."""
-        taken = tuple(index for _, index in self.made)
-        for place in range(len(self.prefix), len(taken)):
-            for index in range(1, len(self.made[place][0].options)):
-                yield (*taken[:place], index)
