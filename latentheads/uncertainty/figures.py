@@ -172,25 +172,38 @@ def read_tokens(
         temperatures: Those at which the mean law is judged.
         seed: Of the draws.
     """
-    rows: dict[int, list[ndarray]] = {}
-    judged: dict[int, list[Judgement]] = {}
+    columns: list[list[ndarray]] = []
+    judged: list[list[Judgement]] = []
     clock = _Clock()
     for batch, prediction in _predictions(committee, part, types, seed, clock):
         valid, words = batch.target_valid, batch.target
         law = prediction.log_law[valid]
-        at = [Judgement.of(scaled(law, each), words[valid]) for each in temperatures]
-        columns = (prediction.mean_log, prediction.total, prediction.data, prediction.reverse)
-        ends = law.argmax(-1) == EOS
-        known = [words[valid], ends, *(column[valid] for column in columns)]
-        lengths = valid.sum(-1).tolist()
-        cuts = np.cumsum(lengths)[:-1]
-        pieces = [np.split(each.cpu().numpy(), cuts) for each in known]
-        for row, place in enumerate(batch.sentences.tolist()):
-            rows[place] = [column[row] for column in pieces]
-            start = int(sum(lengths[:row]))
-            some = slice(start, start + lengths[row])
-            judged[place] = [_take(each, some) for each in at]
-    return _join_sentences(rows, judged, temperatures, clock.seconds)
+        judged.append([Judgement.of(scaled(law, each), words[valid]) for each in temperatures])
+        figures = (prediction.mean_log, prediction.total, prediction.data, prediction.reverse)
+        places = batch.sentences[:, None].expand_as(words)
+        every = [*(each[valid] for each in (places, words, *figures)), law.argmax(-1) == EOS]
+        columns.append([each.cpu().numpy() for each in every])
+    joined = [np.concatenate(each) for each in zip(*columns, strict=True)]
+    order = joined[0].argsort(kind="stable")
+    sentence, token, mean_log, total, data, reverse, ends = (each[order] for each in joined)
+    laws = (_join_laws(each, order) for each in zip(*judged, strict=True))
+    return TokenFigures(
+        sentence=sentence,
+        token=token,
+        ends=ends,
+        judged=dict(zip(temperatures, laws, strict=True)),
+        mean_log=mean_log.astype(float),
+        total=total.astype(float),
+        data=data.astype(float),
+        reverse=reverse.astype(float),
+        seconds=clock.seconds,
+    )
+
+
+def _join_laws(judged: Sequence[Judgement], order: Int[ndarray, " token"]) -> Judgement:
+    """The tokens of all batches in an order."""
+    columns = zip(*(vars(each).values() for each in judged), strict=True)
+    return Judgement(*(np.concatenate(each)[order] for each in columns))
 
 
 class _Clock:
@@ -220,39 +233,6 @@ def _predictions(
 def scaled(log_law: Float[Tensor, "token vocab"], temperature: float) -> Tensor:
     """A law at a temperature."""
     return log_law if temperature == 1.0 else (log_law / temperature).log_softmax(-1)
-
-
-def _take(judgement: Judgement, some: slice) -> Judgement:
-    return Judgement(*(column[some] for column in vars(judgement).values()))
-
-
-def _join_sentences(
-    rows: Mapping[int, list[ndarray]],
-    judged: Mapping[int, list[Judgement]],
-    temperatures: Sequence[float],
-    seconds: float,
-) -> TokenFigures:
-    """All sentences one behind the other."""
-    order = sorted(rows)
-    lengths = [len(rows[place][0]) for place in order]
-    sentence = np.repeat(np.arange(len(order)), lengths)
-    columns = [np.concatenate(each) for each in zip(*(rows[place] for place in order), strict=True)]
-    token, ends, mean_log, total, data, reverse = columns
-    joined = {}
-    for at, temperature in enumerate(temperatures):
-        every = [vars(judged[place][at]).values() for place in order]
-        joined[temperature] = Judgement(*map(np.concatenate, zip(*every, strict=True)))
-    return TokenFigures(
-        sentence=sentence,
-        token=token,
-        ends=ends,
-        judged=joined,
-        mean_log=mean_log.astype(float),
-        total=total.astype(float),
-        data=data.astype(float),
-        reverse=reverse.astype(float),
-        seconds=seconds,
-    )
 
 
 def fit_temperature(committee: Committee, part: Part, types: int, seed: int = 0) -> float:
