@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -38,7 +38,6 @@ class HubCorpus:
         config: Which of the repository's configurations.
         column: The column that holds a sentence for each language; "" where every language is
             a column of its own. Of running text, the column of its lines.
-        splits: What it calls train, valid and test.
         streaming: Whether rows are read over the network as they are needed, not downloaded first.
         revision: Branch or commit of the repository.
         files: Pattern of the files where the repository does not say it itself; may hold
@@ -50,7 +49,6 @@ class HubCorpus:
     path: str
     config: str | None = None
     column: str = "translation"
-    splits: Mapping[str, str] = field(default_factory=lambda: SPLITS)
     streaming: bool = False
     revision: str | None = None
     files: str | None = None
@@ -154,7 +152,7 @@ def _known(
 def _opened(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The first row of a part, and the others."""
     check_word("part", part, PARTS)
-    split = corpus.splits[part]
+    split = SPLITS[part]
     rows = _rows(corpus, split)
     first = next(rows, None)
     if first is None:

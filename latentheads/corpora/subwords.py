@@ -77,7 +77,6 @@ class Subwords(Vocabulary):
         types: int,
         lowercase: bool = False,
         tokenised: bool = False,
-        minimum: int = 2,
     ) -> Subwords:
         """Learns the subwords of some lines, the same for the same lines.
 
@@ -87,7 +86,6 @@ class Subwords(Vocabulary):
                 is left to merge.
             lowercase: As in `Subwords`.
             tokenised: As in `Subwords`.
-            minimum: A pair seen less often is not merged.
 
         Raises:
             ValueError: The characters alone are more than `types`.
@@ -95,7 +93,7 @@ class Subwords(Vocabulary):
         tokenizer = _untrained(tokenised)
         trainer = trainers.BpeTrainer(
             vocab_size=types,
-            min_frequency=minimum,
+            min_frequency=2,  # what stands once is no pattern
             special_tokens=RESERVED,
             initial_alphabet=[] if tokenised else sorted(_BYTES),
             show_progress=False,

@@ -155,7 +155,6 @@ def test_training_reads_a_stream_and_stops_where_nothing_repeats() -> None:
         yield from ("ab ab", "cd")
 
     assert len(Subwords.train(stream(), 1000, tokenised=True)) == len(SPECIALS) + 5 + 2
-    assert len(Subwords.train(stream(), 1000, tokenised=True, minimum=3)) == len(SPECIALS) + 5
     assert len(Subwords.train(stream(), 262)) == 262
 
 

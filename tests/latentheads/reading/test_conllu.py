@@ -96,7 +96,7 @@ def test_whole_words_are_their_own_tokens() -> None:
 
 @pytest.mark.parametrize("tokenised", [True, False])
 def test_pieces_belong_to_the_word_they_were_cut_from(tokenised: bool) -> None:
-    subwords = Subwords.train(["low lower", "low"], 270, tokenised=tokenised, minimum=1)
+    subwords = Subwords.train(["low lower", "low"] * 2, 270, tokenised=tokenised)
     rows, (owner,) = encode_parsed([parsed("lower", "wool", "low")], subwords)
     assert len(rows[0]) == len(owner) + 1
     for word, form in enumerate(("lower", "wool", "low")):
@@ -123,7 +123,7 @@ def owner_order(owner: list[int]) -> list[int]:
 
 
 def test_bytes_of_a_character_belong_to_its_word() -> None:
-    subwords = Subwords.train(["a b"], 260, minimum=9)
+    subwords = Subwords.train(["a b"], 260)
     sentence = parsed("é", "鱼", "x")
     rows, (owner,) = encode_parsed([sentence], subwords, spaced=False)
     assert len(rows[0]) == len(" é 鱼 x".encode()) + 1
