@@ -71,19 +71,18 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def refuse_unknown(given: Collection[str], known: Collection[str], whose: str = "") -> None:
+def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
     """Refuses the first name that is not known, with those that it might have meant.
 
     Args:
         given: Names.
         known: Those that are accepted.
-        whose: Who accepts them, where it is not the settings.
     """
     for name in given:
         if name not in known:
             close = get_close_matches(str(name), known)
             accepted = f"did you mean {close[0]}?" if close else f"it must be one of {_join(known)}"
-            raise ValueError(f"unknown option {name!r}{whose and f' of {whose}'}: {accepted}")
+            raise ValueError(f"unknown option {name!r}: {accepted}")
 
 
 def _join(names: Collection[str]) -> str:

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["RECIPES", "ByHand", "take_weights"]
+__all__ = ["ByHand", "take_weights"]
 
-RECIPES = ("transformer", "coda", "cascaded")
 PAD, BOS = 0, 1
 Weights = dict[str, Tensor]
 
@@ -50,7 +49,7 @@ class ByHand:
 
     Attributes:
         weights: As :func:`take_weights` gives them.
-        recipe: One of ``RECIPES``.
+        recipe: One of those above.
         heads: Heads of every block.
         dropout: Dropout of embeddings and residual steps.
         analytic: Closed-form KL; otherwise the log-ratio of the draw.

@@ -123,14 +123,9 @@ class Intent:
         return drawn and self.guide is not GUIDES["tied"]
 
     @property
-    def pays(self) -> bool:
-        """Whether anything has a KL that is not 0 by construction."""
-        return self.pays_for_heads or self.draws_choice or self.gates
-
-    @property
     def weighs_kl(self) -> bool:
-        """Whether the factor of the KL may be another than 1: with gates it may not."""
-        return self.pays and not self.gates
+        """Whether a KL that is not 0 by construction may be weighed: with gates it may not."""
+        return (self.pays_for_heads or self.draws_choice) and not self.gates
 
     @property
     def draws_paid_logits(self) -> bool:

@@ -163,11 +163,7 @@ class Dictionary:
             states: What predicts it.
             words: The word.
         """
-        rows = full_precision(self.weight)[words]
-        said = [rows @ full_precision(each).mT for each in self.lexicons]
-        plain = (rows * full_precision(states)).sum(-1)
-        here = _Masses.of(states, self.weight)
-        return by_pairs(plain, said) - self._log_normalisers(here, states)[0]
+        return self._said_of(states, full_precision(self.weight)[words])
 
     def word_entropies(
         self, states: Float[Tensor, "sentence row dim"]
@@ -207,7 +203,14 @@ class Dictionary:
             states: What predicts each next word.
             law: The probabilities that words come with.
         """
-        meant = law @ full_precision(self.weight)
+        return self._said_of(states, law @ full_precision(self.weight))
+
+    def _said_of(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        meant: Float[Tensor, "sentence row dim"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """The log-probability of a row of the output table, or the mean of several, by a row."""
         said = [meant @ full_precision(each).mT for each in self.lexicons]
         plain = (meant * full_precision(states)).sum(-1)
         here = _Masses.of(states, self.weight)

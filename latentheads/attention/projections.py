@@ -152,9 +152,9 @@ class MultiHeadAttention(nn.Module):
             return full_precision(self.band.products(q, k))
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
-    def of_active(self, x: Tensor, dim: int = -3) -> Tensor:
+    def of_active(self, x: Tensor) -> Tensor:
         """Keeps, of values for every head, those of the heads that are read out."""
-        return x if self.active is None else x.index_select(dim, self.active)
+        return x if self.active is None else x.index_select(-3, self.active)
 
     def read_out(
         self,

@@ -15,7 +15,7 @@ from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_link
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, NO_NOISE, DrawnWeights
 
-__all__ = ["draw_row", "draw_weights", "find_row", "name_band", "tell_noise"]
+__all__ = ["check_places", "draw_row", "draw_weights", "find_row", "name_band", "tell_noise"]
 
 Numbers = NDArray[np.float64]
 
@@ -55,7 +55,8 @@ def draw_weights(
     )
     row = find_row(mean, deviation) if row is None else row
     shown = list(heads) or list(range(min(MOST, len(mean))))
-    _check_places(row, shown, size[0], len(mean))
+    check_places("row", [row], size[0])
+    check_places("heads", shown, len(mean))
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
     figure = Picture(width, 2.2 + len(shown) * max(1.0, 0.15 + CELL * size[0]))
     means, deviations, bars = _make_columns(figure, len(shown))
@@ -129,12 +130,11 @@ def _find_top(values: Numbers) -> float:
     return max(1e-9, float(np.nan_to_num(values).max()))
 
 
-def _check_places(row: int, heads: Sequence[int], queries: int, number: int) -> None:
-    if not 0 <= row < queries:
-        raise ValueError(f"row must lie in 0 ... {queries - 1}, got {row}")
-    for head in heads:
-        if not 0 <= head < number:
-            raise ValueError(f"heads must lie in 0 ... {number - 1}, got {head}")
+def check_places(name: str, places: Sequence[int], number: int) -> None:
+    """Refuses rows or heads that are not among those there are."""
+    for place in places:
+        if not 0 <= place < number:
+            raise ValueError(f"{name} must lie in 0 ... {number - 1}, got {place}")
 
 
 def _name_sides(

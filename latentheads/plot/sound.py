@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
-from latentheads.plot.attention import draw_row, find_row, name_band, tell_noise
+from latentheads.plot.attention import check_places, draw_row, find_row, name_band, tell_noise
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
 from latentheads.reading.draws import DrawnWeights
@@ -48,9 +48,9 @@ def draw_sound(
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
     )
     head = int(mean.max(-1).mean(-1).argmax()) if head is None else head
-    _check_place("head", head, len(mean))
+    check_places("head", [head], len(mean))
     row = find_row(mean[[head]], deviation[[head]]) if row is None else row
-    _check_place("row", row, len(tokens))
+    check_places("row", [row], len(tokens))
     seconds = mean.shape[-1] * POSITION
     figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
     heights = [1.6, 0.4 + 0.17 * len(tokens), 1.0]
@@ -74,8 +74,3 @@ def draw_sound(
     bars.set_ylabel("weight")
     write_title(figure, f"{title}\n{tell_noise(deviation[head])}")
     return figure
-
-
-def _check_place(name: str, place: int, number: int) -> None:
-    if not 0 <= place < number:
-        raise ValueError(f"{name} must lie in 0 ... {number - 1}, got {place}")

@@ -37,7 +37,6 @@ __all__ = [
     "make_model",
     "read_heads",
     "vocabularies_text",
-    "vocabularies_to_json",
 ]
 
 
@@ -130,14 +129,6 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
             f"disagreement {','.join(term.kinds)}: no block of its chains has two heads with "
             "that; n-gram heads have an output alone"
         )
-
-
-def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> dict[str, Any]:
-    """Both vocabularies; a joint one once."""
-    if source is target:
-        return {"joint": target.to_json()}
-    sides = {"target": target.to_json()}
-    return sides if source is None else {**sides, "source": source.to_json()}
 
 
 def read_heads(path: Path) -> dict[str, list[int]] | None:
@@ -243,5 +234,7 @@ def _digest_part(part: Part) -> str:
 
 
 def vocabularies_text(target: Vocabulary, source: Vocabulary | None) -> str:
-    """Both vocabularies as a run folder holds them."""
-    return json.dumps(vocabularies_to_json(target, source), ensure_ascii=False)
+    """Both vocabularies as a run folder holds them; a joint one once."""
+    sides = {"joint": target} if source is target else {"target": target, "source": source}
+    said = {name: side.to_json() for name, side in sides.items() if side is not None}
+    return json.dumps(said, ensure_ascii=False)

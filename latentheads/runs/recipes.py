@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
@@ -47,7 +47,6 @@ OF_LOGITS = {"alignments": 0}
 """Options that go with a recipe or a prior: both are of logits, as those of the papers."""
 
 BASES: dict[str, type] = {"guide": ModelGuide, "prior": Prior}
-T = TypeVar("T")
 
 
 class Tied(Prior):
