@@ -87,12 +87,11 @@ def _encode_file(run: Run, path: Path, sentences: int) -> tuple[Part, int]:
     """The first lines of a file that a run can translate, and how many before them it cannot."""
     lines = read_lines(path)
     task = None if run.settings.data.mixture is None else 0
-    read = places = None
-    end = 0
-    while end < len(lines) and (places is None or len(places) < sentences):
+    known, end = None, 0
+    while end < len(lines) and (known is None or len(known.places) < sentences):
         end += 2 * sentences  # more where too few of these are kept
-        read, places = encode_sources(run, lines[:end], task, lambda place, why: None)
-    if not read or not places:
+        known = encode_sources(run, lines[:end], task, lambda place, why: None)
+    if known is None or not known.places:
         raise ValueError(f"{path} has no line that the runs can translate")
-    kept = read.take(range(min(sentences, len(read))))
-    return kept, places[len(kept) - 1] + 1 - len(kept)
+    kept = known.part.take(range(min(sentences, len(known.part))))
+    return kept, known.places[len(kept) - 1] + 1 - len(kept)

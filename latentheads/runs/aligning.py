@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from latentheads.batch import Batch
-from latentheads.decoding.translate import Lose, work_through
+from latentheads.decoding.translate import Lose
 from latentheads.metrics.alignment import Link, Links
 from latentheads.reading.alignments import alignment_laws, draws_alignments, likeliest_links
 from latentheads.runs.writing import encode_pairs, lose_nothing
@@ -61,26 +61,17 @@ def align_lines(
     """
     check_alignments(run)
     lose = lose or lose_nothing
-    found: list[Links] = [frozenset()] * len(sources)
-    part, places = encode_pairs(run, sources, targets, task, lose)
-    links = work_through(
-        part,
-        partial(_link_batch, run),
-        frozenset[Link](),
-        lambda place, why: lose(places[place], why),
-    )
-    for place, each in zip(places, links, strict=True):
-        found[place] = each
-    return found
+    known = encode_pairs(run, sources, targets, task, lose)
+    return known.work_through(partial(_link_batch, run), frozenset(), lose)
 
 
-def _link_batch(run: Run, batch: Batch) -> list[frozenset[Link]]:
+def _link_batch(run: Run, batch: Batch) -> list[Links]:
     """The links between the words of every sentence of a batch."""
     assert run.source is not None
     assert batch.source is not None
     tagged = run.settings.data.mixture is not None and bool(run.settings.data.mixture.tags)
     posterior = alignment_laws(run.model, run.guide, batch).posterior
-    found = []
+    found: list[Links] = []
     for place, heads in enumerate(likeliest_links(posterior, batch, tagged)):
         source = run.source.word_places(batch.source[place].tolist())
         target = run.target.word_places(batch.target[place].tolist())

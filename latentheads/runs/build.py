@@ -235,6 +235,7 @@ def _digest_part(part: Part) -> str:
 
 def vocabularies_text(target: Vocabulary, source: Vocabulary | None) -> str:
     """Both vocabularies as a run folder holds them; a joint one once."""
-    sides = {"joint": target} if source is target else {"target": target, "source": source}
+    sides: dict[str, Vocabulary | None] = {"target": target, "source": source}
+    sides = {"joint": target} if source is target else sides
     said = {name: side.to_json() for name, side in sides.items() if side is not None}
     return json.dumps(said, ensure_ascii=False)

@@ -105,13 +105,9 @@ class Confidant:
             ValueError: There are not as many translations as lines.
             UnfinishedError: A line is lost.
         """
-        found = [Confidence(None, [])] * len(sources)
-        part, places = encode_pairs(self.run, sources, targets, self.task, lose or lose_nothing)
-        if not places:
-            return found
-        for place, each in zip(places, self._judge_part(part), strict=True):
-            found[place] = each
-        return found
+        known = encode_pairs(self.run, sources, targets, self.task, lose or lose_nothing)
+        judged = self._judge_part(known.part) if known.places else []
+        return known.spread(judged, Confidence(None, []))
 
     def _judge_part(self, part: Part) -> list[Confidence]:
         """Judges encoded lines."""

@@ -20,10 +20,11 @@ from latentheads.corpora.speech.frames import pack
 from latentheads.corpora.speech.listening import hear_for_run
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.decoding.translate import Decoding, Lose, translate_part, work_through
+from latentheads.decoding.translate import Decoding, Lose
 from latentheads.errors import UnfinishedError
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_laws
+from latentheads.runs.writing import Encoded
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -32,25 +33,14 @@ __all__ = ["Heard", "TimedWord", "check_hears", "hear_files", "time_words", "tra
 
 
 @dataclass(frozen=True)
-class Heard:
+class Heard(Encoded):
     """Files of sound as a part of a corpus, without targets of their own.
 
     Attributes:
-        part: Those that can be heard.
-        places: The place of each among all files.
         files: All files.
     """
 
-    part: Part
-    places: list[int]
     files: Sequence[str | Path]
-
-    def spread(self, texts: Sequence[str]) -> list[str]:
-        """The texts of all files, empty where one was not heard."""
-        found = [""] * len(self.files)
-        for place, text in zip(self.places, texts, strict=True):
-            found[place] = text
-        return found
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ def hear_files(
         if isinstance(run.target, Tagged):
             tag = tag_of(run.target, mixture.tasks[task])
             part = replace(part, tags=np.full(len(rows), tag, np.int32))
-    return Heard(part, places, files)
+    return Heard(part, places, len(files), files)
 
 
 def _lose_no_file(files: Sequence[str | Path], place: int, why: str) -> None:
@@ -132,16 +122,7 @@ def transcribe_heard(
         lose: Called with the place of a file for which there is too little memory; None ends the
             work.
     """
-    lose = lose or partial(_lose_no_file, heard.files)
-    written = translate_part(
-        run.model,
-        run.guide,
-        run.target,
-        heard.part,
-        decoding,
-        lambda place, why: lose(heard.places[place], why),
-    )
-    return heard.spread(written)
+    return heard.translate(run, decoding, lose or partial(_lose_no_file, heard.files))
 
 
 def time_words(
@@ -157,16 +138,8 @@ def time_words(
     """
     lose = lose or partial(_lose_no_file, heard.files)
     targets = run.target.encode_all(texts[place] for place in heard.places)
-    found: list[list[TimedWord]] = [[] for _ in texts]
-    timed = work_through(
-        replace(heard.part, targets=targets),
-        partial(_time_batch, run),
-        list[TimedWord](),
-        lambda place, why: lose(heard.places[place], why),
-    )
-    for place, words in zip(heard.places, timed, strict=True):
-        found[place] = words
-    return found
+    told = replace(heard, part=replace(heard.part, targets=targets))
+    return told.work_through(partial(_time_batch, run), [], lose)
 
 
 def _time_batch(run: Run, batch: Batch) -> list[list[TimedWord]]:

@@ -39,5 +39,4 @@ def _encode(run: Run, sentence: str, task: int | None) -> Part:
         return hear_files(run, [sentence], task=task).part
     if not sentence.strip():
         raise ValueError(f"sentence must hold a word, got {sentence!r}")
-    part, _ = encode_sources(run, [sentence], task, lose_nothing)
-    return part
+    return encode_sources(run, [sentence], task, lose_nothing).part

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentheads.batch import BOS, EOS, SPECIALS, UNK
+from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.mixed import tag_of
 from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.translate import Decoding, Lose, translate_part
+from latentheads.decoding.translate import Decoding, Found, Lose, translate, work_through
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
 __all__ = [
+    "Encoded",
     "Sampling",
     "continue_or_lose",
     "continue_text",
@@ -36,6 +37,50 @@ __all__ = [
 
 TOGETHER = 64
 """Continuations drawn side by side."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Some lines, or files of sound, as a part of a corpus; the others are empty or lost.
+
+    Attributes:
+        part: Those that can be read.
+        places: The place of each among all.
+        total: How many there are in all.
+    """
+
+    part: Part
+    places: Sequence[int]
+    total: int
+
+    def spread(self, found: Iterable[Found], empty: Found) -> list[Found]:
+        """What was found of each, at its place among all."""
+        every = [empty] * self.total
+        for place, each in zip(self.places, found, strict=True):
+            every[place] = each
+        return every
+
+    def work_through(
+        self, work: Callable[[Batch], list[Found]], empty: Found, lose: Lose
+    ) -> list[Found]:
+        """The results of some work on all; see :func:`latentheads.decoding.translate.work_through`.
+
+        Args:
+            work: Gives a result for each sentence of a batch.
+            empty: The result of one that is empty or lost.
+            lose: Called with the place among all of one for which there is too little memory.
+        """
+        found = work_through(
+            self.part, work, empty, lambda place, why: lose(self.places[place], why)
+        )
+        return self.spread(found, empty)
+
+    def translate(self, run: Run, decoding: Decoding, lose: Lose) -> list[str]:
+        """The translations of all; see :meth:`work_through`."""
+        model, guide, target = run.model, run.guide, run.target
+        return self.work_through(
+            lambda batch: translate(model, guide, target, batch, decoding), "", lose
+        )
 
 
 def translate_lines(
@@ -61,19 +106,7 @@ def translate_lines(
         UnfinishedError: A line is lost.
     """
     lose = lose or lose_nothing
-    found = [""] * len(lines)
-    part, places = encode_sources(run, lines, task, lose)
-    written = translate_part(
-        run.model,
-        run.guide,
-        run.target,
-        part,
-        decoding,
-        lambda place, why: lose(places[place], why),
-    )
-    for place, line in zip(places, written, strict=True):
-        found[place] = line
-    return found
+    return encode_sources(run, lines, task, lose).translate(run, decoding, lose)
 
 
 def lose_nothing(place: int, why: str) -> None:
@@ -81,19 +114,14 @@ def lose_nothing(place: int, why: str) -> None:
     raise UnfinishedError(f"line {place + 1}: {why}")
 
 
-def encode_sources(
-    run: Run, lines: Sequence[str], task: int | None, lose: Lose
-) -> tuple[Part, list[int]]:
-    """Encodes the lines that are not empty, and tells their places.
+def encode_sources(run: Run, lines: Sequence[str], task: int | None, lose: Lose) -> Encoded:
+    """Encodes the lines that are not empty, without targets of their own.
 
     Args:
         run: The run.
         lines: The text.
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run, and why.
-
-    Returns:
-        A part of a corpus, without targets of its own, and the place of each of its lines.
     """
     full = []
     for place, line in enumerate(lines):
@@ -106,13 +134,13 @@ def encode_sources(
     for place in np.flatnonzero(part.lengths > most).tolist():
         lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
     kept = np.flatnonzero(part.lengths <= most).tolist()
-    return part.take(kept), [full[place] for place in kept]
+    return Encoded(part.take(kept), [full[place] for place in kept], len(lines))
 
 
 def encode_pairs(
     run: Run, sources: Sequence[str], targets: Sequence[str], task: int | None, lose: Lose
-) -> tuple[Part, list[int]]:
-    """Encodes lines and their translations where neither is empty, and tells their places.
+) -> Encoded:
+    """Encodes lines and their translations where neither is empty.
 
     Args:
         run: The run.
@@ -121,18 +149,15 @@ def encode_pairs(
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run, and why.
 
-    Returns:
-        A part of a corpus, and the place of each of its lines.
-
     Raises:
         ValueError: There are not as many translations as lines.
     """
     if len(sources) != len(targets):
         raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
     lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
-    part, places = encode_sources(run, lines, task, lose)
-    told = run.target.encode_all(targets[place] for place in places)
-    return replace(part, targets=told), places
+    known = encode_sources(run, lines, task, lose)
+    told = run.target.encode_all(targets[place] for place in known.places)
+    return replace(known, part=replace(known.part, targets=told))
 
 
 def _too_wide(run: Run, line: str) -> str:
