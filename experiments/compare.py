@@ -26,16 +26,8 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import ending, name_again, tell
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.summary import (
-    COLUMNS,
-    cell,
-    cell_of_terminal,
-    read_all,
-    summarise,
-    write_tables,
-)
+from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
-from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, chief_score, title_of
 from latentheads.runs.folder import read_metrics
@@ -138,9 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
-        printed = packed(table(rows, cell_of_terminal), names=2)
-        marked = markdown(quoted(table(rows, cell)))
-        tell("compare.py", write_tables(runs, rows, marked, printed, out))
+        tell("compare.py", write_tables(runs, rows, table, 2, out))
         if options.report:
             trained = [(plan.folder, plan.settings) for plan in plans]
             tell("compare.py", write_page(trained, options, out))

@@ -27,15 +27,7 @@ from latentheads.experiments.cli.errors import ending, name_again, tell
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import write_page
-from latentheads.experiments.cli.summary import (
-    COLUMNS,
-    cell,
-    cell_of_terminal,
-    read_all,
-    summarise,
-    write_tables,
-)
-from latentheads.experiments.cli.tables import markdown, packed, quoted
+from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
 from latentheads.metrics.scores import CHIEF
 
 if TYPE_CHECKING:
@@ -134,9 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = describe_plans(every)
         mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
         save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
-        printed = packed(table(rows, cell_of_terminal), names=3)
-        marked = markdown(quoted(table(rows, cell)))
-        tell("sweep.py", write_tables(runs, rows, marked, printed, out))
+        tell("sweep.py", write_tables(runs, rows, table, 3, out))
         if options.report:
             trained = [(plan.folder, plan.settings) for plan in every]
             tell("sweep.py", write_page(trained, options, out))

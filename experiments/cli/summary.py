@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
+from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES
 from latentheads.runs.sections import lacking
@@ -16,7 +17,7 @@ from latentheads.runs.sections import lacking
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "cell", "cell_of_terminal", "read_all", "summarise", "write_tables"]
+__all__ = ["COLUMNS", "cell", "read_all", "summarise", "write_tables"]
 
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """Beginnings of the other columns that have a mean and an interval."""
@@ -176,21 +177,25 @@ def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:
 
 
 def write_tables(
-    runs: pd.DataFrame, rows: Sequence[dict[str, Any]], table: str, printed: str, out: Path
+    runs: pd.DataFrame,
+    rows: Sequence[dict[str, Any]],
+    table: Callable[[Sequence[dict[str, Any]], Callable[..., str]], list[list[str]]],
+    names: int,
+    out: Path,
 ) -> str:
     """Writes every run, and the summary twice; returns what is said of them.
 
     Args:
         runs: One row a run.
         rows: The summary.
-        table: The same as Markdown.
-        printed: The same for a terminal.
+        table: Lays its rows out, each cell as it is told.
+        names: The first columns of that, which say whose a row is.
         out: Where.
     """
     import pandas as pd  # takes long to load
 
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
-    write_text(out / "table.md", table)
+    write_text(out / "table.md", markdown(quoted(table(rows, cell))))
     title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
-    return f"{title}\n{printed}written to {out}"
+    return f"{title}\n{packed(table(rows, cell_of_terminal), names)}written to {out}"

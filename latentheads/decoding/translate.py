@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
@@ -99,12 +99,7 @@ def search(model: Stepwise, batch: Batch, decoding: Decoding, draws: int) -> lis
 
 
 def translate_part(
-    model: Decoder,
-    guide: Any,
-    target: Vocabulary,
-    part: Part,
-    decoding: Decoding,
-    lose: Lose | None = None,
+    model: Decoder, guide: ModelGuide, target: Vocabulary, part: Part, decoding: Decoding
 ) -> list[str]:
     """Translates every sentence of a part, in their order.
 
@@ -114,14 +109,11 @@ def translate_part(
         target: Vocabulary of the translations.
         part: The sentences; targets are not looked at.
         decoding: How to search.
-        lose: As in :func:`work_through`; the translation of a lost sentence is empty.
 
     Raises:
         UnfinishedError: There is too little memory for a single sentence.
     """
-    return work_through(
-        part, lambda batch: translate(model, guide, target, batch, decoding), "", lose
-    )
+    return work_through(part, lambda batch: translate(model, guide, target, batch, decoding), "")
 
 
 Found = TypeVar("Found")

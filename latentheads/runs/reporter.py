@@ -68,7 +68,11 @@ class Reporter:
         return {
             "valid": lambda: {"valid": self._reported("valid").figures()},
             "test": self._test,
-            **({"perplexity": self._perplexity} if text else {"translations": self._translated}),
+            **(
+                {"perplexity": lambda: {"perplexity": self.perplexities()}}
+                if text
+                else {"translations": lambda: {"test": self.translations()}}
+            ),
             **({"tasks": self._tasks} if self.corpus.tasks else {}),
             "head divergence": self._divergence,
             "selection": lambda: {"selection": self.selection()},
@@ -76,12 +80,8 @@ class Reporter:
             "a true bound": self._check_truth,
         }
 
-    def translations(self) -> tuple[dict[str, Any], list[str]]:
-        """Translates the test part, writes it beside its references, and scores it.
-
-        Returns:
-            The scores, and the translations.
-        """
+    def translations(self) -> dict[str, Any]:
+        """Translates the test part, writes it beside its references, and gives its scores."""
         settings, part = self.settings, self.corpus.test
         start = time.perf_counter()
         with fixed_noise(settings.seed, self.model.device):
@@ -93,7 +93,8 @@ class Reporter:
         scores = score_written(settings, written, references)
         speed = {"sentences_per_second": len(part) / seconds}
         heard = score_ctc(settings, self.model, self.guide, self.corpus)
-        return {**scores, **self._rouge(written), **speed, **heard}, written
+        self._written = written
+        return {**scores, **self._rouge(written), **speed, **heard}
 
     def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Reports on and scores the test sentences of each task alone.
@@ -130,11 +131,11 @@ class Reporter:
         leads = asdict(rouge(first, right)).items()
         return {**asdict(rouge(written, right)), **{f"lead_{name}": value for name, value in leads}}
 
-    def perplexities(self, valid: Report, test: Report) -> list[dict[str, Any]]:
+    def perplexities(self) -> list[dict[str, Any]]:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
         data, parts = self.settings.data, {"valid": self.corpus.valid, "test": self.corpus.test}
         mode = f"blocks of {data.block}" if data.block else "sentences"
-        reports = {mode: {"valid": valid, "test": test}}
+        reports = {mode: {"valid": self._reported("valid"), "test": self._reported("test")}}
         if data.context:
             mode = f"windows of {data.block}, {data.context} before each token"
             reports[mode] = {
@@ -207,14 +208,6 @@ class Reporter:
             if report.leak is not None:
                 raise ValueError(f"{name}: {report.leak}")
         return {}
-
-    def _perplexity(self) -> dict[str, Any]:
-        valid, test = self._reported("valid"), self._reported("test")
-        return {"perplexity": self.perplexities(valid, test)}
-
-    def _translated(self) -> dict[str, Any]:
-        scores, self._written = self.translations()
-        return {"test": scores}
 
     def _tasks(self) -> dict[str, Any]:
         if self._written is None:

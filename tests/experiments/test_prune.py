@@ -153,7 +153,7 @@ def test_where_a_report_fails_what_was_there_stays(
     def fail(reporter: Reporter) -> Any:
         raise ValueError("no words")
 
-    monkeypatch.setattr(Reporter, "_translated", fail)
+    monkeypatch.setattr(Reporter, "translations", fail)
     again = (str(runs / "transformer"), "--heads=3", f"--out={out}", "--overwrite")
     assert call(*again) == 1
     message = "prune.py: error: the report on 12 heads lacks translations (no words)\n"

@@ -11,7 +11,6 @@ import pytest
 from latentheads.corpora import parallel
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Tied
-from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.describe import describe_data
 from latentheads.runs.folder import Folder
@@ -29,8 +28,7 @@ def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Pa
     model = LanguageModel.of(corpus, width=6, feed_forward=5, heads=2, layers=1)
     guide, settings = Tied(model), Settings(data=describe_data(corpus), samples=2)
     reporter = Reporter(settings, model, guide, corpus, Folder(tmp_path / "run", ""))
-    reports = (evaluate(model, guide, part, 2) for part in (corpus.valid, corpus.test))
-    valid, test = reporter.perplexities(*reports)
+    valid, test = reporter.perplexities()
     assert valid["word"].keys() == valid["token"].keys()
     assert (test["word"] == {}) == (unit == "subword" and not counted)
     assert (test["word"] == test["token"]) == (unit == "word")
