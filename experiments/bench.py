@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -126,14 +125,7 @@ def peak(precision: str, setting: Setting, side: int) -> float:
     """Operations a second of a square matrix product, the best of ten."""
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     one, other = torch.ones(2, side, side, dtype=kind, device=setting.device)
-    seconds = []
-    for _ in range(10):
-        setting.synchronise()
-        start = time.perf_counter()
-        one @ other
-        setting.synchronise()
-        seconds.append(time.perf_counter() - start)
-    return 2 * side**3 / min(seconds)
+    return 2 * side**3 / min(setting.time(lambda: one @ other) for _ in range(10))
 
 
 def _result(

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -205,11 +204,10 @@ class Searcher:
 
     def timed(self, seed: int) -> float:
         """Seconds of one search; it needs no random numbers."""
-        self.setting.synchronise()
-        start = time.perf_counter()
+        return self.setting.time(self._search)
+
+    def _search(self) -> None:
         self.found = beam_search(self.model, self.batch, self.beam, limit=self.model.limit)
-        self.setting.synchronise()
-        return time.perf_counter() - start
 
 
 def make_searchers(

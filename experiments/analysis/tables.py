@@ -16,8 +16,8 @@ from latentheads.experiments.cli.tables import markdown
 from latentheads.names import CHAINS, Block
 from latentheads.reading import Syntactic, role_map
 from latentheads.reading.alignments import UNION
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import HeadReport, others, pair_mean
+from latentheads.reading.divergence import Divergence, pair_mean
+from latentheads.reading.head_report import HeadReport, others
 
 if TYPE_CHECKING:
     import pandas as pd

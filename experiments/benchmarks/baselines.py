@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, cast
 
 import pyro
@@ -74,7 +74,15 @@ class Setting:
     seed: int = 0
     adam: bool = False
 
-    def synchronise(self) -> None:
+    def time(self, work: Callable[[], object]) -> float:
+        """Seconds of some work, the accelerator's included."""
+        self._synchronise()
+        start = perf_counter()
+        work()
+        self._synchronise()
+        return perf_counter() - start
+
+    def _synchronise(self) -> None:
         """Waits for the accelerator."""
         if self.device == "cuda":
             torch.cuda.synchronize()
@@ -115,11 +123,7 @@ class Runner:
     def timed(self, seed: int) -> float:
         """Seconds of one step."""
         torch.manual_seed(seed)
-        self.setting.synchronise()
-        start = time.perf_counter()
-        self.step()
-        self.setting.synchronise()
-        return time.perf_counter() - start
+        return self.setting.time(self.step)
 
     def operations(self) -> int:
         """Floating-point operations of the matrix products of one step."""

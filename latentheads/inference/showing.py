@@ -8,7 +8,7 @@ from typing import Any
 
 from latentheads.metrics.scores import MEANINGS, SCORES
 
-__all__ = ["figures_to_html", "figures_to_text"]
+__all__ = ["figures_to_html", "figures_to_text", "tell_known"]
 
 ROWS = {
     "elbo": ("bound (ELBO)", "a true bound: the next row less the one after"),
@@ -63,7 +63,7 @@ def _is_shown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
     Where log p is exact, the plug-in network is that law, and IWAE an estimate of it; of one draw
     IWAE is the bound; where the truth is known of all sentences, their bound has its row.
     """
-    if name == "truth_elbo" and not any(map(_tell_known, parts.values())):
+    if name == "truth_elbo" and not any(map(tell_known, parts.values())):
         return False
     if name in ("plug_in", "iwae") and _is_shown("exact", parts):
         return False
@@ -84,14 +84,14 @@ def _name_row(name: str, parts: Mapping[str, Mapping[str, Any]]) -> tuple[str, l
     known = [each["iwae_k"] for each in parts.values() if each.get("iwae_k") is not None]
     label, what = (said.format(k=known[0] if known else "K") for said in ROWS[name])
     if name == "truth":
-        said = {part: _tell_known(figures) for part, figures in parts.items()}
+        said = {part: tell_known(figures) for part, figures in parts.items()}
         of_some = [f"{part}: {each}" if part else each for part, each in said.items() if each]
         what = "; ".join([what, *of_some])
     digits = 2 if name in SCORES else 4
     return label, [_number(each.get(name), digits) for each in parts.values()], what
 
 
-def _tell_known(figures: Mapping[str, Any]) -> str:
+def tell_known(figures: Mapping[str, Any]) -> str:
     """How many sentences the truth is known of; empty where it is all, or none."""
     known, every = figures.get("truth_sentences"), figures.get("sentences")
     if figures.get("truth") is None or None in (known, every) or known == every:

@@ -12,10 +12,10 @@ __all__ = ["positions"]
 
 
 def positions(
-    length: int, width: int, device: torch.device, dtype: torch.dtype, start: int = 0
+    length: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> Float[Tensor, "length width"]:
     """Sinusoidal positions: sines in the first half of the width, cosines in the second."""
     half = width // 2
     rate = torch.exp(torch.arange(half, device=device) * (-math.log(10_000.0) / max(half - 1, 1)))
-    angle = torch.arange(start, start + length, device=device)[:, None] * rate
+    angle = torch.arange(length, device=device)[:, None] * rate
     return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)

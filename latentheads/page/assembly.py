@@ -133,9 +133,8 @@ def report(
         ValueError: An option is out of range, or a folder holds no run.
         OSError: The page cannot be written.
     """
-    check_least({"sentences": sentences}, sentences=1)
-    check_least({"draws": draws}, draws=2)
-    check_least({"measured": measured}, measured=1)
+    asked = {"sentences": sentences, "draws": draws, "measured": measured}
+    check_least(asked, sentences=1, draws=2, measured=1)
     check_seed(seed)
     check_word("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)

@@ -20,8 +20,7 @@ from latentheads.plot.canvas import (
     write_title,
 )
 from latentheads.plot.style import in_style
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import pair_mean
+from latentheads.reading.divergence import Divergence, pair_mean
 
 __all__ = ["draw_divergence"]
 

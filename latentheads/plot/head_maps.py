@@ -25,8 +25,8 @@ from latentheads.plot.canvas import (
 )
 from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
 from latentheads.reading import Role, role_map
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import HeadReport, pair_mean
+from latentheads.reading.divergence import Divergence, pair_mean
+from latentheads.reading.head_report import HeadReport
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from latentheads.inference.showing import tell_known
 from latentheads.names import CHOICE, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
@@ -88,9 +89,7 @@ def _negate(values: Iterable[float | None]) -> list[float]:
 
 def truth_label(figures: Mapping[str, Any]) -> str:
     """The name of the line of the truth, which may be known of some sentences alone."""
-    known, every = figures.get("truth_sentences"), figures.get("sentences")
-    some = "" if known in (None, every) else f" of {known:,} of {every:,} sentences"
-    return f"true log p{some}"
+    return f"true log p {tell_known(figures)}".rstrip()
 
 
 @in_style

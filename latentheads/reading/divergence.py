@@ -28,7 +28,7 @@ from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
 from latentheads.reading.sides import sides
 
-__all__ = ["PAIRED", "Divergence", "divergence", "head_divergence"]
+__all__ = ["PAIRED", "Divergence", "divergence", "head_divergence", "pair_mean"]
 
 PAIRED = 512
 """Tokens of a batch whose heads are compared: memory grows with the square of the heads."""
@@ -83,15 +83,14 @@ class Divergence:
         Returns:
             The mean over pairs that speak, or None of no pair.
         """
-        sites = [site for site in self.summed if chain in (None, chain_of(site))]
-        found = torch.cat([torch.zeros(0), *(_upper(self.summed[site]) for site in sites)])
-        mean = float(found.nanmean())
-        return None if math.isnan(mean) else mean
+        return pair_mean(*(m for site, m in self.summed.items() if chain in (None, chain_of(site))))
 
 
-def _upper(matrix: Tensor) -> Tensor:
-    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1)
-    return matrix[rows, columns]
+def pair_mean(*matrices: Float[Tensor, "head head"]) -> float | None:
+    """The mean over all pairs of heads that speak, of all blocks alike; None of no pair."""
+    pairs = (each[*torch.triu_indices(len(each), len(each), offset=1)] for each in matrices)
+    mean = float(torch.cat([torch.zeros(0), *pairs]).nanmean())
+    return None if math.isnan(mean) else mean
 
 
 def divergence(

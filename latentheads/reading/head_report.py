@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +18,7 @@ from latentheads.reading.relevance import Relevance
 from latentheads.reading.roles import Role
 from latentheads.reading.syntactic import Syntactic
 
-__all__ = ["HeadReport", "others", "pair_mean"]
+__all__ = ["HeadReport", "others"]
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,3 @@ class HeadReport:
 def others(matrix: Tensor) -> Tensor:
     """The mean of every row, without its diagonal and silent heads; NaN of a head with no other."""
     return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), torch.nan).nanmean(-1)
-
-
-def pair_mean(*matrices: Tensor) -> float | None:
-    """The mean over all pairs of heads that speak, of all blocks alike; None of no pair."""
-    pairs = [each[*torch.triu_indices(len(each), len(each), offset=1)] for each in matrices]
-    mean = float(torch.cat(pairs).nanmean())
-    return None if math.isnan(mean) else mean

@@ -16,8 +16,8 @@ from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_rol
 from latentheads.plot.canvas import largest
 from latentheads.plot.head_maps import KINDS, QUANTITIES, _grid
 from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import HeadReport, others, pair_mean
+from latentheads.reading.divergence import Divergence, pair_mean
+from latentheads.reading.head_report import HeadReport, others
 
 CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
 
