@@ -72,24 +72,6 @@ class HardConcrete(Selection):
         return self.open_logit.sigmoid()
 
     @property
-    def full(self) -> Float[Tensor, "*batch candidate"]:
-        r"""``P(z = 1)``, the sigmoid of :math:`\log\alpha - \beta\log((1-\gamma)/(\zeta-1))`."""
-        return (self.logits - self.temperature * math.log((1 - LOW) / (HIGH - 1))).sigmoid()
-
-    def above(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch candidate"]:
-        """``P(z > value)`` for values in [0, 1)."""
-        odds = ((value - LOW) / (HIGH - value)).log()
-        return (self.logits - self.temperature * odds).sigmoid()
-
-    def density(
-        self, value: Float[Tensor, "*batch candidate"]
-    ) -> Float[Tensor, "*batch candidate"]:
-        """The density of every gate inside (0, 1), where it is neither closed nor full."""
-        above = self.above(value)
-        rate = self.temperature * (1 / (value - LOW) + 1 / (HIGH - value))
-        return rate * above * (1 - above)
-
-    @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         r""":math:`E z = \int_0^1 P(z > v) dv`, by quadrature."""
         nodes = numbers_like(0.5 * (NODES + 1), self.logits)
