@@ -10,10 +10,12 @@ from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least, check_seed, check_word
-from latentheads.corpora import Corpus, Vocabulary
+from latentheads.corpora import Corpus, Part, Rows, Vocabulary
+from latentheads.corpora.batches import collate
 from latentheads.corpora.from_options import make_corpus
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.text import PARTS
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
 from latentheads.metrics.alignment import Links
@@ -23,9 +25,15 @@ from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.results import Results
-from latentheads.runs.sentence import read_sentence
 from latentheads.runs.settings import Settings
-from latentheads.runs.writing import Sampling, continue_text, find_task, translate_lines
+from latentheads.runs.writing import (
+    Sampling,
+    continue_text,
+    encode_sources,
+    find_task,
+    lose_nothing,
+    translate_lines,
+)
 from latentheads.values import make_group
 
 __all__ = ["Run", "check_own_corpus", "check_vocabulary", "same_vocabulary"]
@@ -220,8 +228,26 @@ class Run:
             UnfinishedError: It cannot be heard, or is too long for the run or for the machine.
         """
         check_seed(seed)
-        with fixed_noise(seed, self.model.device):
-            return read_sentence(self, sentence, target, direction).to(self.model.device)
+        if self.source is None:
+            if target is not None or direction is not None:
+                raise ValueError(f"{self.path} is a language model: drop target and direction")
+            part = Part(Rows.of([self.target.encode(sentence)]), None)
+            return collate(part, [0]).to(self.model.device)
+        part = self._encode(sentence, find_task(self, direction))
+        if target is None:
+            decoding = self.settings.decoding
+            with fixed_noise(seed, self.model.device):
+                (target,) = translate_part(self.model, self.guide, self.target, part, decoding)
+        told = replace(part, targets=self.target.encode_all([target]))
+        return collate(told, [0]).to(self.model.device)
+
+    def _encode(self, sentence: str, task: int | None) -> Part:
+        """A sentence, or a file of sound where the run hears, without a target of its own."""
+        if isinstance(self.source, Positions):
+            return hear_files(self, [sentence], task=task).part
+        if not sentence.strip():
+            raise ValueError(f"sentence must hold a word, got {sentence!r}")
+        return encode_sources(self, [sentence], task, lose_nothing).part
 
     @overload
     def generate(
