@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner
+from latentheads.alignment.aligner import Aligner, Hidden
 from latentheads.alignment.past import PastState
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
@@ -21,7 +21,7 @@ from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.checks import check_known
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
-from latentheads.layers.output import Output
+from latentheads.layers.output import LinearOutput, Output
 from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.selection.hard_gates import Gating
@@ -267,6 +267,24 @@ class Stepwise(Protocol):
 
 class Decoder(HeadModel):
     """A model with a causal stack over the target."""
+
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+        """What alignments above it know of whole sentences: states, and those of earlier words."""
+        assert self.alignments is not None
+        return self.alignments.look_back(self.states(batch, choices), batch.target_valid)
+
+    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
+        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+        if self.alignments is None:
+            return super().law(batch, choices)
+        hidden = self.hidden(batch, choices).behind(batch.context)
+        output = cast(LinearOutput, self.output)
+        return self.alignments(hidden, batch.counted, output, self.smoothing)
 
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:

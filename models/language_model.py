@@ -13,7 +13,6 @@ from latentheads.alignment.past import begin_past
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.distributions import Tokens
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, TableOutput
 from latentheads.model import Decoder, DecodingState
@@ -112,19 +111,6 @@ class LanguageModel(Decoder):
         choices = self.choose(batch) if choices is None else choices
         x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
         return self.decoder(x, reach, choices=choices)
-
-    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; drawn when not given.
-        """
-        if self.alignments is None:
-            return super().law(batch, choices)
-        states, scored = self.states(batch, choices), batch.counted
-        hidden = self.alignments.look_back(states, batch.target_valid).behind(batch.context)
-        return self.alignments(hidden, scored, cast(TableOutput, self.output), self.smoothing)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""

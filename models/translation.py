@@ -19,7 +19,6 @@ from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
-from latentheads.distributions import Tokens
 from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import Mask, Reach
@@ -231,18 +230,6 @@ class Translation(Decoder):
     ) -> Float[Tensor, "*batch target dim"]:
         """The states that predict each target token, before alignments add to them."""
         return self.hidden(batch, choices).states
-
-    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; drawn when not given.
-        """
-        if self.alignments is None:
-            return super().law(batch, choices)
-        hidden, valid = self.hidden(batch, choices), batch.counted
-        return self.alignments(hidden.behind(batch.context), valid, self.output, self.smoothing)
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
