@@ -195,27 +195,15 @@ class Batch:
         return None if ids is None else SentenceTasks(ids, self.one_task)
 
     def repeated(self, draws: int) -> Batch:
-        """Copies of the sentences behind each other, one for each draw of what they share."""
-        source, before = self.source, self.before
-        return Batch(
-            self.target.repeat(draws, 1),
-            None if source is None else source.repeat(draws, 1),
-            before=None if before is None else before.repeat(draws),
-            context=self.context,
-            frames=None if self.frames is None else self.frames.repeat(draws, 1, 1),
-            frame_counts=None if self.frame_counts is None else self.frame_counts.repeat(draws),
-            source_task=self._repeat_task(self.source_task, draws),
-            target_task=self._repeat_task(self.target_task, draws),
-            one_task=self.one_task,
-            draws=draws,
-        )
+        """Copies of the sentences behind each other, one for each draw of what they share.
 
-    def _repeat_task(self, task: Tensor | None, draws: int) -> Tensor | None:
-        """The task of every sentence, once for every draw, and told where there are several."""
-        if draws == 1:
-            return task
-        one = torch.zeros_like(self.target[:, 0])
-        return (one if task is None else task).repeat(draws)
+        Of several draws every sentence's task is told.
+        """
+        untold = [n for n in ("source_task", "target_task") if getattr(self, n) is None]
+        first = torch.zeros_like(self.target[:, 0])
+        told: dict[str, Any] = dict.fromkeys(untold, first) if draws > 1 else {}
+        alone = replace(self, index=None, corpus_size=0, draws=draws, **told)
+        return alone._map(lambda each: each.repeat(draws, *[1] * (each.ndim - 1)))
 
     def to(self, device: torch.device | str) -> Batch:
         """Moves every tensor, without waiting for a GPU that they are moved to."""

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from latentheads.batch import EOS, SPECIALS, UNK
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.vocabulary import Vocabulary, ranked
 
 __all__ = ["Characters"]
 
@@ -33,7 +33,7 @@ class Characters(Vocabulary):
     def count(cls, lines: Iterable[str], lowercase: bool = False) -> Characters:
         """Collects the characters of some lines, most frequent first."""
         found = Counter(each for line in lines for each in _prepare(line, lowercase))
-        return cls([each for each, _ in sorted(found.items(), key=_rank)], lowercase)
+        return cls(ranked(found.items()), lowercase)
 
     def __len__(self) -> int:
         return len(SPECIALS) + len(self.characters)
@@ -83,11 +83,6 @@ class Characters(Vocabulary):
         if not isinstance(lowercase, bool) or any(len(each) != 1 for each in characters):
             raise ValueError("a vocabulary of characters says lowercase, true or false, and them")
         return cls(characters, lowercase)
-
-
-def _rank(counted: tuple[str, int]) -> tuple[int, str]:
-    """Most frequent first."""
-    return -counted[1], counted[0]
 
 
 def _prepare(line: str, lowercase: bool) -> str:

@@ -130,19 +130,7 @@ class Part:
         number = min(number, len(self))
         if self.task is not None:
             return self.take(np.arange(number) * len(self) // number)
-
-        return replace(
-            self,
-            targets=self.targets.first(number),
-            sources=None if self.sources is None else self.sources.first(number),
-            references=self.references[:number],
-            truth=None if self.truth is None else self.truth[:number],
-            words=None,
-            alternatives=self.alternatives[:number],
-            links=self.links[:number],
-            frames=None if self.frames is None else self.frames.take(range(number)),
-            tags=None if self.tags is None else self.tags[:number],
-        )
+        return replace(self.take(range(number)), targets=self.targets.first(number))
 
 
 def check_part(given: object) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Tagged", "Unit", "Vocabulary", "Words"]
+__all__ = ["Tagged", "Unit", "Vocabulary", "Words", "ranked"]
 
 Unit = Literal["word", "subword"]
 """The units of a running text."""
@@ -87,7 +87,7 @@ class Words(Vocabulary):
         """Collects the words that occur often enough, most frequent first."""
         counts = Counter(word for line in lines for word in line.split())
         del counts[SPECIALS[UNK]]
-        return cls(_ranked(counts.items(), minimum))
+        return cls(ranked(counts.items(), minimum))
 
     @classmethod
     def learn(
@@ -101,7 +101,7 @@ class Words(Vocabulary):
         del places[SPECIALS[UNK]]
         times = np.bincount(found.tokens, minlength=len(SPECIALS) + len(places)).tolist()
         counts = ((word, times[place]) for word, place in places.items())
-        words = cls(_ranked(counts, minimum), lowercase)
+        words = cls(ranked(counts, minimum), lowercase)
         order = np.array(
             [*range(len(SPECIALS)), *(words._ids.get(word, UNK) for word in places)], np.int32
         )
@@ -187,10 +187,10 @@ def _prepare(line: str, lowercase: bool) -> str:
     return line.lower() if lowercase else line
 
 
-def _ranked(counts: Iterable[tuple[str, int]], minimum: int) -> list[str]:
-    """The words that occur often enough, most frequent first."""
-    frequent = [(word, times) for word, times in counts if times >= minimum]
-    return [word for word, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
+def ranked(counts: Iterable[tuple[str, int]], minimum: int = 1) -> list[str]:
+    """The types that occur often enough, most frequent first."""
+    frequent = [(name, times) for name, times in counts if times >= minimum]
+    return [name for name, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _encoded(lines: Iterable[list[int]]) -> Rows:
