@@ -39,21 +39,20 @@ the words before; or the whole target too."""
 
 
 class TargetReader(nn.Module):
-    """Reads a whole target, in both directions.
+    """Reads a whole target, in both directions, by two layers of attention.
 
     Args:
         width: Width of the word vectors.
         size: Its own width, an even number.
-        layers: Layers of attention.
     """
 
-    def __init__(self, width: int, size: int, layers: int = 2) -> None:
+    def __init__(self, width: int, size: int) -> None:
         super().__init__()
         self.words = nn.Linear(width, size)
         layer = nn.TransformerEncoderLayer(
             size, 2, 2 * size, 0.0, batch_first=True, norm_first=True
         )
-        self.stack = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
     def forward(
         self, words: Float[Tensor, "sentence target dim"], valid: Bool[Tensor, "sentence target"]

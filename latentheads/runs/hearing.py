@@ -89,7 +89,7 @@ def hear_files(
     longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):
         try:
-            found.append(hear_for_run(Path(file), source.filterbank, longest, silence=False))
+            found.append(hear_for_run(Path(file), source.filterbank, longest))
             places.append(place)
         except ValueError as reason:
             lose(place, str(reason))

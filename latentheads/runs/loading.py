@@ -110,12 +110,7 @@ def _refuse_larger(path: Path, settings: Settings, tensors: Mapping[str, Tensor]
         )
 
 
-def load_finished(
-    folder: str | Path,
-    checkpoint: str = "reported",
-    device: str = "auto",
-    trusted: str | None = None,
-) -> Run:
+def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str | None) -> Run:
     """Loads a run that has reported its figures; see :func:`load_run`."""
     path = Path(folder)
     if not path.is_dir():

@@ -78,19 +78,16 @@ def hear(
     return frames
 
 
-def hear_for_run(
-    path: Path, filterbank: Filterbank, max_seconds: float, silence: bool = True
-) -> NDArray[np.float16]:
+def hear_for_run(path: Path, filterbank: Filterbank, max_seconds: float) -> NDArray[np.float16]:
     """The frames of a file for a run, which was trained on such frames and reads no others.
 
     Args:
         path: The file.
         filterbank: The filters by which sound becomes frames there.
         max_seconds: The longest file; 0: any.
-        silence: Whether it may be silent.
 
     Raises:
-        ValueError: As for `hear`; where its sampling rate is too low, by what the run needs.
+        ValueError: As for `hear`, or it is silent, or its sampling rate is less than the run needs.
     """
     rate, least = read_rate(path), 2 * filterbank.top
     if rate < least:
@@ -98,7 +95,7 @@ def hear_for_run(
             f"its sampling rate is {rate:,} Hz: the run hears up to {filterbank.top:,} Hz and "
             f"needs at least {least:,} samples a second"
         )
-    return hear(path, Listening(filterbank, max_seconds), silence=silence)
+    return hear(path, Listening(filterbank, max_seconds), silence=False)
 
 
 class Ear:
