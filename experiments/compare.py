@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.checks import whole_numbers
+from latentheads.checks import split_items, whole_numbers
 from latentheads.experiments.cli.comparison import (
     Plan,
     check_comparison,
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = read_options(words, "compare.py", DESCRIPTION, extend)
-    recipes = options.recipes.split(",")
+    recipes = split_items(options.recipes)
     out = Path(options.out or "runs/compare")
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):

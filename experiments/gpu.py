@@ -31,6 +31,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 import torch
 
+from latentheads.checks import split_items
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import BENCH_GROUPS
 from latentheads.experiments.cli.jobs import ended_by_signals
@@ -52,7 +53,7 @@ MARGIN = 15.0
 
 def steps(text: str) -> list[str]:
     """Names of steps, comma between."""
-    names = text.split(",")
+    names = split_items(text)
     for name in names:
         if name not in STEPS:
             raise argparse.ArgumentTypeError(f"no step {name!r}: choose from {', '.join(STEPS)}")

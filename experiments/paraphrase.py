@@ -17,7 +17,13 @@ import pyro
 import torch
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed, distinct, whole_numbers
+from latentheads.checks import (
+    check_least,
+    check_seed,
+    distinct,
+    split_items,
+    whole_numbers,
+)
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 from latentheads.experiments.cli.outputs import make_folder
@@ -86,7 +92,7 @@ def make_parser() -> Parser:
 
 def _read_prices(text: str) -> list[float]:
     try:
-        prices = [float(word) for word in text.split(",")]
+        prices = [float(word) for word in split_items(text)]
     except ValueError:
         prices = []
     if not prices or not all(0 < price < float("inf") for price in prices):

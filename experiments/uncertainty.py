@@ -13,7 +13,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_known, check_least, check_seed
+from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
@@ -122,7 +122,7 @@ def _check(options: Namespace) -> list[str]:
     check_seed(options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")
-    kinds: list[str] = options.systems.split(",")
+    kinds: list[str] = split_items(options.systems)
     for kind in kinds:
         check_known("system", kind, KINDS)
     if options.noise and "noise" not in kinds:

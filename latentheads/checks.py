@@ -14,6 +14,7 @@ __all__ = [
     "check_word",
     "check_words",
     "distinct",
+    "split_items",
     "whole_numbers",
 ]
 
@@ -114,10 +115,15 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
 
 
+def split_items(text: str) -> list[str]:
+    """The items of a list with commas between; blanks around them are none of theirs."""
+    return [item.strip() for item in text.split(",")]
+
+
 def whole_numbers(name: str, text: str) -> list[int]:
     """Reads whole numbers with commas between."""
     try:
-        return [int(word) for word in text.split(",")]
+        return [int(word) for word in split_items(text)]
     except ValueError:
         raise ValueError(
             f"{name} must be whole numbers with commas between, got {text!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latentheads.checks import check_known
+from latentheads.checks import check_known, split_items
 
 __all__ = [
     "ALIGNMENT",
@@ -54,7 +54,7 @@ def chains_of(text: str) -> tuple[str, ...] | None:
     """The chains that a word names: all (None), none, or some with commas between."""
     if text == "all":
         return None
-    chains = () if text == "none" else tuple(text.split(","))
+    chains = () if text == "none" else tuple(split_items(text))
     for chain in chains:
         check_known("chain", chain, CHAINS, more=", or all, or none")
     return chains

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from latentheads.checks import check_known
+from latentheads.checks import check_known, split_items
 
 __all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "named_stacks", "words_by_layer"]
 
@@ -69,7 +69,7 @@ def words_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str
     if not said:
         return ()
     words: list[str] = []
-    for item in said.split(","):
+    for item in split_items(said):
         found = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
         if found is None:
             raise ValueError(f"{option} {item!r}: expected WORD or WORD*TIMES with commas between")
@@ -88,7 +88,7 @@ def named_stacks(option: str, text: str) -> list[str]:
 
 def _by_stack(option: str, text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
-    for part in text.split():
+    for part in ",".join(split_items(text)).split():
         stack, named, said = part.rpartition("=")
         if named:
             check_known("stack", stack, STACKS, option)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jsonargparse import Namespace
 
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.checks import split_items
 from latentheads.corpora.data import OF_ONE_DIRECTION, Data
 from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
@@ -65,7 +66,7 @@ class Intent:
     @property
     def names_source(self) -> bool:
         """Whether the language translated from has to be said."""
-        directions = [task.rpartition(":")[2] for task in self.data.tasks.split(",")]
+        directions = [task.rpartition(":")[2] for task in split_items(self.data.tasks)]
         return self.pairs and not all("-" in direction for direction in directions)
 
     @property

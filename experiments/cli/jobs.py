@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import IO, NoReturn
 
+from latentheads.checks import split_items
 from latentheads.errors import UnfinishedError
 from latentheads.files import last_line, write_text
 
@@ -112,7 +113,7 @@ def find_places(jobs: int, devices: str) -> list[Place]:
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
-    names = devices.split(",") if devices else []
+    names = split_items(devices) if devices else []
     if not all(name.isdecimal() for name in names):
         raise ValueError(f"devices must be numbers of GPUs with commas between, got {devices!r}")
     count = max(jobs, len(names))

@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_known
+from latentheads.checks import check_known, split_items
 from latentheads.files import parse_yaml
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Spec
@@ -214,7 +214,7 @@ def named_classes(arguments: Sequence[str]) -> frozenset[str]:
         if word in ("--guide", "--prior"):
             found.add(split_law(value)[0].replace(":", "."))
         elif word == "--trust":
-            found.update(split_path("trust", name) for name in value.split(","))
+            found.update(split_path("trust", name) for name in split_items(value))
     return frozenset(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from latentheads.checks import check_known, check_least
+from latentheads.checks import check_known, check_least, split_items
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.speech.features import Filterbank
@@ -212,7 +212,7 @@ class Data:
         """The tasks and how they are mixed; None where there are none."""
         if not self.tasks:
             return None
-        tasks = tuple(Task.read(text, self.begin) for text in self.tasks.split(","))
+        tasks = tuple(Task.read(text, self.begin) for text in split_items(self.tasks))
         return Mixture(tasks, self.tell_apart, self.task_temperature, self.one_task)
 
     @property

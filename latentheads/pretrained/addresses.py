@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from latentheads.checks import split_items
 from latentheads.names import CHAINS, Block
 
 __all__ = ["Address", "find_heads", "parse_blocks"]
@@ -88,8 +89,8 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
         ValueError: A part of it names no block.
     """
     chosen: set[str] = set()
-    for word in blocks.split(","):
-        named = {block.name for block in addresses if _names_block(word.strip(), block)}
+    for word in split_items(blocks):
+        named = {block.name for block in addresses if _names_block(word, block)}
         if not named:
             known = ", ".join(block.name for block in addresses)
             raise ValueError(

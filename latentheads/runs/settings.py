@@ -13,7 +13,7 @@ import yaml
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import check_known, check_least, check_seed
+from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.corpora.data import OF_ONE_DIRECTION, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
@@ -225,7 +225,7 @@ class Settings:
         """A term of the model while training that rewards heads for differing."""
         if self.disagreement == "none":
             return None
-        kinds = tuple(self.disagreement.split(","))
+        kinds = tuple(split_items(self.disagreement))
         for kind in kinds:
             check_known("disagreement", kind, KINDS, more=", or none")
         weight = self.disagreement_weight
@@ -318,7 +318,7 @@ def trusted_paths(trusted: str | None) -> Collection[str]:
         raise ValueError(
             f"trusted must be a text, module:Class with commas between, got {trusted!r}"
         )
-    return frozenset(split_path("trust", name) for name in trusted.split(",")) if trusted else ()
+    return frozenset(split_path("trust", name) for name in split_items(trusted)) if trusted else ()
 
 
 def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from latentheads.checks import check_known
+from latentheads.checks import check_known, split_items
 from latentheads.names import CHAINS, chains_of
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
@@ -67,7 +67,7 @@ class Selecting:
         """The family of every task of a side; those in none have one of their own."""
         if not self.families:
             return ()
-        families = [family.split(",") for family in self.families.split("|")]
+        families = [split_items(family) for family in self.families.split("|")]
         named = [name for family in families for name in family]
         for name in named:
             check_known("task", name, dict.fromkeys([*sources, *targets]), "families")

@@ -1,10 +1,22 @@
-"""Words of options are refused in one form."""
+"""Words of options are refused in one form, and their lists are read by one rule."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from latentheads.checks import check_known, check_word, check_words
+from latentheads import Block
+from latentheads.checks import check_known, check_word, check_words, whole_numbers
+from latentheads.corpora.data import Data
+from latentheads.experiments.cli.jobs import find_places
+from latentheads.experiments.cli.names import named_classes
+from latentheads.experiments.gpu import steps
+from latentheads.models.mixing import mixings
+from latentheads.names import chains_of
+from latentheads.pretrained.addresses import parse_blocks
+from latentheads.runs.settings import Settings, trusted_paths
+from latentheads.selection.options import Selecting
 
 
 def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows() -> None:
@@ -26,3 +38,33 @@ def test_a_name_that_nothing_has_is_refused_with_those_that_there_are() -> None:
         check_known("prior", "dlta", {"delta": 1, "coda": 2})
     with pytest.raises(ValueError, match=r"^unknown task 'de' of x: choose from en, or none$"):
         check_known("task", "de", ("en",), "x", ", or none")
+
+
+BLOCKS = [Block("decoder-self", 0, 2), Block("decoder-cross", 0, 2)]
+LANGUAGES = ("de", "en", "fr")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda text: whole_numbers("seeds", text), "0,1"),
+        (chains_of, "decoder-self,decoder-cross"),
+        (lambda text: Data("grammar", task="translation", tasks=text).mixture, "velu,mira"),
+        (lambda text: Settings(disagreement=text).disagreement_term, "position,output"),
+        (trusted_paths, "mine:One,mine:Two"),
+        (lambda text: named_classes(["--trust", text]), "mine:One,mine:Two"),
+        (lambda text: parse_blocks(text, BLOCKS), "decoder-self,decoder-cross"),
+        (
+            lambda text: Selecting("static", families=text).selector(2, LANGUAGES, LANGUAGES),
+            "de,en|fr",
+        ),
+        (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),
+        (lambda text: find_places(1, text), "0,1"),
+        (steps, "suite,bench"),
+    ],
+)
+def test_blanks_around_the_commas_and_bars_of_a_list_change_nothing(
+    read: Callable[[str], object], text: str
+) -> None:
+    spaced = text.replace(",", " ,  ").replace("|", " | ")
+    assert repr(read(spaced)) == repr(read(text))
