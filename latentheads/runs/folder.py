@@ -28,6 +28,7 @@ __all__ = [
     "HEADS",
     "PAGE",
     "REPORTED",
+    "TENSORBOARD",
     "TEXTS",
     "WRITTEN",
     "Folder",
@@ -44,6 +45,9 @@ TEXTS = "corpus.json"
 
 PAGE = "report.html"
 """The file of a report page."""
+
+TENSORBOARD = "tensorboard"
+"""The folder of TensorBoard's files."""
 
 REPORTED = (
     *("test.translations.txt", "test.references.txt", "test.tasks.txt", "test.alternatives.tsv"),
@@ -254,6 +258,7 @@ class Folder:
         left = [*(self.path / "checkpoints").glob("*.safetensors"), self.path / HEADS]
         if (self.path / "config.yaml").exists():
             left += [self.path / name for name in REPORTED]
+            left += (self.path / TENSORBOARD).glob("events.out.tfevents.*")
         for old in left:
             old.unlink(missing_ok=True)
 

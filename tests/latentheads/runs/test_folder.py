@@ -234,9 +234,10 @@ def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
 
 
 def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path) -> None:
-    from latentheads.runs.folder import REPORTED
+    from latentheads.runs.folder import REPORTED, TENSORBOARD
 
-    for name in ("results.json", "notes.txt", *REPORTED):
+    (run / TENSORBOARD).mkdir()
+    for name in ("results.json", "notes.txt", f"{TENSORBOARD}/events.out.tfevents.1.a", *REPORTED):
         folder(run).write(name, json.dumps(RESULTS))
     found = folder(run, "width: 16\n", True)
     assert found.results is None
@@ -245,7 +246,8 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
     assert list((run / "checkpoints").iterdir()) == []
     assert (run / "config.yaml").read_text() == "width: 16\n"
     assert steps(found) == []
-    left = {".lock", "checkpoints", "config.yaml", "metrics.jsonl", "notes.txt"}
+    assert list((run / TENSORBOARD).iterdir()) == []
+    left = {".lock", "checkpoints", "config.yaml", "metrics.jsonl", "notes.txt", TENSORBOARD}
     assert {path.name for path in run.iterdir()} == left
 
 
