@@ -23,9 +23,9 @@ from latentheads.experiments.cli.comparison import (
     run_folder,
     train_all,
 )
-from latentheads.experiments.cli.errors import ending, name_again, tell
+from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.options import read_options
-from latentheads.experiments.cli.pages import write_page
+from latentheads.experiments.cli.pages import tell_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
@@ -130,10 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
-        tell("compare.py", write_tables(runs, rows, table, 2, out))
-        if options.report:
-            trained = [(plan.folder, plan.settings) for plan in plans]
-            tell("compare.py", write_page(trained, options, out))
+        said = write_tables(runs, rows, table, 2, out)
+        trained = [(plan.folder, plan.settings) for plan in plans]
+        tell_and_write("compare.py", said, trained, options, out)
     return 0
 
 

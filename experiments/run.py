@@ -13,9 +13,9 @@ from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending, leave, name_again, tell
+from latentheads.experiments.cli.errors import ending, leave, name_again
 from latentheads.experiments.cli.options import read_settings, trainer_of
-from latentheads.experiments.cli.pages import write_page
+from latentheads.experiments.cli.pages import tell_and_write
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.sections import lacking
@@ -67,10 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if results is None:  # the first process alone reports
         return 0
     said = results.to_json()
-    tell("run.py", _tables(said, out, options.verbose))
-    if options.report:
-        with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
-            tell("run.py", write_page([(out, settings)], options, out))
+    tables = _tables(said, out, options.verbose)
+    with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
+        tell_and_write("run.py", tables, [(out, settings)], options, out)
     if lacks := lacking(said):
         leave("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
     return 0

@@ -23,10 +23,10 @@ from latentheads.experiments.cli.comparison import (
     train_all,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
-from latentheads.experiments.cli.errors import ending, name_again, tell
+from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
-from latentheads.experiments.cli.pages import write_page
+from latentheads.experiments.cli.pages import tell_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
 from latentheads.metrics.scores import CHIEF
 
@@ -126,10 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = describe_plans(every)
         mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
         save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
-        tell("sweep.py", write_tables(runs, rows, table, 3, out))
-        if options.report:
-            trained = [(plan.folder, plan.settings) for plan in every]
-            tell("sweep.py", write_page(trained, options, out))
+        said = write_tables(runs, rows, table, 3, out)
+        trained = [(plan.folder, plan.settings) for plan in every]
+        tell_and_write("sweep.py", said, trained, options, out)
     return 0
 
 

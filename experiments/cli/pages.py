@@ -7,12 +7,13 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
+from latentheads.experiments.cli.errors import tell
 from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
-__all__ = ["write_page"]
+__all__ = ["tell_and_write", "write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> str:
@@ -29,3 +30,24 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: 
     runs = [load_finished(folder, "reported", options.device, own) for folder, own in trusted]
     page = report(runs, out / PAGE)
     return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"
+
+
+def tell_and_write(
+    program: str, said: str, plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path
+) -> None:
+    """Prints what a program has found, and writes its page where one is asked for.
+
+    A reader that goes away ends the program when the page is written, too.
+
+    Args:
+        program: Its name.
+        said: What it has found.
+        plans: As for `write_page`.
+        options: The same.
+        out: The same.
+    """
+    try:
+        tell(program, said)
+    finally:
+        if options.report:
+            tell(program, write_page(plans, options, out))

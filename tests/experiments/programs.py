@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +71,15 @@ def painted() -> Iterator[None]:
         mock.patch.object(Figure, "savefig", PAINT),
         mock.patch.object(Reporter, "_paint", PICTURE),
     ):
+        yield
+
+
+@contextmanager
+def deserted() -> Iterator[None]:
+    """Standard output is a pipe that nobody reads; that it is closed at the end costs nothing."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as pipe, redirect_stdout(pipe):
         yield
 
 

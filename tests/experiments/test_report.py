@@ -7,9 +7,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from jsonargparse import Namespace
 
 from latentheads import page
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from latentheads.experiments.cli import pages
+from tests.experiments.programs import SHORT, TINY, assert_one_line, deserted, inside
 
 
 def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
@@ -21,6 +23,23 @@ def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
     said = out.read_text(encoding="utf-8")
     assert '"alignments":[{"name":"decoder-alignment"' in said
     assert said.count('"hypothesis":') == 2
+
+
+def test_a_reader_that_goes_away_loses_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[Path] = []
+
+    def write(plans: object, options: object, out: Path) -> str:
+        written.append(out)
+        return "a page"
+
+    monkeypatch.setattr(pages, "write_page", write)
+    with deserted(), pytest.raises(SystemExit) as left:
+        pages.tell_and_write("run.py", "a table", [], Namespace(report=True), tmp_path)
+    assert left.value.code == 141
+    assert written == [tmp_path]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_training_writes_it_when_asked(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import pytest
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.errors import ending, streaming, tell, write_out
-from tests.experiments.programs import ROOT, command, status_of
+from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
 SHORT = "some.py: error: out of memory"
@@ -73,15 +71,6 @@ def test_a_program_whose_streams_are_closed_says_so(
     monkeypatch.setattr(sys, stream, None)  # as by <&-
     assert status_of(main, "nowhere") == 2
     assert capsys.readouterr().err == f"{program}.py: error: {said}\n"
-
-
-@contextmanager
-def deserted() -> Iterator[None]:
-    """Standard output is a pipe that nobody reads; that it is closed at the end costs nothing."""
-    read, write = os.pipe()
-    os.close(read)
-    with open(write, "w") as pipe, redirect_stdout(pipe):
-        yield
 
 
 def test_a_reader_that_goes_away_ends_a_program_in_silence(
