@@ -90,7 +90,7 @@ class Keeper:
         tensors, facts = self.engine.state()
         if self.main:
             facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
-            facts["corpus"] = self.digest
+            facts |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, facts)
 
     def resume(self) -> None:
@@ -103,6 +103,7 @@ class Keeper:
         try:
             self.engine.check(tensors, facts)
             best, stale = _read_record(facts)
+            before = _read_steps(facts, self.folder.before)
         except ValueError as reason:
             raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
         if facts.get("corpus") != self.digest:
@@ -110,8 +111,8 @@ class Keeper:
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
                 "choose another out or overwrite=True"
             )
-        if self.folder.before is not None:
-            facts, stale = self._take_up(facts, self.folder.before), 0
+        if before is not None and before < self.engine.training.steps:
+            facts, stale = self._take_up(facts, before), 0
         self.best, self.stale = best, stale
         self._restore(self.folder.last, tensors)
         self.engine.restore(tensors, facts)
@@ -215,3 +216,11 @@ def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
     if not isinstance(best, float | None) or type(stale) is not int:
         raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
     return (-math.inf if best is None else best), stale
+
+
+def _read_steps(facts: Mapping[str, Any], before: int | None) -> int | None:
+    """The updates of the training that a state is of; as the folder says where that does not."""
+    steps = facts.get("steps", before)
+    if type(steps) is not int and steps is not None:
+        raise ValueError(f"steps must be a whole number, got {steps!r}")
+    return steps

@@ -35,7 +35,7 @@ from latentheads.runs.build import (
     vocabularies_text,
 )
 from latentheads.runs.describe import check_rebuilt, describe_run
-from latentheads.runs.folder import HEADS, TEXTS, Folder
+from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
 from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
 from latentheads.runs.results import Results
@@ -335,12 +335,12 @@ class Trainer:
         if self.main:
             self.keeper.begin()
         self._begun = True
-        # what was made by hand, from no seed, cannot be made again; and the last state of a run
-        # that is to have more updates may say that patience has stopped it
+        # what was made by hand, from no seed, cannot be made again; and a state of an older version
+        # does not say of how many updates it is, so that patience might have stopped it for good
         if self.engine.step == 0 or self.folder.before is not None:
             self.keeper.save_state()
         if self.accelerator is not None and self.tensorboard:
-            self.accelerator.init_trackers("tensorboard")
+            self.accelerator.init_trackers(TENSORBOARD)
         steps, silent = self.settings.training.steps, quiet or not self.main
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)

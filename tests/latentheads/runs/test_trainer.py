@@ -230,18 +230,19 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     assert said == f"3 updates are done, and 3 follow; the learning rate {course}"
 
 
+@pytest.mark.parametrize(("owner", "name"), [(lh.Trainer, "_tick"), (Keeper, "save_state")])
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
-    """Broken off before the next checkpoint."""
+    """Broken off before the next checkpoint, or before the first one."""
     plan = {"report_every": 1, "patience": 1, "learning_rate": 1e-30}
 
-    def stop(self: Any, step: int) -> None:
+    def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     trainer(corpus, tmp_path / "run", steps=5, **plan).train(quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr(lh.Trainer, "_tick", stop)
+        patch.setattr(owner, name, stop)
         with pytest.raises(KeyboardInterrupt):
             trainer(corpus, tmp_path / "run", steps=7, **plan).fit()
     again = trainer(corpus, tmp_path / "run", steps=7, **plan)
