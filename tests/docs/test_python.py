@@ -23,7 +23,7 @@ from tests.tiny import small_batch
 
 SHOWN = {
     "README.md": 1,
-    "docs/alignments.md": 1,
+    "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/guides.md": 3,
@@ -123,7 +123,7 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
 
 
 def test_links_of_a_run_are_scored() -> None:
-    (script,) = snippets("docs/alignments.md")
+    script, _ = snippets("docs/alignments.md")
     corpus = lh.grammar(language="velu", sentences=60, held_out=5)
     options = AlignmentOptions(alignments=1, alignment_prior="independent", alignment_width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
@@ -135,6 +135,18 @@ def test_links_of_a_run_are_scored() -> None:
         run(script, names)
     assert {"prior", "guide", "posterior"} <= {score.law for score in names["scores"]}
     assert names["heads"]
+
+
+def test_links_of_own_text_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test.links").write_text("0-0 1-2\n\n0-1\n")
+    found = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
+    opened = SimpleNamespace(align=lambda sentences, translations: found)
+    _, script = snippets("docs/alignments.md")
+    run(script, {"run": opened, "sentences": ["a b", "", "c"], "translations": ["a b c", "", "d"]})
+    assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
 
 
 def test_the_page_of_runs_is_shown_and_written(
