@@ -235,7 +235,12 @@ class Data:
     @property
     def several(self) -> bool:
         """Whether a held-out text may have several references."""
-        return bool(self.references) or (self.data in HUB and HUB[self.data].several)
+        return bool(self.references) or self.lists_targets
+
+    @property
+    def lists_targets(self) -> bool:
+        """Whether every text, those of training too, has a list of targets."""
+        return self.data in HUB and HUB[self.data].several
 
     @property
     def folder(self) -> Path:

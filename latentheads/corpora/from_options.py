@@ -168,8 +168,8 @@ def _place_read(data: Data, task: Task, place: int) -> int:
 
 
 def _learned(data: Data, pair: Pair) -> Pair:
-    """The text of a pair that is learned from: of several references the first."""
-    return (pair[0], pair[1].split("\t")[0]) if data.several else pair
+    """The text of a pair that is learned from: of a list of targets the first."""
+    return (pair[0], pair[1].split("\t")[0]) if data.lists_targets else pair
 
 
 def _pair_options(data: Data) -> PairOptions:
@@ -214,7 +214,7 @@ def _parallel(data: Data, tell: Tell | None) -> Corpus:
     train, valid, test = (_pairs(data, part) for part in PARTS)
     return parallel(
         data.name,
-        islice(train, data.first or None),
+        (_learned(data, pair) for pair in islice(train, data.first or None)),
         valid,
         test,
         _pair_options(data),
@@ -272,6 +272,8 @@ def _key(data: Data) -> str:
         del options[name]
     if data.running and data.lowercase:  # what was kept before does not know it of itself
         options["lowercase"] = "by the vocabulary"
+    if data.references:  # what was kept before has a training target up to its first tab
+        options["references"] = f"held out, {data.references}"
     return repr((options, _digest_stamps(stamps) if data.hears else stamps))
 
 

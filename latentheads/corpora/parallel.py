@@ -60,14 +60,12 @@ def parallel(
         options: How they are cleaned and written.
         tell: Called with one line that says how many training pairs were kept.
         max_source: Most tokens of a source, its end counted; what is longer is cut. 0: any.
-        several: Whether a target line is several references with tabs between. The first is
-            learned and bounded.
+        several: Whether a held-out target is several references with tabs between. The first is
+            bounded.
 
     Raises:
         ValueError: A part has no pair, or ``types`` is too small.
     """
-    if several:
-        train = ((left, right.split("\t")[0]) for left, right in train)
     kept = keep(name, train, options.cleaning, tell)
     source, target = learn(kept, options)
 

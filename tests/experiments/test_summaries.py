@@ -11,6 +11,7 @@ import pytest
 
 from latentheads.metrics.rouge import lead, rouge
 from tests.latentheads.corpora.test_from_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.corpora.texts import corpus_of
 from tests.latentheads.runs.test_loading import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -55,6 +56,15 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     head = loaded.source.decode([*short])
     decoding = loaded.settings.decoding
     assert translate_lines(loaded, [long], decoding) == translate_lines(loaded, [head], decoding)
+
+
+def test_a_tab_in_a_line_of_training_ends_nothing_beside_references(tmp_path: Path) -> None:
+    place = with_references(tmp_path) / "train.de"
+    first, *others = place.read_text("utf-8").split("\n")
+    place.write_text("\n".join([f"{first}\tof the gap", *others]), "utf-8")
+    train = corpus_of(data=str(tmp_path), references="refs")[0].train
+    plain = corpus_of(data=str(tmp_path))[0].train
+    assert [row.tolist() for row in train.targets] == [row.tolist() for row in plain.targets]
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:

@@ -409,6 +409,20 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
 
 
 @pytest.mark.usefixtures("hub_cache")
+def test_of_a_list_of_targets_training_has_the_first(tmp_path: Path) -> None:
+    rows = [{"en": [row["en"]], "de": [row["de"], "gap"]} for row in ROWS]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    place = tmp_path / "hub"
+    place.mkdir()
+    for split in ("train", "validation", "test"):
+        (place / f"{split}.jsonl").write_text(lines, "utf-8")
+    found, _ = corpus_of(data="scitldr", hub_path=str(place))
+    first = [" ".join(row["de"].split()) for row in ROWS]
+    assert list(found.test.alternatives) == [[one, "gap"] for one in first]
+    assert [found.target.decode(ids.tolist()) for ids in found.train.targets] == first
+
+
+@pytest.mark.usefixtures("hub_cache")
 def test_what_the_hub_lacks_is_named(tmp_path: Path) -> None:
     place = tmp_path / "hub"
     place.mkdir()
