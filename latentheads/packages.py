@@ -5,32 +5,38 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["need_speech_package", "need_transformers"]
+__all__ = ["MissingPackageError", "need_package"]
+
+SPEECH = ("speech", "speech")
+
+NEEDED = {
+    "jiwer": SPEECH,
+    "kaldi_native_fbank": SPEECH,
+    "soundfile": SPEECH,
+    "submitit": ("launcher", "slurm"),
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "transformers": ("a network of Hugging Face", "transformers"),
+}
+"""What needs a package, and the extra that installs it, by the name that it is imported by."""
 
 
-def need_speech_package(name: str) -> ModuleType:
-    """Imports a package of the extra ``speech``.
+class MissingPackageError(ImportError, ValueError):
+    """A package of an extra that is not installed: a mistake that the user can mend."""
+
+
+def need_package(name: str) -> ModuleType:
+    """Imports a package of an extra.
+
+    Args:
+        name: One of ``NEEDED``.
 
     Raises:
-        ValueError: It is not installed.
+        MissingPackageError: It is not installed; the message says how to install it.
     """
     try:
         return import_module(name)
     except ImportError as reason:
-        raise ValueError(
-            f"speech needs {name.replace('_', '-')}: pip install 'latentheads[speech]'"
-        ) from reason
-
-
-def need_transformers() -> ModuleType:
-    """Imports ``transformers``.
-
-    Raises:
-        ImportError: It is not installed.
-    """
-    try:
-        return import_module("transformers")
-    except ImportError as reason:
-        raise ImportError(
-            "transformers is missing: pip install 'latentheads[transformers]'"
+        what, extra = NEEDED[name]
+        raise MissingPackageError(
+            f"{what} needs {name.replace('_', '-')}: pip install 'latentheads[{extra}]'"
         ) from reason

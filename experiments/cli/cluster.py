@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from latentheads.experiments.cli.jobs import (
     open_command,
     refuse_failures,
 )
+from latentheads.packages import need_package
 
 __all__ = ["ClusterRun", "run_on_cluster"]
 
@@ -106,10 +106,7 @@ def run_on_cluster(
 
 
 def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:
-    if find_spec("submitit") is None:
-        raise ValueError(f"launcher {launcher} needs submitit: pip install 'latentheads[slurm]'")
-    import submitit
-
+    submitit = need_package("submitit")
     with _naming(launcher):
         slurm = launcher == "slurm"
         ends = {"slurm_max_num_timeout": ENDS} if slurm else {}

@@ -169,7 +169,7 @@ ARGUMENTS = (
     (r"^(guide|prior)\.(?=\w+: expected|\w+: choose)", r"--\1."),
     (r"^prior tied:", "--prior tied:"),
     (r"\bneeds (guide|prior)\.", r"needs --\1."),
-    (r"^tensorboard needs", "--tensorboard needs"),
+    (r"^(tensorboard|launcher) needs", r"--\1 needs"),
     (r"\buse translate$", "use translate.py"),
     (r"\b(drop|give) direction\b", r"\1 --direction"),
     (r"^(select|gates|disagreement) (?=[\w,-]+: (this network|no block))", r"--\1 "),

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.packages import need_transformers
+from latentheads.packages import need_package
 from latentheads.pretrained import EncodedBatch
 
 __all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
@@ -39,10 +39,7 @@ class Encoder:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
-            transformers = need_transformers()
-        except ImportError as reason:  # of a program it is the user's to install
-            raise ValueError(str(reason)) from reason
+        transformers = need_package("transformers")
         if not Path(folder, "config.json").is_file():
             raise ValueError(f"network: no folder of a network: {folder} has no config.json")
         transformers.utils.logging.disable_progress_bar()

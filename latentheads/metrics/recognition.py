@@ -33,7 +33,7 @@ from latentheads.metrics.resampling import (
     Metric,
     compare_lines,
 )
-from latentheads.packages import need_speech_package
+from latentheads.packages import need_package
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
@@ -182,7 +182,7 @@ def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) 
         references: What was said.
         unit: What is counted: words between spaces, or characters.
     """
-    package = need_speech_package("jiwer")
+    package = need_package("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
     found = align(list(references), list(written))
     lengths = [len(each) for each in found.references]

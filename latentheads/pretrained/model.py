@@ -21,7 +21,7 @@ from latentheads.layers.output import GivenLogits, LinearOutput, MatrixOutput
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
-from latentheads.packages import need_transformers
+from latentheads.packages import need_package
 from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
@@ -363,12 +363,12 @@ def latent(
         The model of its heads; ``network`` is the network.
 
     Raises:
-        ImportError: ``transformers`` is not installed.
+        MissingPackageError: ``transformers`` is not installed; an `ImportError`.
         ValueError: The network is none of ``transformers``, is latent already, or does not let its
             attention be chosen; or there is no such block, gated chain, prior or likelihood; or
             alignments cannot stand above it.
     """
-    transformers = need_transformers()
+    transformers = need_package("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
         raise ValueError(
             f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"

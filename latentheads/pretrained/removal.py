@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.packages import need_transformers
+from latentheads.packages import need_package
 from latentheads.pretrained.addresses import Address, find_heads
 
 __all__ = ["check_cut", "cut_heads", "from_pretrained", "note_kept"]
@@ -131,7 +131,7 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
     Returns:
         The network, of its own class.
     """
-    transformers = need_transformers()
+    transformers = need_package("transformers")
     config = transformers.AutoConfig.from_pretrained(folder)
     kind = getattr(transformers, config.architectures[0])
 

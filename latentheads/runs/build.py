@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 from latentheads.names import CHAINS
+from latentheads.packages import need_package
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
@@ -63,8 +63,8 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
         return None
-    if tensorboard and find_spec("tensorboard") is None:
-        raise ValueError("tensorboard needs tensorboard: pip install tensorboard")
+    if tensorboard:
+        need_package("tensorboard")
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]

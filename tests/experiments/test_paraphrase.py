@@ -141,4 +141,4 @@ def test_a_package_that_is_not_there_costs_one_line(
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = inside("paraphrase.py", *task, "--test=4")
     assert_one_line(done, "paraphrase.py")
-    assert "transformers is missing: pip install 'latentheads[transformers]'" in done.stderr
+    assert "needs transformers: pip install 'latentheads[transformers]'" in done.stderr

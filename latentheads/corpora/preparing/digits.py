@@ -21,7 +21,7 @@ from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import write_table
-from latentheads.packages import need_speech_package
+from latentheads.packages import need_package
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 
@@ -105,7 +105,7 @@ def _sort_recordings(files: Mapping[str, Path]) -> dict[tuple[int, str, int], Pa
 
 def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
-    package = need_speech_package("soundfile")
+    package = need_package("soundfile")
     samples = {name: read_sound(path) for name, path in recordings.items()}
     speakers = sorted({speaker for _, speaker, _ in recordings})
     rate = next(iter(samples.values())).rate

@@ -36,7 +36,7 @@ from latentheads.corpora.preparing.recordings import (
 from latentheads.corpora.speech.sound import read_seconds, read_sound
 from latentheads.corpora.text import Pair, read_pairs
 from latentheads.files import lock_folder, written_whole
-from latentheads.packages import need_speech_package
+from latentheads.packages import need_package
 
 __all__ = ["ORIGIN", "SENTENCES", "VOICES", "Voice", "prepare_spoken_multi30k"]
 
@@ -274,7 +274,7 @@ def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:
         _add_noise(sound.samples, caption.name) if caption.domain == "noise" else sound.samples
     )
     with written_whole(path) as partial:
-        need_speech_package("soundfile").write(partial, samples, sound.rate, "VORBIS", format="OGG")
+        need_package("soundfile").write(partial, samples, sound.rate, "VORBIS", format="OGG")
 
 
 def _add_noise(samples: Float[NDArray[np.float32], " sample"], name: str) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from latentheads.checks import check_least
 from latentheads.corpora.speech.sound import Sound
-from latentheads.packages import need_speech_package
+from latentheads.packages import need_package
 
 if TYPE_CHECKING:
     from kaldi_native_fbank import FbankOptions, OnlineFbank
@@ -106,7 +106,7 @@ def log_mel(
 
 def _make_bank(rate: int, bins: int, top: float) -> OnlineFbank:
     """Kaldi's filters, of which none may lie between two frequencies of its transform."""
-    package = need_speech_package("kaldi_native_fbank")
+    package = need_package("kaldi_native_fbank")
     options = _make_options(package.FbankOptions(), rate, bins, top)
     try:
         return package.OnlineFbank(options)

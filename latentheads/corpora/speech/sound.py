@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from latentheads.packages import need_speech_package
+from latentheads.packages import need_package
 
 __all__ = ["ENDINGS", "Sound", "read_rate", "read_seconds", "read_sound"]
 
@@ -86,7 +86,7 @@ def read_rate(path: str | Path) -> int:
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     """A file of sound, open while it is read."""
-    package = need_speech_package("soundfile")
+    package = need_package("soundfile")
     if not Path(path).is_file():  # a pipe would never end
         raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,6 @@ def test_an_option_that_is_none_is_named(
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"launcher slurm needs submitit: pip install"):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ValueError, match=r"^launcher needs submitit: pip .*latentheads\[slurm\]"):
         run_on_cluster([], "slurm", 1, {}, tmp_path)
