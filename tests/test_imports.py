@@ -1,7 +1,8 @@
-"""What takes long to load is loaded where it is used."""
+"""What takes long to load is loaded where it is used; what tests share is in no file of tests."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -28,3 +29,9 @@ def test_neither_the_library_nor_a_program_loads_what_it_may_not_need() -> None:
     loaded = done.stdout.split()
     assert {"torch", "pyro", "latentheads"} <= set(loaded)
     assert not set(loaded) & set(SLOW)
+
+
+def test_no_file_of_tests_is_imported_by_another() -> None:
+    for file in (ROOT / "tests").rglob("*.py"):
+        found = re.search(r"^from tests[\w.]*\.test_\w+", file.read_text("utf-8"), re.MULTILINE)
+        assert found is None, f"{file}: {found}"

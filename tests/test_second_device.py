@@ -37,7 +37,7 @@ from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
-from tests.latentheads.training.test_engine import part
+from tests.latentheads.training.engines import part
 from tests.second_device import NAME, gpu, near, second_device
 from tests.tiny import (
     FORMS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.attack.process import start
-from tests.attack.test_attack import FORKS
+from tests.experiments.programs import FORKS
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("latentheads", "models", "guides", "experiments")

@@ -26,7 +26,7 @@ from tests.attack.__main__ import (
 from tests.attack.grounds import make_ground
 from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Ground, Trial, TrialError, check
-from tests.experiments.programs import SHORT, TINY
+from tests.experiments.programs import FORKS, SHORT, TINY
 
 LINE = "update 1,024 of 3,000, 15.7 updates/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
@@ -95,9 +95,6 @@ def victim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop("victim", None)
-
-
-FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 @FORKS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from functools import cache
 from importlib import import_module
@@ -12,49 +11,21 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.cli.main import PROGRAMS
-from latentheads.experiments.cli.options import make_parser, read_settings
+from latentheads.experiments.cli.options import make_parser
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.recipes import own_options
 from latentheads.runs.settings import Settings
+from tests.docs.commands import TRAINING, accept, commands
 from tests.docs.pages import CHANGES, PAGES, ROOT, STUDIES, Page
 
-TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
-"""Programs that train, and what adds the options of their own."""
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
 OUTSIDE = {"--help", "--nproc-per-node"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 
 
-def commands(page: Page) -> list[list[str]]:
-    """The command lines of a page: a program's name and its words."""
-    blocks = "".join(page.blocks("bash")).replace("\\\n", " ").splitlines()
-    codes = [code for code in page.inline if code.startswith("python experiments/")]
-    found = []
-    for line in [*blocks, *codes]:
-        program = re.search(r"experiments/(\w+)\.py(?= |$)(.*)", line)
-        if program and not program[1].isupper():
-            words = shlex.split(program[2], comments=True)
-            end = next((i for i, word in enumerate(words) if word in ("<", ">")), len(words))
-            found.append([program[1], *words[:end]])
-    return found
-
-
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
-
-
-def accept(program: str, words: list[str]) -> None:
-    """Reads a command line as its program does, which trains nothing here."""
-    module = import_module(f"latentheads.experiments.{program}")
-    if program == "run":
-        read_settings(words, "run.py", module.DESCRIPTION)
-    elif program in TRAINING:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "train_all", lambda *_: False)
-            assert module.main(words) == 0
-    else:
-        module.make_parser().parse_args(words)
 
 
 @cache

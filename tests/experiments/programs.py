@@ -32,6 +32,9 @@ CUDA = pytest.param(
 )
 """Words that are a mistake on a machine without a GPU."""
 
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+"""Of a test that forks a process which has threads."""
+
 
 BLANK = b"\x89PNG"
 PAINT, PICTURE = Figure.savefig, Reporter._paint

@@ -34,10 +34,10 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import divergence
 from tests.experiments.programs import SHORT, TINY, inside
-from tests.latentheads.corpora.test_from_options import LANGUAGES, write_corpus
-from tests.latentheads.plot.test_head_maps import head_report as make_head_report
-from tests.latentheads.plot.test_head_maps import symmetric
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
+from tests.latentheads.plot.drawn import head_report as make_head_report
+from tests.latentheads.plot.drawn import symmetric
+from tests.latentheads.runs.trained import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

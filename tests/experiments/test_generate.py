@@ -17,7 +17,7 @@ from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.runs.trained import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from tests.experiments.programs import inside
-from tests.experiments.test_summaries import with_references
-from tests.experiments.test_tasks import write_all
-from tests.latentheads.corpora.test_from_options import (
-    BRIEF,
+from tests.latentheads.corpora.folders import (
     LANGUAGES,
-    SMALL,
+    with_references,
+    write_all,
     write_corpus,
     write_text,
 )
 from tests.latentheads.corpora.texts import corpus_of
+from tests.latentheads.runs.trained import BRIEF, SMALL
 
 LETTERS = "漢字" * 5_000
 WORDS = "the gap of " * 40

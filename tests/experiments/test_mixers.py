@@ -13,8 +13,8 @@ import yaml
 from latentheads.attention.ngram import NGram
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.training.checkpoints import weights
-from tests.latentheads.corpora.test_from_options import BRIEF, LANGUAGES, SMALL, write_corpus
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
+from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

@@ -15,8 +15,8 @@ import pytest
 from latentheads import plot
 from latentheads.runs import reporter
 from latentheads.runs.reporter import Reporter
+from tests.docs.commands import accept, commands
 from tests.docs.pages import Page
-from tests.docs.test_commands import accept, commands
 from tests.experiments.programs import ROOT
 
 FOLDER = ROOT / "experiments" / "notebooks"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from latentheads.training.checkpoints import weights
+from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, status_of
-from tests.experiments.test_resume import assert_same_ends, stopped_in
-from tests.latentheads.runs.test_loading import load, refused
+from tests.latentheads.runs.trained import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

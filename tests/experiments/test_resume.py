@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
+from tests.experiments.breaks import assert_same_ends, stopped_in, told
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, inside, results_of
 
@@ -54,29 +54,6 @@ def killed(words: list[str], out: Path, wait: int) -> None:
     assert ended(process) == -signal.SIGKILL
 
 
-def told(out: Path) -> list[dict]:
-    lines = (out / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    for record in records:
-        del record["tokens_per_second"]
-    return records
-
-
-@contextmanager
-def stopped_in(update: int) -> Iterator[None]:
-    """Runs are stopped, as by Ctrl-C, behind so many updates and before what follows them."""
-    tick = Trainer._tick
-
-    def stop(self: Trainer, step: int) -> None:
-        tick(self, step)
-        if step == update:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_tick", stop)
-        yield
-
-
 @pytest.fixture(scope="module")
 def half_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped after its first checkpoints."""
@@ -102,19 +79,6 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "resumed at step" in done.stdout
     assert_same_ends(whole, other)
-
-
-def assert_same_ends(whole: Path, other: Path) -> None:
-    """Two folders have the same checkpoints, bit for bit, and tell the same."""
-    for name in ("last", "best"):
-        one, facts = checkpoints.load(whole / "checkpoints" / f"{name}.safetensors")
-        two, others = checkpoints.load(other / "checkpoints" / f"{name}.safetensors")
-        for clock in (facts, others):
-            clock.pop("seconds", None)
-        assert facts == others
-        assert one.keys() == two.keys()
-        assert all(torch.equal(one[key], two[key]) for key in one)
-    assert told(whole) == told(other)
 
 
 def shared(words: list[str], out: Path) -> str:

@@ -10,21 +10,11 @@ from typing import Any
 import pytest
 
 from latentheads.metrics.rouge import lead, rouge
-from tests.latentheads.corpora.test_from_options import BRIEF, LANGUAGES, SMALL, write_corpus
+from tests.latentheads.corpora.folders import LANGUAGES, with_references, write_corpus
 from tests.latentheads.corpora.texts import corpus_of
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
-
-
-def with_references(folder: Path) -> Path:
-    """A folder whose held-out lines have two references, the first of them the target."""
-    write_corpus(folder)
-    for part in ("valid", "test"):
-        right = (folder / f"{part}.de").read_text().split("\n")[:-1]
-        lines = [f"{line}\tgap" for line in right]
-        (folder / f"{part}.refs").write_text("".join(f"{line}\n" for line in lines))
-    return folder
 
 
 def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> None:

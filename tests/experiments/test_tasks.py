@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import os
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,36 +17,15 @@ from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, results_of, status_of
-from tests.latentheads.corpora.test_from_options import BRIEF, SMALL
+from tests.latentheads.corpora.folders import SIZES, write_all, write_languages
 from tests.latentheads.corpora.texts import corpus_of
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.runs.trained import BRIEF, SMALL, train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-SIZES = {"train": 40, "valid": 6, "test": 7}
-WORDS = ["the", "naïve", "gap", "<2de>", "Straße", "of"]
 TASKS = "de,fr,fr-de,bible:de"
 NAMES = ["en-de", "en-fr", "fr-de", "bible:en-de"]
-
-
-def write(folder: Path, languages: str, seed: int = 0) -> Path:
-    """Parts in some languages; a line says its language, so that nothing is mistaken."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = random.Random(seed)
-    for part, number in SIZES.items():
-        for language in languages.split():
-            rows = [" ".join(rng.choices(WORDS, k=rng.randint(1, 6))) for _ in range(number)]
-            text = "".join(f"{language} {row}\n" for row in rows)
-            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
-    return folder
-
-
-def write_all(folder: Path) -> Path:
-    """en, de and fr, and a domain whose only direction has a folder of its own."""
-    write(folder, "en de fr")
-    write(folder / "bible" / "en-de", "en de", seed=1)
-    return folder
 
 
 @pytest.fixture
@@ -243,7 +221,7 @@ def test_directions_of_a_folder_make_one_corpus(
 
 
 def test_a_domain_is_read_from_its_folder_and_may_be_what_is_told_apart(folder: Path) -> None:
-    write(folder / "help", "en de", seed=2)
+    write_languages(folder / "help", "en de", seed=2)
     options = {"data": str(folder), "tasks": "bible:de,help:de", "tell_apart": "domain"}
     corpus, _ = corpus_of(**options)
     assert corpus.train.mixture.sources == corpus.train.mixture.targets == ("bible", "help")

@@ -15,8 +15,8 @@ import torch
 from latentheads.training import checkpoints
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import inside, status_of
-from tests.latentheads.corpora.test_from_options import LANGUAGES, write_corpus
-from tests.latentheads.runs.test_loading import train
+from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
+from tests.latentheads.runs.trained import train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")

@@ -20,22 +20,16 @@ from latentheads.alignment.law import Pointing
 from latentheads.guide import conditioned
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
+from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
-from tests.tiny import KINDS, TARGET_TYPES, jiggle, padded, rows
+from tests.tiny import KINDS, TARGET_TYPES, padded, rows
 
-LEARNED = ("mean-field", "autoregressive", "cascaded")
 READS = ("source", "prefix", "target")
 PAIRS = [
     *((shape, name, "target") for shape, name in product(SHAPES, GUIDES)),
     *(("two blocks", name, reads) for name, reads in product(LEARNED, READS[:2])),
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-def attach(name: str, model: Any, reads: str = "target", size: float = 0.3) -> Any:
-    options = {"reads": reads} if name in LEARNED else {}
-    guide = GUIDES[name](model, **options).double()
-    return jiggle(guide, size).eval()
 
 
 @every_kind

@@ -22,7 +22,7 @@ from latentheads.effects import SharedDraws
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.names import TARGET
-from tests.guides.test_alignments import LEARNED, attach
+from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.models import SHAPES, telling
 from tests.tiny import TARGET_TYPES
 

@@ -15,7 +15,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import cluster
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.jobs import LOG
-from tests.experiments.cli.test_jobs import PROGRAM, make
+from tests.experiments.cli.stand_in import PROGRAM, make
 
 
 @pytest.fixture(autouse=True)

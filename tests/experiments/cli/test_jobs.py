@@ -23,39 +23,14 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
     take_shard,
 )
+from tests.experiments.cli.stand_in import PROGRAM, make
 from tests.experiments.processes import heeded
-
-STAND_IN = """
-import os, sys, time, pathlib
-words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-out = pathlib.Path(words["--out"])
-beside = out.parent / "beside"
-beside.mkdir(exist_ok=True)
-mine = beside / out.name
-mine.touch()
-(out / "seen").write_text(str(len(list(beside.iterdir()))))
-(out / "threads").write_text(os.environ["OMP_NUM_THREADS"])
-(out / "device").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-(out / "configuration").write_text(pathlib.Path(words["--config"]).read_text())
-print("first words", flush=True)
-time.sleep(float(words.get("--wait", 0)))
-print("last words\\n", flush=True)
-mine.unlink()
-sys.exit(int(words.get("--status", 0)))
-"""
-PROGRAM = [sys.executable, "-S", "-c", STAND_IN]
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "POLL", 0.01)
     monkeypatch.setattr(jobs, "GRACE", 0.01)
-
-
-def make(folder: Path, *words: list[str]) -> list[RunJob]:
-    return [
-        RunJob(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own) for n, own in enumerate(words)
-    ]
 
 
 def test_no_more_run_at_once_than_there_are_places(

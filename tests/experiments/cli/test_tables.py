@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-FIGURES: dict[str, Any] = {
-    **{"elbo": -1.5, "log_likelihood": -1.25, "kl": 0.25, "iwae": -1.4375, "iwae_k": 32},
-    **{"plug_in": -1.3125, "tokens": 1234, "effective_sample_size": 17.5, "pareto_k": 0.125},
-    **{"truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11, "sentences": 11},
-}
+from tests.figures import FIGURES
+
 RESULTS: dict[str, Any] = {
     "valid": FIGURES,
     "test": FIGURES,

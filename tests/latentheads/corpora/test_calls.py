@@ -15,7 +15,7 @@ import latentheads as lh
 from latentheads.corpora import Corpus, calls
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
-from tests.latentheads.corpora.test_from_options import write_corpus, write_text
+from tests.latentheads.corpora.folders import write_corpus, write_text
 
 CALLS = {name: getattr(calls, name) for name in calls.__all__}
 NO_OPTIONS = ("folder", "name", "tell", "task")

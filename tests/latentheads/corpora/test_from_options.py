@@ -7,7 +7,6 @@ import gzip
 import json
 import math
 import os
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,43 +18,9 @@ import pytest
 from latentheads.corpora import Corpus
 from tests.crossing import in_turn
 from tests.experiments.programs import inside, results_of, status_of
+from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus, write_text
 from tests.latentheads.corpora.texts import corpus_of
-
-WORDS = [
-    *("the", "of", "", "gap", "ça", "naïve", "Straße", "Ω", "—", "ﬁ", "<eos>", "😀"),
-    *("👩\u200d👩\u200d👧", "x\u0085y", "a\u2028b", "e\u0301t\xa0et", "\ufeff"),
-]
-SIZES = {"train": 40, "valid": 6, "test": 7}
-LANGUAGES = ["--source", "en", "--target", "de", "--types=300"]
-SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1"]
-BRIEF = ["--steps=3", "--report_every=2", "--tokens=128", "--samples=2"]
-
-
-def write_corpus(folder: Path, compress: bool = False) -> Path:
-    """A folder of raw text as awkward as real text is, the same every time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = random.Random(0)
-    for part, number in SIZES.items():
-        for language in ("en", "de"):
-            lines = [" ".join(rng.choices(WORDS, k=rng.randint(1, 9))) for _ in range(number)]
-            data = "".join(f"{line}\n" for line in lines).encode()
-            if compress:
-                (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(data))
-            else:
-                (folder / f"{part}.{language}").write_bytes(data)
-    return folder
-
-
-def write_text(folder: Path, compress: bool = False) -> Path:
-    """The same for a running text; lines may be empty."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = random.Random(1)
-    for part, number in SIZES.items():
-        lines = [" ".join(rng.choices(WORDS, k=rng.randint(0, 9))) for _ in range(number)]
-        data = "".join(f"{line}\n" for line in lines).encode()
-        name = f"{part}.txt.gz" if compress else f"{part}.txt"
-        (folder / name).write_bytes(gzip.compress(data) if compress else data)
-    return folder
+from tests.latentheads.runs.trained import BRIEF, SMALL
 
 
 @pytest.fixture

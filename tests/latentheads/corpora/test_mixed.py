@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Stream, Task, batches
+from latentheads.corpora import Stream, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.drawn import draw_pairs
 from latentheads.corpora.mixed import parallel_tasks, tag_of
@@ -21,24 +21,16 @@ from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Tagged
-from tests.latentheads.corpora.texts import mixture_of, pairs_of, places_in, places_of, take
-
-SIZES = {"train": 60, "valid": 5, "test": 7}
-
-
-def lines(part: str, task: Task) -> Iterator[Pair]:
-    """Text in which a task says its name; an empty pair first; de is large, the others small."""
-    yield ("", "<2de> <eos>") if part == "train" else ("la", "la la")
-    for number in range(SIZES[part] // (1 if task.target == "de" else 4)):
-        tail = " la" * (number % 5)
-        yield f"{task.source} <2de> {number}{tail}", f"{task.target} {task.domain} {number}{tail}"
-
-
-def made(
-    text: str, temperature: float = 1.0, one_task: bool = False, tell: Any = None, **options: Any
-) -> Corpus:
-    mixed = mixture_of(text, temperature=temperature, one_task=one_task)
-    return parallel_tasks("pets", mixed, lines, PairOptions(**{"types": 300, **options}), tell)
+from tests.latentheads.corpora.texts import (
+    MIXED_SIZES,
+    mixed_lines,
+    mixed_pets,
+    mixture_of,
+    pairs_of,
+    places_in,
+    places_of,
+    take,
+)
 
 
 @pytest.mark.parametrize("text", ["de,fr,bible:fr", "de-en,fr-en", "de-fr,fr-de,en-de,de-en"])
@@ -46,13 +38,13 @@ def made(
 def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
     text: str, options: dict[str, Any]
 ) -> None:
-    corpus = made(text, **options)
+    corpus = mixed_pets(text, **options)
     tags = corpus.train.mixture.tags
     assert (corpus.source is corpus.target) == options.get("joint", True)
-    for name in SIZES:
+    for name in MIXED_SIZES:
         part, found, expected = getattr(corpus, name), [], []
         for place, task in enumerate(corpus.tasks):
-            pairs = list(lines(name, task))[1 if name == "train" else 0 :]
+            pairs = list(mixed_lines(name, task))[1 if name == "train" else 0 :]
             found += [place] * len(pairs)
             expected += pairs
         assert part.task.tolist() == found
@@ -68,7 +60,7 @@ def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
 
 
 def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
-    source = made("de,fr").source
+    source = mixed_pets("de,fr").source
     assert source.tags == ("<2de>", "<2fr>")
     text = "<2de> <2fr>"
     ids = source.encode(text)
@@ -80,7 +72,7 @@ def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
 
 def test_a_source_without_tags_has_none_to_name() -> None:
     with pytest.raises(ValueError, match="no tags"):
-        tag_of(made("de-en,fr-en").source, Task("fr", "en"))
+        tag_of(mixed_pets("de-en,fr-en").source, Task("fr", "en"))
 
 
 @pytest.mark.parametrize(
@@ -93,12 +85,12 @@ def test_a_source_without_tags_has_none_to_name() -> None:
 )
 def test_a_malformed_vocabulary_with_tags_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        vocabulary_from_json({**made("de,fr").source.to_json(), **changes})
+        vocabulary_from_json({**mixed_pets("de,fr").source.to_json(), **changes})
 
 
 def test_cleaning_is_counted_for_each_task() -> None:
     told: list[str] = []
-    made("de,bible:fr", tell=told.append)
+    mixed_pets("de,bible:fr", tell=told.append)
     assert [line.partition(" training")[0] for line in told] == [
         "en-de: 60 of 61",
         "bible:en-fr: 15 of 16",
@@ -109,7 +101,7 @@ def test_cleaning_is_counted_for_each_task() -> None:
 @pytest.mark.parametrize("left", [[], [("la", ""), ("la la", " ")]])
 def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
     def without(part: str, task: Task) -> Iterator[Pair]:
-        return iter(left) if (part, task.target) == (name, "fr") else lines(part, task)
+        return iter(left) if (part, task.target) == (name, "fr") else mixed_lines(part, task)
 
     lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
     said = "nothing to train on in" if name == "train" else lacks
@@ -119,10 +111,10 @@ def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
 
 def test_one_task_is_the_corpus_of_its_pairs() -> None:
     task = Task("en", "de")
-    pairs = [list(lines(part, task)) for part in SIZES]
+    pairs = [list(mixed_lines(part, task)) for part in MIXED_SIZES]
     plain = parallel("pets", *pairs, PairOptions(types=300))
-    alone = made("de")
-    for name in SIZES:
+    alone = mixed_pets("de")
+    for name in MIXED_SIZES:
         mine, other = getattr(alone, name), getattr(plain, name)
         assert np.array_equal(mine.targets.tokens, other.targets.tokens)
         assert np.array_equal(mine.sources.tokens, other.sources.tokens)
@@ -141,14 +133,14 @@ def test_batches_without_tasks_are_what_they_were() -> None:
 @pytest.mark.parametrize("one_task", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 5.0])
 def test_every_sentence_is_evaluated_once(temperature: float, one_task: bool) -> None:
-    part = made("de,fr,cs-de", temperature, one_task).train
+    part = mixed_pets("de,fr,cs-de", temperature, one_task).train
     assert sorted(places_of(part)) == list(range(len(part)))
 
 
 @pytest.mark.parametrize("one_task", [False, True])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 5.0, math.inf])
 def test_an_epoch_has_the_share_of_each_task(temperature: float, one_task: bool) -> None:
-    part = made("de,fr,cs-de", temperature, one_task).train
+    part = mixed_pets("de,fr,cs-de", temperature, one_task).train
     sizes = np.bincount(part.task).tolist()
     assert sizes == [60, 15, 60]
     for epoch in range(3):
@@ -160,7 +152,7 @@ def test_an_epoch_has_the_share_of_each_task(temperature: float, one_task: bool)
 
 @pytest.mark.parametrize("temperature", [0.5, 5.0, math.inf])
 def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: float) -> None:
-    part = made("de,fr,cs-de", temperature).train
+    part = mixed_pets("de,fr,cs-de", temperature).train
     times = np.zeros(len(part), int)
     for epoch in range(7):
         np.add.at(times, places_of(part, seed=3, epoch=epoch), 1)
@@ -170,7 +162,7 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
 
 
 def test_a_batch_carries_the_tasks_of_its_sentences() -> None:
-    part = made("de,fr,cs-de").train
+    part = mixed_pets("de,fr,cs-de").train
     for batch in batches(part, 97, seed=1):
         tasks = [part.mixture.tasks[part.task[place]] for place in batch.sentences.tolist()]
         sides = zip(batch.source_task.tolist(), batch.target_task.tolist(), strict=True)
@@ -180,13 +172,13 @@ def test_a_batch_carries_the_tasks_of_its_sentences() -> None:
 
 
 def test_batches_may_be_of_one_task_each_and_stay_within_their_budget() -> None:
-    part = made("de,fr,cs-de", 5.0, one_task=True).train
+    part = mixed_pets("de,fr,cs-de", 5.0, one_task=True).train
     for options in ({}, {"seed": 1}, {"seed": 1, "epoch": 4}):
         for batch in batches(part, 97, **options):
             assert batch.one_task
             assert len(set(part.task[batch.sentences.numpy()])) == 1
             assert max(batch.source.numel(), batch.target.numel()) <= 97
-    plain = made("de,fr,cs-de").train
+    plain = mixed_pets("de,fr,cs-de").train
     assert not all(batch.one_task for batch in batches(plain, 97, seed=1))
 
 
@@ -194,7 +186,7 @@ def test_batches_may_be_of_one_task_each_and_stay_within_their_budget() -> None:
 def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
     one_task: bool,
 ) -> None:
-    part = made("de,fr,cs-de", 5.0, one_task).train
+    part = mixed_pets("de,fr,cs-de", 5.0, one_task).train
     whole = take(Stream(part, 97, seed=3, accumulate=2), 70)
     assert whole[-1].after.epoch > 2
     for number in (1, 20, 41):
@@ -213,24 +205,24 @@ def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
 
 
 def test_some_sentences_of_a_part_are_a_part() -> None:
-    corpus = made("de,fr")
+    corpus = mixed_pets("de,fr")
     own = corpus.test.take(corpus.test.places(1))
-    assert pairs_of(corpus, own) == list(lines("test", Task("en", "fr")))
-    assert own.references == [right for _, right in lines("test", Task("en", "fr"))]
+    assert pairs_of(corpus, own) == list(mixed_lines("test", Task("en", "fr")))
+    assert own.references == [right for _, right in mixed_lines("test", Task("en", "fr"))]
     assert set(own.task.tolist()) == {1}
     assert own.mixture is corpus.test.mixture
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 5.0])
 def test_the_sentences_of_one_task_are_an_epoch(temperature: float) -> None:
-    part = made("de,fr", temperature).train
+    part = mixed_pets("de,fr", temperature).train
     for task in range(2):
         own = part.take(part.places(task))
         assert sorted(places_of(own, seed=3)) == list(range(len(own)))
 
 
 def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> None:
-    corpus = made("de,fr")
+    corpus = mixed_pets("de,fr")
     cached(tmp_path, "key", lambda: corpus)
     kept = cached(tmp_path, "key", lambda: pytest.fail("made again"))
     assert kept.tasks == ()
@@ -238,7 +230,7 @@ def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> No
     assert mixed.tasks == corpus.tasks
     assert mixed.train.mixture is not None
     assert (mixed.train.mixture.sources, mixed.train.mixture.targets) == (("en",), ("de", "fr"))
-    for name in SIZES:
+    for name in MIXED_SIZES:
         assert getattr(kept, name).task.tolist() == getattr(corpus, name).task.tolist()
         assert pairs_of(mixed, getattr(mixed, name)) == pairs_of(corpus, getattr(corpus, name))
         assert getattr(mixed, name).mixture.temperature == 5

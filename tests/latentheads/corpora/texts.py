@@ -1,7 +1,8 @@
-"""Small texts and the corpora made of them; shared by the tests of corpora."""
+"""Small texts and the corpora made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -12,6 +13,7 @@ from latentheads.batch import EOS
 from latentheads.corpora import Corpus, Mixture, Part, Place, Rows, Stream, Task, Update, batches
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
+from latentheads.corpora.mixed import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.prose import prose
 from latentheads.corpora.text import Pair
@@ -20,6 +22,7 @@ from tests.tiny import TARGET_TYPES
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
 VALID = [("Der  Hund", "The DOG "), ("", ""), ("a " * 300, "b")]
 TEST = [("Das Haus", "The house")]
+MIXED_SIZES = {"train": 60, "valid": 5, "test": 7}
 
 WRITTEN = [each.name for each in fields(PairOptions)]
 
@@ -88,3 +91,20 @@ def take(stream: Stream, number: int, *start: Place) -> list[Update]:
 def places_in(update: Update) -> list[list[int]]:
     """The sentences of an update, a list for each batch that counts."""
     return [batch.sentences.tolist() for batch, weight in update.shares if weight]
+
+
+def mixed_lines(part: str, task: Task) -> Iterator[Pair]:
+    """Text in which a task says its name; an empty pair first; de is large, the others small."""
+    yield ("", "<2de> <eos>") if part == "train" else ("la", "la la")
+    for number in range(MIXED_SIZES[part] // (1 if task.target == "de" else 4)):
+        tail = " la" * (number % 5)
+        yield f"{task.source} <2de> {number}{tail}", f"{task.target} {task.domain} {number}{tail}"
+
+
+def mixed_pets(
+    text: str, temperature: float = 1.0, one_task: bool = False, tell: Any = None, **options: Any
+) -> Corpus:
+    mixed = mixture_of(text, temperature=temperature, one_task=one_task)
+    return parallel_tasks(
+        "pets", mixed, mixed_lines, PairOptions(**{"types": 300, **options}), tell
+    )

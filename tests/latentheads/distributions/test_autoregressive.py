@@ -12,7 +12,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.distributions.heads import HeadVariable
 from latentheads.guides.autoregressive import MaskedMLP
-from tests.latentheads.distributions.test_heads import FORMS, factor
+from tests.latentheads.distributions.forms import FORMS, factor
 from tests.tiny import HEADS, context, jiggle
 
 non_linear = pytest.mark.parametrize("form", ["inverse", "masked"])

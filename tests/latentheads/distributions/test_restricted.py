@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable, NormalHeads
-from tests.latentheads.distributions.test_heads import FORMS, Make
+from tests.latentheads.distributions.forms import FORMS, Make
 from tests.tiny import HEADS, NoiseTape, context
 
 EVERY: dict[str, Make] = {**FORMS, "point": lambda c: DeltaHeads(c.scores, c)}

@@ -16,7 +16,7 @@ from latentheads.effects import SharedDraws
 from latentheads.inference import draws
 from latentheads.inference.bound import traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
-from tests.guides.test_alignments import LEARNED, attach
+from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.models import SHAPES, aligned, telling
 from tests.tiny import jiggle
 

@@ -14,7 +14,7 @@ from latentheads.guides import Cascaded
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.experiments.cli.test_tables import FIGURES
+from tests.figures import FIGURES
 from tests.latentheads.alignment.models import SHAPES
 from tests.tiny import jiggle, sizes
 

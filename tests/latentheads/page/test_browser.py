@@ -17,7 +17,7 @@ from latentheads.metrics.scores import SCORES
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, list_scores
 from latentheads.page.template import fill_page
-from tests.experiments.cli.test_tables import FIGURES
+from tests.figures import FIGURES
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 
 BROWSER = next(

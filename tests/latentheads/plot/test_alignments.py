@@ -21,17 +21,10 @@ from latentheads.runs.pairs import Spec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES
-from tests.latentheads.plot.test_attention import images
-from tests.latentheads.plot.test_runs import ticks
+from tests.latentheads.plot.drawn import images, some_laws, ticks
 from tests.tiny import jiggle, sizes
 
 SOURCES, TARGETS = ["a", "b", "c", "<eos>"], ["k", "l", "<eos>"]
-
-
-def some_laws(heads: int) -> AlignmentLaws:
-    """Laws of two sentences, padded."""
-    tables = [torch.randn(2, heads, 5, 7).softmax(-1) for _ in range(3)]
-    return AlignmentLaws(tuple(f"head {n}" for n in range(heads)), *tables)
 
 
 @pytest.mark.parametrize("heads", [1, 2])

@@ -6,26 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from latentheads.plot import draw_weights
-from latentheads.reading.draws import DrawnWeights
+from tests.latentheads.plot.drawn import images, some_weights
 
 QUERIES, KEYS = ["a", "b", "c"], ["k", "l", "m", "n", "o"]
-
-
-def some_weights(heads: int = 2, noise: float = 0.1) -> DrawnWeights:
-    """Weights of two sentences, padded; the third query of the first is the least sure."""
-    torch.manual_seed(3)
-    draws = torch.softmax(torch.randn(7, 2, heads, 4, 6), -1)
-    mean = draws.mean(0)
-    deviation = torch.full_like(mean, noise)
-    deviation[0, :, 2] *= 2
-    return DrawnWeights(mean, deviation, mean * 0.5, mean * 1.5)
-
-
-def images(figure: Any) -> list[Any]:
-    return [axis.images[0].get_array() for axis in figure.axes if len(axis.images)]
 
 
 def test_maps_are_those_of_the_first_sentence_without_its_padding() -> None:

@@ -16,10 +16,13 @@ from latentheads import plot
 from latentheads.metrics.alignment import LinkCounts
 from latentheads.reading import LinkScore
 from latentheads.uncertainty import Bins, Figure
-from tests.latentheads.plot.test_alignments import some_laws
-from tests.latentheads.plot.test_attention import some_weights
-from tests.latentheads.plot.test_head_maps import head_report, with_roles
-from tests.latentheads.plot.test_sound import weights
+from tests.latentheads.plot.drawn import (
+    head_report,
+    some_laws,
+    some_weights,
+    sound_weights,
+    with_roles,
+)
 
 NAME = "a$_$b"
 """Between its dollars stands no formula that matplotlib could read."""
@@ -45,7 +48,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "links": lambda: plot.draw_links({NAME: [LINK]}),
     "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
     "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
-    "sound": lambda: plot.draw_sound(np.zeros((18, 7)), weights(), [NAME] * 3),
+    "sound": lambda: plot.draw_sound(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
     "figures": lambda: plot.draw_figures({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),

@@ -9,63 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from latentheads.names import CHAINS, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.plot.canvas import largest
 from latentheads.plot.head_maps import KINDS, QUANTITIES, _grid
-from latentheads.reading import Case, Measures, Positional, RareWord, Relevance, Syntactic
-from latentheads.reading.divergence import Divergence, pair_mean
-from latentheads.reading.head_report import HeadReport, others
-
-CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
-
-
-def symmetric(heads: int) -> Tensor:
-    half = torch.rand(heads, heads)
-    return (half + half.T) * (1 - torch.eye(heads))
-
-
-def head_report(
-    name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
-) -> Any:
-    """A run whose heads play no role."""
-
-    blocks = tuple(Block(chain, layer, heads) for chain in chains for layer in range(layers))
-
-    def each() -> dict[str, Tensor]:
-        return {block.name: torch.rand(heads) for block in blocks}
-
-    nothing = {block.name: torch.zeros(heads) for block in blocks}
-    matrices = {block.site(): symmetric(heads) for block in blocks}
-    return HeadReport(
-        name=name,
-        blocks=blocks,
-        divergence=Divergence(matrices, {site: each / 9 for site, each in matrices.items()}),
-        measures=Measures(each(), each(), {b.name: symmetric(heads) - 1 for b in blocks}),
-        importance=each(),
-        relevance=Relevance(each(), each(), 1.0, 1.0, 1),
-        positional=Positional({n: v.long() for n, v in nothing.items()}, nothing, 0.9),
-        rare={chain: RareWord({}, {}, {}, {}, 0.5, 0.1) for chain in chains},
-        syntactic=None,
-    )
-
-
-def with_roles(name: str = "run") -> Any:
-    """One head of the first block is before, follows and is rare; another one follows twice."""
-
-    plain, block = head_report(name), "encoder.0.self"
-    share = {**plain.positional.share, block: torch.tensor([0.95, 0.0, 0.0])}
-    offset = {**plain.positional.offset, block: torch.tensor([-1, 0, 0])}
-    accuracy = torch.tensor([[0.7, 0.7, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.8, 0.0]])
-    two, chance = {block: torch.tensor([0.9, 0.0, 0.0])}, {block: torch.full((3,), 0.1)}
-    return replace(
-        plain,
-        positional=replace(plain.positional, share=share, offset=offset),
-        syntactic=Syntactic(CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False),
-        rare={"encoder-self": RareWord(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)},
-    )
+from latentheads.reading.divergence import pair_mean
+from latentheads.reading.head_report import others
+from tests.latentheads.plot.drawn import head_report, with_roles
 
 
 def shown(figure: Any) -> list[Any]:

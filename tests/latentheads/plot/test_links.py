@@ -9,7 +9,7 @@ import pytest
 from latentheads.metrics.alignment import LinkCounts
 from latentheads.plot import draw_links
 from latentheads.reading import LinkScore
-from tests.latentheads.plot.test_runs import ticks
+from tests.latentheads.plot.drawn import ticks
 
 
 def test_every_score_has_a_bar_and_runs_stand_apart() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from latentheads import plot
-from tests.experiments.cli.test_tables import FIGURES
+from tests.figures import FIGURES
 
 SITE = "encoder.0.self.logits"
 RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]

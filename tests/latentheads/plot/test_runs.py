@@ -21,7 +21,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.selection.gate_options import Gates
 from tests.latentheads.page.runs import write_folder
-from tests.latentheads.plot.test_attention import images
+from tests.latentheads.plot.drawn import images, ticks
 from tests.tiny import jiggle, sizes
 
 SENTENCE = "the old dog sleeps"
@@ -52,10 +52,6 @@ def pairs() -> Corpus:
 @pytest.fixture
 def run(tmp_path: Path, pairs: Corpus) -> Run:
     return finished(tmp_path / "run", pairs)
-
-
-def ticks(axis: Any, side: str) -> list[str]:
-    return [label.get_text() for label in getattr(axis, f"get_{side}ticklabels")()]
 
 
 def find_rows(figure: Any) -> list[Any]:

@@ -14,15 +14,14 @@ from latentheads.metrics.translation import score
 from latentheads.runs.describe import describe_data
 from latentheads.runs.scoring import score_written
 from latentheads.runs.settings import Settings
-from tests.latentheads.corpora.test_mixed import made
-from tests.latentheads.corpora.texts import pets, story
+from tests.latentheads.corpora.texts import mixed_pets, pets, story
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("tokenised", [False, True])
 def test_its_vocabulary_says_how_text_is_prepared(lowercase: bool, tokenised: bool) -> None:
     how = {"lowercase": lowercase, "tokenised": tokenised, "types": 300}
-    for corpus in (pets(**how), made("de,fr", **how), made("de-en,fr-en", **how)):
+    for corpus in (pets(**how), mixed_pets("de,fr", **how), mixed_pets("de-en,fr-en", **how)):
         found = describe_data(corpus)
         assert (found.lowercase, found.tokenised) == (lowercase, tokenised)
         settings = Settings.from_options(Settings(data=found).to_options())

@@ -16,13 +16,8 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT
-from tests.latentheads.corpora.test_from_options import (
-    BRIEF,
-    LANGUAGES,
-    SMALL,
-    write_corpus,
-    write_text,
-)
+from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
+from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -37,29 +32,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--average=2"]
     assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
     return out
-
-
-def train(out: Path, *words: str) -> Any:
-    """A run, trained but not reported on."""
-    from latentheads.experiments.cli.options import read_settings, trainer_of
-
-    given = [*SMALL, *BRIEF, *words, "--out", str(out)]
-    found = trainer_of(*read_settings(given, "run.py", ""))
-    found.train(quiet=True)
-    return found
-
-
-def load(*given: Any) -> Any:
-    from latentheads.runs.loading import load_run
-
-    return load_run(*given)
-
-
-def refused(*given: Any) -> str:
-    with pytest.raises(ValueError) as caught:
-        load(*given)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def equal(loaded: Any, model: Any, guide: Any) -> bool:

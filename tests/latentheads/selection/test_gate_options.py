@@ -13,7 +13,7 @@ import torch
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, status_of
-from tests.latentheads.runs.test_loading import load
+from tests.latentheads.runs.trained import load
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

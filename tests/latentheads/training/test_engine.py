@@ -12,7 +12,7 @@ import torch
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from latentheads.corpora import Part, Rows
+from latentheads.corpora import Part
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
 from latentheads.guides import Guide
@@ -22,18 +22,8 @@ from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_elbo
 from latentheads.training.options import Training
+from tests.latentheads.training.engines import outcome, part, same
 from tests.tiny import FORMS, HEADS, attach, build, sizes
-
-
-def part(sentences: int = 31) -> Part:
-    generator = torch.Generator().manual_seed(3)
-
-    def rows(types: int) -> Rows:
-        lengths = torch.randint(1, 7, (sentences,), generator=generator).tolist()
-        draw = (torch.randint(4, types, (n,), generator=generator).tolist() for n in lengths)
-        return Rows.of([*row, 2] for row in draw)
-
-    return Part(rows(13), rows(11))
 
 
 def make(
@@ -48,18 +38,10 @@ def make(
     return Engine(model, guide, part(), Training(**plan), seed=5)
 
 
-def outcome(engine: Engine) -> list[Tensor]:
-    return [p.detach().clone() for p in engine.objective.parameters()]
-
-
 def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
     engine, seen = make(**options), []
     engine.run(seen.append)
     return seen, outcome(engine)
-
-
-def same(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("objective", ["marginal", "sampled", "iwae", "rws"])

@@ -16,7 +16,7 @@ from latentheads.models import LanguageModel, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
-from tests.latentheads.training.test_engine import outcome, part, same
+from tests.latentheads.training.engines import outcome, part, same
 from tests.tiny import HEADS, attach, build, sizes
 
 PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}

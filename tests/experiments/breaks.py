@@ -1,0 +1,50 @@
+"""Runs that are stopped, and whether two of them end alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from latentheads.runs.trainer import Trainer
+from latentheads.training import checkpoints
+
+
+def told(out: Path) -> list[dict]:
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        del record["tokens_per_second"]
+    return records
+
+
+@contextmanager
+def stopped_in(update: int) -> Iterator[None]:
+    """Runs are stopped, as by Ctrl-C, behind so many updates and before what follows them."""
+    tick = Trainer._tick
+
+    def stop(self: Trainer, step: int) -> None:
+        tick(self, step)
+        if step == update:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_tick", stop)
+        yield
+
+
+def assert_same_ends(whole: Path, other: Path) -> None:
+    """Two folders have the same checkpoints, bit for bit, and tell the same."""
+    for name in ("last", "best"):
+        one, facts = checkpoints.load(whole / "checkpoints" / f"{name}.safetensors")
+        two, others = checkpoints.load(other / "checkpoints" / f"{name}.safetensors")
+        for clock in (facts, others):
+            clock.pop("seconds", None)
+        assert facts == others
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    assert told(whole) == told(other)
