@@ -255,6 +255,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (say(processes=2), "lacks the loss, or the noise of a process"),
     (say(scaler={"scale": 1.0}), "its scaler is of another precision"),
     (say(best="much"), "best and stale must be numbers, got 'much'"),
+    (say(steps="many"), "steps must be a whole number, got 'many'"),
     (say(corpus=None), "was trained on another text"),
     (hold(noise_=torch.zeros(1, 7, dtype=torch.uint8)), "its noise is none: "),
     (hold(noise_=torch.zeros(1, 7)), "its noise is none: "),
