@@ -132,6 +132,29 @@ def test_every_option_trains(options: dict) -> None:
     assert all(torch.isfinite(weight).all() for weight in weights)
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "nag"])
+def test_every_update_is_the_optimisers_own_at_the_rate_of_its_step(optimiser: str) -> None:
+    how = {"optimiser": optimiser, "momentum": 0.7, "weight_decay": 0.03, "clip": 0.1}
+    engine, own = (make("delta", 0.0, steps=4, learning_rate=0.01, **how) for _ in "12")
+    engine.run(lambda progress: None)
+    learned, updates = list(own.objective.parameters()), own.stream.updates()
+    if optimiser == "adam":
+        by_hand: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
+    else:
+        by_hand = torch.optim.SGD(learned, momentum=0.7, weight_decay=0.03, nesterov=True)
+    for rate in (0.005, 0.01, 0.01, 0.005):
+        update = next(updates)
+        ((batch, _),) = update.shares
+        law = own.model.likelihood(own.model.states(batch), batch)
+        (-law.log_prob(batch.scored).sum() / update.tokens).backward()
+        assert nn.utils.clip_grad_norm_(learned, 0.1) > 0.2
+        by_hand.param_groups[0]["lr"] = rate
+        by_hand.step()
+        by_hand.zero_grad()
+    for mine, its in zip(outcome(engine), learned, strict=True):
+        assert torch.allclose(mine, its, rtol=0, atol=1e-9)
+
+
 def test_pyro_checks_the_first_pass_beside_training() -> None:
     engine = make(steps=2)
     checked: list[tuple[bool, bool]] = []
@@ -367,6 +390,19 @@ def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^noise_warmup_steps acts on .*: Loud has none$"):
         Engine(model, LoudGuide(model), part(), plan)
     assert Engine(model, LoudGuide(model), part(), replace(plan, noise_warmup_steps=0))
+
+
+def test_noise_grows_to_its_scale_and_is_whole_between_updates() -> None:
+    engine, seen = make(steps=4, noise_warmup_steps=3), []
+    scales = [each for each in engine.objective.modules() if isinstance(each, HeadScale)]
+
+    def note(*_: Any) -> None:
+        seen.append({each.noise_factor for each in scales})
+
+    engine.model.register_forward_pre_hook(note)
+    engine.run(lambda progress: None, tick=note)
+    first = [{1 / 3}, {1 / 3}, {1.0}]  # that Pyro checks, that is learned from, and behind it
+    assert seen == [*first, {2 / 3}, {1.0}, {1.0}, {1.0}, {1.0}, {1.0}]
 
 
 def test_noise_is_as_large_as_ever_after_a_training_is_broken_off() -> None:
