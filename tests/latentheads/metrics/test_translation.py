@@ -76,6 +76,16 @@ def test_case_counts_in_the_papers_bleu_of_wmt14_and_not_of_iwslt14() -> None:
     assert lower.paper_bleu == pytest.approx(100)
 
 
+def test_case_counts_for_nothing_in_any_score_where_it_shall_not() -> None:
+    shouted, right = ["THE CAT SAT ON IT"] * 2, ["the cat sat on it"] * 2
+    found = score(shouted, right, lowercase=True)
+    (beside,) = paired_bootstrap(shouted, [], right, resamples=40, lowercase=True)
+    whole = [found.bleu, found.chrf, beside.bleu.score, beside.chrf.score]
+    assert whole == pytest.approx([100] * 4)
+    assert "case:lc" in found.bleu_signature
+    assert "case:lc" in found.chrf_signature
+
+
 def test_text_is_tokenised_and_tokens_are_not() -> None:
     raw, cut = ["I saw it, once."], ["I saw it , once ."]
     assert score(raw, cut).bleu == pytest.approx(100)
@@ -158,6 +168,9 @@ def test_an_interval_stays_within_what_a_score_can_be() -> None:
     assert found.accuracy is not None
     for estimate in (found.bleu, found.chrf, found.accuracy):
         assert estimate.low < estimate.score < estimate.high == 100
+    (found,) = paired_bootstrap([RIGHT[0], *POOR[1:]], [], RIGHT, accuracy=True, resamples=50)
+    assert found.accuracy is not None
+    assert found.accuracy.low == 0 < found.accuracy.score < found.accuracy.high
 
 
 def test_the_seed_decides_and_the_environment_is_left_alone(
