@@ -87,8 +87,8 @@ def test_svi_steps_are_those_of_trace_elbo_bit_for_bit(form: str, batch: Batch) 
         model = build("language-model")
         guide = attach(form, model)
         svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), elbo)
-        losses = [svi.step(batch) for _ in range(3)]
-        assert losses[0] == pytest.approx(losses[0])
+        for _ in range(3):
+            svi.step(batch)
         return [*model.parameters(), *guide.parameters()]
 
     for ours, theirs in zip(trained(Head_ELBO()), trained(Trace_ELBO()), strict=True):
