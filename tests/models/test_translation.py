@@ -11,11 +11,12 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
-from latentheads import Batch, PlugIn
+from latentheads import AlignmentOptions, Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from latentheads.models.alignments import make_aligner
+from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
 from tests.typechecking import unchecked
 
@@ -163,6 +164,19 @@ def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> No
         unchecked(kind.of)(kind, "grammar")
     with pytest.raises(ValueError, match=r"^alignments must be AlignmentOptions or None, got 1$"):
         unchecked(make_aligner)(1, sizes())
+
+
+@pytest.mark.parametrize(("kind", "other"), [(Translation, story), (LanguageModel, pets)])
+def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
+    corpus = pets() if other is story else story()
+    options = AlignmentOptions(1, 1, "soft", 5)
+    told = {"label_smoothing": 0.1, "alignments": options, "width": 6, "heads": 3}
+    model = kind.of(corpus, "cascaded", ("decoder-self",), **told)
+    assert model.output.weight.shape == (len(corpus.target), 6)
+    assert (model.latent, model.label_smoothing) == (("decoder-self",), 0.1)
+    assert (type(model.prior), model.alignments.options) == (PRIORS["cascaded"], options)
+    with pytest.raises(ValueError, match=r"^corpus '.*' has .* source: it is for "):
+        kind.of(other())
 
 
 def test_structure_can_be_rendered_by_pyro(batch: Batch) -> None:

@@ -10,8 +10,11 @@ import pytest
 from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
+from latentheads.corpora.speech.features import Filterbank
+from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.metrics.translation import score
-from latentheads.runs.describe import describe_data
+from latentheads.runs.build import make_model
+from latentheads.runs.describe import describe_data, describe_run
 from latentheads.runs.scoring import score_written
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.texts import mixed_pets, pets, story
@@ -43,3 +46,33 @@ def test_a_perfect_translation_without_case_is_perfect() -> None:
     )
     assert found["bleu"] == pytest.approx(100)
     assert score(written, corpus.test.references).bleu < 90
+
+
+SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5, "channels": 4}
+LOGITS = {"prior": "independent", "guide": "mean-field", "alignments": 0}
+TASKS = {**LOGITS, "data": "grammar", "tasks": "velu,tamir"}
+GATES = {"gates": "decoder-self", "gate_open": 0.3, "gate_start": 2.0}
+APART = {"disagreement": "subspace,output", "disagreement_weight": 0.5}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"prior": "cascaded", "guide": "tied", "latent": "decoder-cross", "label_smoothing": 0.1},
+        {"guide": "mean-field", "alignments": 2, "alignment_prior": "independent"},
+        {**LOGITS, "task": "recognition", "data": "folder", "ctc": 0.3},
+        {**TASKS, "select": "subset", "candidates": 5, "select_chains": "encoder-self"},
+        {**TASKS, "adapters": 3},
+        {**LOGITS, **GATES, "gate_temperature": 0.5},
+        {**APART, "disagreement_chains": "encoder-self", "disagreement_diagonal": False, **LOGITS},
+    ],
+    ids=["smoothing", "alignments", "ctc", "select", "adapters", "gates", "disagreement"],
+)
+def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
+    settings = Settings.from_options({**SIZES, **said, "seed": 3, "samples": 5})
+    pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in said else None
+    corpus = replace(pairs, data=settings.data, source=heard or pairs.source)
+    model = make_model(settings, corpus.target, corpus.source)
+    how = {"training": settings.training, "decoding": settings.decoding, "seed": 3, "samples": 5}
+    found = describe_run(model, settings.pair.make_guide(model), corpus, **how)
+    assert found.to_yaml() == settings.to_yaml()
