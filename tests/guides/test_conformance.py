@@ -51,6 +51,20 @@ def test_an_option_out_of_range_is_refused_even_where_no_block_uses_it(
         FORMS[form](model, **{option: value})
 
 
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+def test_a_guide_starts_at_the_scale_and_with_the_hidden_units_it_is_told(
+    form: str, batch: Batch
+) -> None:
+    model = build("language-model").eval()
+    guide, wider = (FORMS[form](model, hidden=each, scale=0.7).double() for each in (2, 3))
+    law = traces(model, guide, batch)[1].nodes["decoder.0.self.logits"]["fn"]
+    peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
+    found = law.log_prob(law.context.scores.clone())
+    assert torch.allclose(found, 3 * law.context.mask.pairs * peak)
+    sizes = [sum(parameter.numel() for parameter in each.parameters()) for each in (guide, wider)]
+    assert sizes[0] < sizes[1]
+
+
 @pairwise(form=FORMS, kind=KINDS, objective=OBJECTIVES)
 def test_every_parameter_gets_a_finite_gradient_through_the_module(
     form: str, kind: str, objective: str, batch: Batch

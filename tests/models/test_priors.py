@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from latentheads.inference.bound import traces
 from latentheads.mask import Reach
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 from latentheads.models.heads import HeadOptions
-from tests.tiny import NOISY, build
+from tests.tiny import NOISY, build, context
 from tests.typechecking import unchecked
 
 BLOCKS = [Block("decoder-self", layer, 3) for layer in range(2)]
@@ -69,6 +70,26 @@ def test_outputs_of_ngrams_have_noise_of_their_own_under_every_prior(prior: str)
     assert law.scale == 0.3
     if not PRIORS[prior].deterministic:
         assert parameters(make_prior(prior, learned_scale=True).outputs(BLOCKS[0], 0.3)) == 3
+
+
+@pytest.mark.parametrize("prior", NOISY)
+def test_noise_has_the_scale_that_is_told(prior: str) -> None:
+    known = context()
+    law: Any = make_prior(prior, scale=0.7)(BLOCKS[0]).double()(known)
+    peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
+    assert torch.allclose(law.log_prob(known.scores.clone()), 3 * known.mask.pairs * peak)
+
+
+def test_a_cascade_is_as_wide_and_as_linked_as_is_told() -> None:
+    known = context(below=True)
+    assert known.below is not None
+    made, linked = (
+        make_prior("cascaded", hidden=2, link=link, zero=True)(BLOCKS[1]).double()
+        for link in (False, True)
+    )
+    assert parameters(made) == 2 * 2 * 9 + 3 * 3
+    assert torch.equal(made(known).location, known.scores)
+    assert torch.allclose(linked(known).location, known.scores + known.below)
 
 
 def test_the_first_block_of_a_chain_has_no_fusion() -> None:
