@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from latentheads.guides import Tied
+from latentheads.models import Translation, make_prior
+from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, status_of
 from tests.latentheads.runs.trained import load
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, sizes
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -45,6 +49,17 @@ def trainer(*words: str) -> Any:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     return trainer_of(*read_settings([*FEW, *words], "run.py", ""))
+
+
+def test_what_closes_gates_is_made_as_the_options_say() -> None:
+    gates = Gates("all", gate_penalty=2.0, gate_heads=3, gate_rate=0.02)
+    types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
+    model = Translation(*types, law, sizes(), selector=gates.gating(sizes().heads))
+    closing = gates.closing(model, Tied(model), steps=7, tokens=11)
+    assert closing is not None
+    assert (closing.target, closing.steps, closing.rate, closing.tokens) == (3, 7, 0.02, 11)
+    assert float(closing.pressure.value) == 22
+    assert Gates("all").closing(model, Tied(model), 7, 11) is None
 
 
 def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:

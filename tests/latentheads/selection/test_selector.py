@@ -64,6 +64,8 @@ def test_static_sets_are_shared_by_a_family() -> None:
     alone = selector.choose(selector.draw("unused", "encoder-self", LIKE), None)
     assert alone.index is not None
     assert alone.index.tolist() == [0, 1]
+    told = make_selector("static", 2, sources=2, targets=3, source_sets=(0, 0))
+    assert told.candidates_of("encoder-self") == 2
     own = make_selector("static", 2, targets=3)
     assert own.candidates_of("decoder-cross") == 6
 
@@ -74,7 +76,11 @@ def test_sets_must_name_every_task() -> None:
 
 
 @pytest.mark.parametrize("law", ["selection", "subset", "group"])
-def test_the_prior_gives_every_candidate_the_same_probability(law: str) -> None:
+def test_the_prior_is_even_and_a_posterior_starts_near_it(law: str) -> None:
     selector = make_selector(law, 2, 6, sources=3)  # type: ignore[arg-type]
     prior = selector.prior("encoder-self", LIKE)
     torch.testing.assert_close(prior.mean, torch.full((3, 6), 1 / 3, dtype=LIKE.dtype))
+    found = selector.posterior("encoder-self", LIKE)
+    apart = (found().logits - prior.logits) / found.gain
+    assert apart.abs().max() < 0.06  # near the prior
+    assert apart.std() > 0.005  # and no two candidates alike

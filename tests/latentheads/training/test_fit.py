@@ -63,6 +63,24 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
     assert "bound" in capsys.readouterr().err
 
 
+def test_the_metric_says_which_weights_are_best() -> None:
+    model, guide = pair()
+
+    def spoil(step: int) -> None:
+        with torch.no_grad():
+            for parameter in guide.parameters() if step == 2 else ():
+                parameter.add_(9)
+            model.output.table.weight.mul_(100 if step == 3 else 1)
+
+    how = {**PLAN, "metric": "plug-in", "quiet": True}
+    fitted = lh.fit(model, guide, some(), some(2), tick=spoil, **how)
+    bounds, plugged = (
+        [look["valid"][name] for look in fitted.history] for name in ("elbo", "plug_in")
+    )
+    assert bounds.index(max(bounds)) == 0
+    assert (fitted.step, plugged.index(max(plugged))) == (2, 1)
+
+
 def test_it_stops_where_nothing_is_better() -> None:
     model, guide = pair("tied", prior="delta")
     plan = {**PLAN, "steps": 9, "learning_rate": 1e-30, "patience": 2}
