@@ -34,6 +34,12 @@ def test_embedding_is_the_scaled_table_and_positions() -> None:
     assert not embedding.table.weight[PAD].any()
 
 
+def test_a_table_starts_as_wide_as_its_states_are_long() -> None:
+    """So that a state of unit variance has scores of unit variance."""
+    table = Embedding.new_table(5003, 6).weight
+    assert table[PAD + 1 :].std().item() == pytest.approx(6**-0.5, rel=0.05)
+
+
 def test_positions_beyond_the_table_are_made() -> None:
     embedding = Embedding(Embedding.new_table(7, 6), dropout=0.0)
     tokens = torch.full((1, 200), 3)

@@ -13,10 +13,12 @@ from torch import Tensor
 from latentheads import Batch
 from latentheads.alignment import aligner
 from latentheads.alignment.block import JumpsBehindNull
+from latentheads.alignment.options import AlignmentOptions
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 
-EXACT = {**SHAPES, **WINDOWED}
+SHORT = AlignmentOptions(1, 1, "chain", 5, alignment_reach=1)
+EXACT = {**SHAPES, **WINDOWED, "chain of short jumps": SHORT}
 every_shape = pytest.mark.parametrize("shape", EXACT)
 TEXT = torch.tensor([[5, 6, 7, 2]])
 WORDS = TEXT.shape[1]
@@ -26,13 +28,13 @@ def model_of(shape: str) -> Any:
     return aligned({**EXACT, **SOFT}[shape], kind="language-model")
 
 
-def jump(jumps: JumpsBehindNull, before: int, key: int) -> Tensor:
+def jump(jumps: JumpsBehindNull, reach: int, before: int, key: int) -> Tensor:
     """What one key says of another; key 0 is null."""
     if not key:
         return jumps.null[0 if not before else 1]
     if not before:
         return torch.zeros(())
-    return jumps.value[max(-jumps.reach, min(jumps.reach, key - before)) + jumps.reach]
+    return jumps.value[max(-reach, min(reach, key - before)) + reach]
 
 
 class ByHand:
@@ -42,7 +44,8 @@ class ByHand:
         self.states = model.states(Batch(words))[0]
         self.table, self.blocks = model.output.table.weight, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
-        self.words, self.window = words[0], model.alignments.options.alignment_window
+        options, self.words = model.alignments.options, words[0]
+        self.window, self.reach = options.alignment_window, options.alignment_reach
 
     def keys(self, t: int) -> list[int]:
         """Null, and the states before a word's own that are near enough."""
@@ -69,11 +72,12 @@ class ByHand:
         for s in self.keys(t):
             score = query @ self.key(head, s) / block.size**0.5
             if block.prior == "chain" and before is not None:
-                score = score + jump(block.jumps["before"], before, s)
+                score = score + jump(block.jumps["before"], self.reach, before, s)
             for lower in range(block.first) if block.prior == "cascaded" else ():
                 content = self.key(lower, drawn[lower]) @ block.contents[f"{head}_{lower}"]
                 score = score + content @ self.key(head, s) / block.size**0.5
-                score = score + jump(block.jumps[f"{head}_{lower}"], drawn[lower], s)
+                jumps = block.jumps[f"{head}_{lower}"]
+                score = score + jump(jumps, self.reach, drawn[lower], s)
             scores.append(score)
         return dict(zip(self.keys(t), torch.stack(scores).log_softmax(0), strict=True))
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, PlugIn, terms
+from latentheads import Batch, Importance, PlugIn, terms
 from latentheads.alignment.law import Alignments
 from latentheads.corpora import batches, windows
 from latentheads.effects import evaluation_mode
@@ -101,6 +101,13 @@ def test_weights_that_tie_are_counted_apart() -> None:
     assert report.pareto_unknown == pytest.approx(2 / 3)
     surer = evaluate(*pair("cascaded"), [small_batch()], samples=30)
     assert surer.pareto_unknown == 0
+
+
+def test_a_tail_above_seven_tenths_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = torch.tensor([0.69, 0.71, math.nan])
+    monkeypatch.setattr(Importance, "pareto_k", property(lambda weights: shapes))
+    report = evaluate(*pair("tied", prior="delta"), [small_batch()], samples=25)
+    assert (report.pareto_k, report.pareto_unknown) == pytest.approx((1 / 3, 1 / 3))
 
 
 def test_the_plug_in_likelihood_is_that_of_the_same_network_without_noise() -> None:
