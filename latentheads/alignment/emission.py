@@ -22,9 +22,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from latentheads.layers.numeric import exp_, full_precision, softmax
+from latentheads.layers.numeric import exp_, first_derivative, full_precision, softmax
 from latentheads.layers.output import CHUNK, Gradients, Slices, for_products, linear_log_prob
 
 __all__ = [
@@ -178,7 +177,7 @@ class _WordTable(torch.autograd.Function):
         return torch.cat(tables), low
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, words, scales, *rest = ctx.saved_tensors
         made, lexicons = rest[: ctx.made], rest[ctx.made :]

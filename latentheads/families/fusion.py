@@ -14,9 +14,10 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
+
+from latentheads.layers.numeric import first_derivative
 
 __all__ = ["LEAK", "Fusion"]
 
@@ -128,7 +129,7 @@ class _Fuse(torch.autograd.Function):
         return mixed, squares
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(
         ctx: Any, to_mixed: Tensor | None, to_squares: Tensor | None
     ) -> tuple[Tensor | None, ...]:

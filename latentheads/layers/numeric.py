@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
 __all__ = [
     "dropout",
     "exp_",
+    "first_derivative",
     "full_precision",
     "log_softmax",
     "numbers_like",
@@ -28,6 +29,25 @@ __all__ = [
 def full_precision(x: Tensor) -> Tensor:
     """Widens a half-precision tensor to float32; densities are never computed in less."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a gradient that is computed by hand refuse a derivative of its own.
+
+    Torch's ``once_differentiable`` refuses it only where the gradient that comes in has one: that
+    of a sum has none, and a Hessian would lack a part of itself without a word.
+    """
+
+    @wraps(backward)
+    def only(ctx: Any, *gradients: Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a network of heads has no second derivatives, since its gradients are made by "
+                "hand: drop create_graph, and what takes a Hessian"
+            )
+        return backward(ctx, *gradients)
+
+    return only
 
 
 def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
@@ -138,7 +158,7 @@ class _WeightedSum(torch.autograd.Function):
         return torch.matmul(_narrowed(weights, values, kept, factor), values)
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
         to_weights = torch.matmul(grad, values.mT).to(weights.dtype)

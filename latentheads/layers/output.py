@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import exp_, full_precision
+from latentheads.layers.numeric import exp_, first_derivative, full_precision
 
 __all__ = [
     "CHUNK",
@@ -56,6 +56,15 @@ class Output(nn.Module, ABC):
         :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, no density.
         """
 
+    def held(self) -> Output:
+        """The same law with the weights that the layer has now, whichever it is given later.
+
+        A law is scored after its pass, when ``torch.func.functional_call`` has taken back the
+        weights that it lent for the pass.
+        """
+        weights = (*self.parameters(), *self.buffers())
+        return deepcopy(self, {id(each): each for each in weights})
+
 
 class GivenLogits(Output):
     """The states are the logits themselves."""
@@ -85,6 +94,10 @@ class LinearOutput(Output):
     @abstractmethod
     def weight(self) -> Float[Tensor, "vocab dim"]:
         """The matrix: one row a type."""
+
+    def held(self) -> LinearOutput:
+        """The same law with the matrix that the layer has now; see :class:`Output`."""
+        return MatrixOutput(self.weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Scores the vocabulary."""
@@ -192,7 +205,7 @@ class _LinearLogProb(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         states, weight, tokens, normaliser, *made = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)

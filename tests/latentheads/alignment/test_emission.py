@@ -130,3 +130,10 @@ def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> N
     narrow = [each.detach().bfloat16().float() for each in (states, weight, *lexicons)]
     law = naive(narrow[0], narrow[2:], narrow[1])
     assert (found - look_up(law, given[3])).abs().max() < 0.03
+
+
+def test_a_second_derivative_is_refused() -> None:
+    states, lexicons, weight, words = inputs(1, 1.0)
+    table = word_table(states, lexicons, weight, words)
+    with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
+        torch.autograd.grad(table.sum(), states, create_graph=True)

@@ -262,3 +262,9 @@ def test_a_fusion_has_something_hidden(options: dict[str, int]) -> None:
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name} must be at least {value + 1}, got {value}"):
         Fusion(HEADS, **options)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    z = torch.randn(2, HEADS, 3, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
+        torch.autograd.grad(small(2)(z).sum(), z, create_graph=True)

@@ -84,3 +84,17 @@ def test_smoothing_and_wrong_bands_are_refused() -> None:
         AdaptiveTable(TYPES, WIDTH, (7, 23))
     with pytest.raises(ValueError, match="factor must be at least 1"):
         AdaptiveTable(TYPES, 3, CUTOFFS, 2)
+
+
+def test_what_is_held_keeps_its_weights() -> None:
+    output = layer()
+    states, tokens = torch.randn(5, WIDTH), torch.arange(5) * 4
+    expected, held = output.log_prob(states, tokens), output.held()
+    assert all(
+        one is other for one, other in zip(held.parameters(), output.parameters(), strict=True)
+    )
+    for name, each in list(output.named_parameters()):
+        module = output.get_submodule(name.rpartition(".")[0])
+        module.weight = torch.nn.Parameter(torch.zeros_like(each))
+    assert torch.equal(held.log_prob(states, tokens), expected)
+    assert not torch.equal(output.log_prob(states, tokens), expected)

@@ -102,6 +102,14 @@ def test_a_weighted_sum_has_the_gradients_of_finite_differences() -> None:
     assert gradcheck(fixed, (weights, values))
 
 
+def test_a_weighted_sum_with_dropout_refuses_a_second_derivative() -> None:
+    """Torch itself refuses it only where the gradient that comes in has a gradient."""
+    weights, values = (torch.randn(2, 3, 3, requires_grad=True) for _ in range(2))
+    found = weighted_sum(weights, values, 0.4, True).sum() + weights.pow(3).sum()
+    with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
+        torch.autograd.grad(found, weights, create_graph=True)
+
+
 @pytest.mark.parametrize("probability", [0.0, 0.4])
 def test_a_weighted_sum_multiplies_in_the_type_of_its_values(probability: float) -> None:
     weights = torch.randn(2, 5, 7, dtype=torch.float32, requires_grad=True)

@@ -84,6 +84,27 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert gradcheck(lambda x: layer.log_prob(x, tokens, 0.1), (states,))
 
 
+def test_a_hessian_is_refused_and_not_given_in_part() -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    tokens = torch.randint(TYPES, (4,))
+
+    def density(x: Tensor) -> Tensor:
+        return layer.log_prob(x.tanh(), tokens).sum() - x.square().sum()
+
+    with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
+        torch.autograd.functional.hessian(density, torch.randn(4, WIDTH))
+
+
+def test_what_is_held_keeps_its_weights() -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states, tokens = torch.randn(4, WIDTH), torch.randint(TYPES, (4,))
+    expected, held = layer.log_prob(states, tokens), layer.held()
+    assert held.weight is layer.weight
+    layer.table.weight = nn.Parameter(torch.zeros(TYPES, WIDTH))
+    assert torch.equal(held.log_prob(states, tokens), expected)
+    assert not torch.equal(layer.log_prob(states, tokens), expected)
+
+
 def test_autocast_multiplies_in_bfloat16_and_adds_up_in_float32() -> None:
     torch.set_default_dtype(torch.float32)
     layer = TableOutput(nn.Embedding(101, 32))
