@@ -145,7 +145,7 @@ class HeadModel(nn.Module, ABC):
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
         """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
         states, valid = states[..., batch.context :, :], batch.counted
-        return tokens_of(states, valid, self.output, self.smoothing)
+        return tokens_of(states, valid, self.output.held(), self.smoothing)
 
     @property
     def smoothing(self) -> float:

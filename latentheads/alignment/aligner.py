@@ -402,9 +402,9 @@ class Aligner(nn.Module):
         smoothing: float = 0.0,
     ) -> Tokens:
         """Draws the alignments, block after block, and gives the law of the tokens."""
-        aligned = self.prepare(hidden, valid, output, smoothing=smoothing)
+        aligned = self.prepare(hidden, valid, output.held(), smoothing=smoothing)
         if self.soft:
-            return tokens_of(aligned.softened(), valid, output, smoothing)
+            return tokens_of(aligned.softened(), valid, aligned.output, smoothing)
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)

@@ -17,7 +17,7 @@ from latentheads.alignment.options import AlignmentOptions, check_alignment_opti
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family
-from latentheads.layers.output import GivenLogits, LinearOutput, MatrixOutput
+from latentheads.layers.output import GivenLogits, LinearOutput
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
@@ -321,7 +321,7 @@ class Pretrained(HeadModel):
         if self.alignments is None:
             return super().law(batch, choices)
         hidden = self._find_hidden(batch, choices)
-        output = MatrixOutput(cast(LinearOutput, self.output).weight)
+        output = cast(LinearOutput, self.output).held()
         check_labels(batch.target, (*hidden.states.shape[:-1], len(output.weight)))
         return self.alignments(hidden, batch.counted, output)
 

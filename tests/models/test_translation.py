@@ -10,12 +10,14 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
+from torch.func import functional_call
 
 from latentheads import AlignmentOptions, Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from latentheads.models.alignments import make_aligner
+from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
 from tests.typechecking import unchecked
@@ -104,6 +106,28 @@ def test_predictive_in_parallel_gives_the_same_shapes(batch: Batch) -> None:
     drawn = Predictive(model, num_samples=5, parallel=True)(batch, observe=False)
     assert drawn["target"].shape == (5, 3, 4)
     assert drawn["encoder.1.self.logits"].shape == (5, 3, 3, 5, 5)
+
+
+@pytest.mark.parametrize("shape", [None, "one head", "soft"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_with_other_weights_is_scored_with_them(
+    kind: str, shape: str | None, batch: Batch
+) -> None:
+    model = aligned({**SHAPES, **SOFT}[shape] if shape else None, kind=kind)
+    twice = {name: 2 * each.detach() for name, each in model.named_parameters()}
+    with PlugIn(), poutine.trace() as lent:
+        # torch restores the table, which stands at two places, once a name
+        functional_call(model, twice, (batch,), tie_weights=False)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(2)
+    with PlugIn():
+        own = poutine.trace(model).get_trace(batch)
+    found = lent.trace.nodes["target"]
+    assert torch.equal(
+        found["fn"].log_prob(found["value"]),
+        own.nodes["target"]["fn"].log_prob(own.nodes["target"]["value"]),
+    )
 
 
 def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
