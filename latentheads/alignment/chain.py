@@ -123,7 +123,8 @@ class ChainAlignments(Alignments):
         self, value: Int[Tensor, "*draw target head"]
     ) -> Float[Tensor, "*out target"]:
         """Log-probability of each word's alignment given the one before."""
-        place = value[..., 0]
+        shape = torch.broadcast_shapes((*self.batch_shape, 1), value.shape[:-1])
+        place = value[..., 0].expand(shape)
         chain = cast(ChainPointing, self.pointing)
         start = chain.start.expand(*place.shape[:-1], -1).gather(-1, place[..., :1])
         steps = chain.transitions

@@ -176,7 +176,7 @@ class Alignments(TorchDistribution):
         self, value: Int[Tensor, "*draw target head"]
     ) -> Float[Tensor, "*out target"]:
         """Log-probability of the alignments of each word."""
-        shape = torch.broadcast_shapes(self.below.shape[:-1], value.shape[:-1])
+        shape = torch.broadcast_shapes((*self.batch_shape, 1), value.shape[:-1])
         every = (self.below.expand(*shape, -1), value.expand(*shape, -1))
         drawn = torch.cat(every, -1)
         found = torch.zeros((), dtype=self.pointing.scores.dtype, device=value.device)

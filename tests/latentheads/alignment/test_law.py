@@ -46,6 +46,15 @@ def test_density_sums_to_one_over_its_support(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", laws.KINDS)
+def test_a_value_for_all_sentences_is_scored_in_each(kind: str) -> None:
+    """Pyro enumerates values that are not expanded."""
+    below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    once, each = law.enumerate_support(expand=False), law.enumerate_support()
+    assert torch.equal(law.log_prob(once), law.log_prob(each))
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
 def test_the_mode_is_the_likeliest_given_what_stands_before(kind: str) -> None:
     below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
     law = laws.laws([laws.pointings(kind)[-1]], below)[0]
