@@ -38,6 +38,7 @@ __all__ = [
     "WithSelection",
     "check_options",
     "check_order",
+    "check_own_model",
     "check_pair",
     "conditioned",
 ]
@@ -64,6 +65,21 @@ def check_order(model: object) -> None:
     """
     if isinstance(poutine.unwrap(model), GuideMessenger):
         raise ValueError("model and guide are the wrong way round: say the model first")
+
+
+def check_own_model(model: object, guide: object) -> None:
+    """Refuses a model beside a guide that runs another, which would be passed over.
+
+    Raises:
+        ValueError: The two have changed places, or the guide runs another model.
+    """
+    check_order(model)
+    reader = poutine.unwrap(guide)
+    if isinstance(reader, GuideMessenger) and reader.model is not model:
+        raise ValueError(
+            "this guide reads another model: make a guide of this one; handlers such as "
+            "poutine.condition stand around the call, not around the model"
+        )
 
 
 def check_pair(model: object, guide: object) -> None:
@@ -188,6 +204,9 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["is_observed"] and "prior" in msg["infer"]:
+            # by a handler around the guide, which Pyro asks after it: the model's law is scored
+            msg["fn"] = msg["infer"].pop("prior").expand(msg["fn"].batch_shape)
         prior = msg["infer"].get("prior")
         if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
             msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])

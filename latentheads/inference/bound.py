@@ -33,13 +33,13 @@ from torch.distributions import kl_divergence
 from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
-from latentheads.guide import check_order
+from latentheads.guide import check_own_model
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.layers.dropping import drops_out
 from latentheads.names import SENTENCES, TARGET
 from latentheads.selection.hard_gates import GatePenalty
 
-__all__ = ["Importance", "Terms", "closed_form", "importance", "terms", "traces"]
+__all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
 
 
 ZERO = torch.zeros((), dtype=torch.float64)
@@ -63,6 +63,20 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
     with FromPrior():
         model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+
+
+def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
+    """Refuses a guide that draws what the model does not, as ``AutoNormal`` does.
+
+    Raises:
+        ValueError: It names such a site.
+    """
+    for name, site in guide_trace.nodes.items():
+        if site["type"] == "sample" and name not in model_trace.nodes:
+            raise ValueError(
+                f"site {name!r} is the guide's alone: a guide must draw the model's own sites; "
+                "pyro.infer.Trace_ELBO trains any other"
+            )
 
 
 def closed_form(q: Any, p: Any) -> Tensor | None:
@@ -155,15 +169,13 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         >>> bound.elbo.shape  # one a sentence
         torch.Size([2])
     """
-    check_order(model)
-    reader = poutine.unwrap(guide)
-    if isinstance(reader, GuideMessenger) and reader.model is not model:
-        raise ValueError("this guide reads another model: make a guide of this one")
+    check_own_model(model, guide)
     if _acts_in_training(model):
         raise ValueError(
             "in training mode dropout, or a penalty, makes no bound: call model.eval()"
         )
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
+    check_sites(model_trace, guide_trace)
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and site["is_observed"] and name != TARGET:
             raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
+from latentheads.alignment.law import Alignments
 from latentheads.alignment.options import Objective
 from latentheads.checks import check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
-from latentheads.guide import ModelGuide, check_order
-from latentheads.inference.bound import closed_form, traces
+from latentheads.guide import ModelGuide, check_own_model
+from latentheads.inference.bound import check_sites, closed_form, traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
@@ -91,7 +92,6 @@ class Head_ELBO(Trace_ELBO):
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Trace, Trace]:
-        check_order(model)
         if is_validation_enabled():
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)
@@ -110,6 +110,7 @@ class Head_ELBO(Trace_ELBO):
     def _differentiable_loss_particle(
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, Tensor]:
+        check_sites(model_trace, guide_trace)
         aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
         weighed = self._enter_alignments(model_trace, guide_trace) if aligned else []
         latents = [
@@ -127,7 +128,11 @@ class Head_ELBO(Trace_ELBO):
 
         Returns:
             The sites that have no KL of their own: it is in the likelihood already.
+
+        Raises:
+            ValueError: Alignments are observed.
         """
+        _check_summed_out(model_trace)
         drawing = self.objective in ("sampled", "iwae", "rws")
         read = self._draw_terms if drawing else self._sum_terms
         found, kl = read(model_trace, guide_trace)
@@ -223,7 +228,13 @@ class Head_ELBO(Trace_ELBO):
         return self.differentiable_loss(model, guide, *args, **kwargs).item()
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """The negative objective, as a tensor to take gradients of."""
+        """The negative objective, as a tensor to take gradients of.
+
+        Raises:
+            ValueError: The guide stands in the model's place, reads another model, or draws what
+                the model does not.
+        """
+        check_own_model(model, guide)
         particles = [
             self._differentiable_loss_particle(*pair)[1]
             for pair in self._get_traces(model, guide, args, kwargs)
@@ -258,7 +269,8 @@ class _EagerKL(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         prior = msg["infer"].get("prior")
-        if not (isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)):
+        heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
+        if msg["is_observed"] or not heads:
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
@@ -301,6 +313,16 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     if not (isinstance(site["fn"], _Dropped) or site["fn"].has_rsample):
         scored(site)
     return True
+
+
+def _check_summed_out(model_trace: Trace) -> None:
+    """Refuses alignments that are observed, such as those that somebody has marked."""
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and site["is_observed"] and isinstance(site["fn"], Alignments):
+            raise ValueError(
+                f"site {name!r} is observed, and Head_ELBO sums over alignments: train with "
+                "pyro.infer.Trace_ELBO"
+            )
 
 
 def _scaled_tokens(model_trace: Trace) -> Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.effects import SharedDraws
+from latentheads.guide import check_own_model
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SENTENCES
@@ -77,6 +78,7 @@ class Alternatives(Head_ELBO):
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
+        check_own_model(model, guide)
         if model.sums_alignments:
             raise ValueError(
                 f"{type(self).__name__} weighs selections by drawn sentences, which alignments are "

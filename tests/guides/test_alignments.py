@@ -364,6 +364,23 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
     assert terms(model, guide, batch).elbo.sum() > before + 0.5
 
 
+@pytest.mark.parametrize("objective", ["bound", "marginal", "iwae"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_alignments_that_are_given_are_scored_by_the_prior_and_not_summed(
+    shape: str, objective: str, batch: Batch
+) -> None:
+    model, given = aligned(SHAPES[shape]), {}
+    guide = attach("cascaded", model)
+    for name, each in pyro.poutine.trace(model).get_trace(batch).nodes.items():
+        if name.endswith("choice"):
+            given[name] = each["value"]
+    with pyro.poutine.condition(data=given):
+        expected = pyro.poutine.trace(model).get_trace(batch).log_prob_sum()
+        assert Trace_ELBO().loss(model, guide, batch) == pytest.approx(-expected.item())
+        with pytest.raises(ValueError, match=r"choice' is observed, and Head_ELBO sums over"):
+            Head_ELBO(objective=objective).loss(model, guide, batch)
+
+
 def test_bayes_needs_alignments() -> None:
     with pytest.raises(ValueError, match="guide exact needs alignments that are drawn"):
         GUIDES["exact"](aligned(None))

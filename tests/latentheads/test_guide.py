@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
+from pyro.infer import Trace_ELBO
 from torch import nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, terms
@@ -177,3 +180,22 @@ def test_a_guide_of_no_model_is_refused_in_one_line() -> None:
     said = r"^model must be one of heads, as Translation or lh.latent\(network\), got NoneType$"
     with pytest.raises(ValueError, match=said):
         unchecked(ModelGuide.__init__)(Tied.__new__(Tied), None)
+
+
+@pytest.mark.parametrize("options", [{}, {"analytic": True}])
+@pytest.mark.parametrize("validation", [False, True])
+def test_heads_that_are_given_are_scored_by_the_prior(
+    validation: bool, options: dict[str, bool], batch: Batch
+) -> None:
+    """The guide is asked before a handler around it says that they are observed."""
+    model = build("language-model", layers=1).eval()
+    guide = attach("mean-field", model)
+    site, value = "decoder.0.self.logits", torch.randn(3, HEADS, 4, 4)
+    given = poutine.condition(data={site: value})
+    with given, pyro.validation_enabled(validation):
+        loss = Head_ELBO(**options)(model, guide)(batch)
+        plain = Trace_ELBO()(model, guide)(batch)
+    with given:
+        expected = poutine.trace(model).get_trace(batch).log_prob_sum()
+    for found in (loss, plain):
+        assert found.item() == pytest.approx(-expected.item())

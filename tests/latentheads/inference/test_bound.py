@@ -13,6 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
+from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, Importance, PlugIn, importance, terms
@@ -128,6 +129,26 @@ def test_point_posterior_under_a_density_has_no_bound(batch: Batch) -> None:
     delta = pyro.infer.autoguide.AutoDelta(model)
     with pytest.raises(ValueError, match="point posterior"):
         terms(model, delta, batch)
+
+
+def test_a_site_of_the_guide_alone_is_refused(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = pyro.infer.autoguide.AutoNormal(model)
+    assert Trace_ELBO()(model, guide)(batch).isfinite()
+    for ask in (terms, Head_ELBO().loss, Head_ELBO(analytic=True).loss):
+        with pytest.raises(
+            ValueError, match=r"^site 'decoder.0.self.logits_unconstrained' is the guide's alone: "
+        ):
+            ask(model, guide, batch)
+
+
+def test_a_handler_around_the_model_is_not_passed_over(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = attach("cascaded", model)
+    scaled = poutine.scale(model, scale=2.0)
+    for ask in (terms, Head_ELBO().loss):
+        with pytest.raises(ValueError, match=r"poutine.condition stand around the call"):
+            ask(scaled, guide, batch)
 
 
 @pytest.mark.parametrize("prior", ["delta", "residual"])
