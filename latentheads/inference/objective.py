@@ -326,7 +326,8 @@ def _check_summed_out(model_trace: Trace) -> None:
 
 
 def _scaled_tokens(model_trace: Trace) -> Tensor:
-    """Target tokens of all particles, scaled as their likelihood is."""
+    """Target tokens of all particles, scaled and masked as their likelihood is."""
     site = model_trace.nodes[TARGET]
     tokens = site["fn"].valid.sum(-1).expand(site["fn"].batch_shape)
-    return tokens.sum() * site["scale"]
+    counted: Tensor = scale_and_mask(tokens, 1.0, site["mask"])
+    return counted.sum() * site["scale"]

@@ -369,11 +369,10 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
 def test_alignments_that_are_given_are_scored_by_the_prior_and_not_summed(
     shape: str, objective: str, batch: Batch
 ) -> None:
-    model, given = aligned(SHAPES[shape]), {}
+    model = aligned(SHAPES[shape])
     guide = attach("cascaded", model)
-    for name, each in pyro.poutine.trace(model).get_trace(batch).nodes.items():
-        if name.endswith("choice"):
-            given[name] = each["value"]
+    sites = pyro.poutine.trace(model).get_trace(batch).nodes.items()
+    given = {name: site["value"] for name, site in sites if name.endswith("choice")}
     with pyro.poutine.condition(data=given):
         expected = pyro.poutine.trace(model).get_trace(batch).log_prob_sum()
         assert Trace_ELBO().loss(model, guide, batch) == pytest.approx(-expected.item())

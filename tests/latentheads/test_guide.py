@@ -185,7 +185,7 @@ def test_a_guide_of_no_model_is_refused_in_one_line() -> None:
 @pytest.mark.parametrize("options", [{}, {"analytic": True}])
 @pytest.mark.parametrize("validation", [False, True])
 def test_heads_that_are_given_are_scored_by_the_prior(
-    validation: bool, options: dict[str, bool], batch: Batch
+    validation: bool, options: dict[str, Any], batch: Batch
 ) -> None:
     """The guide is asked before a handler around it says that they are observed."""
     model = build("language-model", layers=1).eval()

@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
@@ -282,6 +283,15 @@ def test_vectorised_bound_costs_no_more_passes(
     with pyro.validation_enabled(validation), counting(model) as ran:
         elbo(model, guide)(batch)
     assert len(ran) == guide.passes * 2
+
+
+def test_a_masked_sentence_counts_in_no_floor(batch: Batch, tape: NoiseTape) -> None:
+    model = build("language-model")
+    elbo = Head_ELBO(free_bits=9.0)(model, attach("cascaded", model))
+    with poutine.mask(mask=torch.tensor([True, False, True])):
+        masked = elbo(batch)
+    tape.rewind([0, 2])
+    assert torch.allclose(masked, elbo(rows(batch, [0, 2])), rtol=1e-12)
 
 
 def test_looped_particles_are_averaged(batch: Batch) -> None:
