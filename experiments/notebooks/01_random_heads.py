@@ -78,10 +78,10 @@ trainer = lh.Trainer(model, guide, corpus, out="runs/coda", **options)
 trainer.fit()
 
 # %% [markdown]
-# Read the last column. The *bound* and *IWAE* lie below log p(y | x) of this model. The *plug-in*
-# figure is the exact likelihood of another network, whose heads stand at their prior's location
-# without noise. Most papers on such models print it, and the perplexity made of it, because it
-# costs one pass. It bounds nothing: it may lie above log p of the model or below.
+# Read the last column. The *bound* and *IWAE* lie below log p(y | x) of this model, on average over
+# their draws. The *plug-in* figure is the exact likelihood of another network, whose heads stand at
+# their prior's location without noise. Most papers on such models print it, and the perplexity made
+# of it, because it costs one pass. It bounds nothing: it may lie above log p of the model or below.
 #
 # `lh.terms` has the bound of a few sentences, site by site, and says how each KL was computed.
 
@@ -151,7 +151,7 @@ for translation, times in found[unsure].most_common():
 # %% [markdown]
 # ## Why the KL of CODA is 0
 #
-# In every row of the table above the KL is 0, and was so before training. No posterior has
+# In every row of the table of sites the KL is 0, and was so before training. No posterior has
 # collapsed: prior and guide are one object, so log p(z) − log q(z) is 0 in each single draw, not on
 # average. What is trained is the expected likelihood under noise.
 #
@@ -174,8 +174,9 @@ pd.DataFrame(
 ).round(2)
 
 # %% [markdown]
-# Neither of the two was trained for this table. On the right the mean over many draws is minus the
-# KL, which `lh.terms` has in closed form (`how` is "analytic" there).
+# The pair on the right is not trained, so read that its figures vary, not how large they are. Their
+# mean over many draws is minus the KL, which `lh.terms` has in closed form (`how` is "analytic"
+# there).
 #
 # ## Limits
 #

@@ -191,9 +191,10 @@ pd.DataFrame(
 # %% [markdown]
 # ## Where the words point
 #
-# The sentence below is the one whose words say most of their alignments: its KL from prior to exact
-# posterior is the largest a word. Left, what the model believes before it knows the word; right,
-# given the word; in the middle, the guide, which has to guess what stands right.
+# Of the first 64 sentences the one below is that whose words say most of their alignments: the KL
+# from its exact posterior to the prior is the largest a word. Left, what the model believes before
+# it knows the word; right, given the word; in the middle, the guide, which has to guess what stands
+# right.
 
 # %%
 run = lh.load_run("runs/cascaded-target", corpus=corpus)
@@ -204,7 +205,10 @@ known = {"target": corpus.test.references[place], "links": corpus.test.links[pla
 lh.plot.alignments(run, sources[place], **known)
 
 # %% [markdown]
-# The frames are the grammar's own alignment, which nobody showed to the model.
+# The frames are the grammar's own alignment, which nobody showed to the model. Most rows are sure
+# before the word is known. In that of *vivavo* the prior wavers, and the guide, told the word, does
+# so less. In the last row the guide is wrong: for the end of the sentence it keeps to the prior, and
+# Bayes' rule does not.
 #
 # ## Limits
 #

@@ -139,10 +139,10 @@ figure
 
 # %% [markdown]
 # The bars are hardly seen: over a hundred sentences the noise of single rows averages out, so two
-# heads whose points differ do differ, in this network. The crosses lie above the points where a
-# head is spread: noise makes one key win by chance, and a drawn row is sharper than the row of the
-# mean scores. Whoever reads the plug-in network alone takes these heads for more spread than they
-# are.
+# heads whose points differ do differ, in this network and on these sentences. The crosses lie above
+# the points where a head is spread: noise makes one key win by chance, and a drawn row is sharper
+# than the row of the mean scores. Whoever reads the plug-in network alone takes these heads for
+# more spread than they are.
 #
 # ## How far apart are heads?
 #
@@ -180,7 +180,7 @@ pd.DataFrame(summary).T.round(3)
 # %% [markdown]
 # In each chain the heads with noise are the surer ones, and the further apart. Noise is a reason: a
 # head whose scores lie close together wavers, so training drives them apart. The paper reports the
-# same direction. But two runs are two seeds, and these two differ in their alignments too.
+# same direction. But each is a single run, and these two differ in their alignments too.
 #
 # ## Which heads matter?
 #
@@ -202,6 +202,9 @@ print(f"rank correlation of the two: {table.rank().corr().iloc[0, 1]:.2f}")
 table.sort_values("importance", ascending=False).head(8).round(3)
 
 # %% [markdown]
+# A rank correlation of 24 heads varies by 0.2 by chance alone: whether these two agree at all is not
+# known here.
+#
 # ## Roles, and how sure they are
 #
 # A head is *positional* if it points to one relative position at least 90 % of the time (Voita et

@@ -133,10 +133,11 @@ print(f"without noise: {whole:.3f} nats a token")
 pd.DataFrame(rows).astype(float).round(3)
 
 # %% [markdown]
-# **At the price 1 there is nothing but noise**: every s is the prior's, and costs nothing. A token
-# is worth a few nats and has many logits, and each would have to be paid for. The likelihood loses
-# little by it: where these heads look matters little yet. The rows below are worse as bounds, and
-# meant to be: they are points of a curve, what is won for how many nats, and there heads differ.
+# **At the price 1 there is nothing but noise**: every s is the prior's but for a hundredth, and it
+# costs next to nothing. A token is worth a few nats and has many logits, and each would have to be
+# paid for. The likelihood loses little by it: where these heads look matters little yet. The rows
+# below are worse as bounds, and meant to be: they are points of a curve, what is won for how many
+# nats, and there heads differ.
 #
 # ## Which heads can go
 #
