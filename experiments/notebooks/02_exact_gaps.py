@@ -207,8 +207,8 @@ lh.plot.alignments(run, sources[place], **known)
 # %% [markdown]
 # The frames are the grammar's own alignment, which nobody showed to the model. Most rows are sure
 # before the word is known. In that of *vivavo* the prior wavers, and the guide, told the word, does
-# so less. In the last row the guide is wrong: for the end of the sentence it keeps to the prior, and
-# Bayes' rule does not.
+# so less. In the last row the guide is wrong: for the end of the sentence it keeps to the prior,
+# and Bayes' rule does not.
 #
 # ## Limits
 #

@@ -77,12 +77,11 @@ pd.Series(run.results.gates, name="gates").to_frame()
 lh.plot.gates(run)
 
 # %% [markdown]
-# The pressure acts on the mean number of open gates under their noise (*expected*), and after so few
-# updates that has not yet come down to what is *wanted*. At test time more are open (*open*): some
-# by a crack.
-# What goes and what stays is telling: the encoder's self-attention is all but closed, the upper
-# cross-attention is open. On this corpus words are translated one by one, and their order changes
-# little.
+# The pressure acts on the mean number of open gates under their noise (*expected*), and after so
+# few updates that has not yet come down to what is *wanted*. At test time more are open (*open*):
+# some by a crack. What goes and what stays is telling: the encoder's self-attention is all but
+# closed, the upper cross-attention is open. On this corpus words are translated one by one, and
+# their order changes little.
 #
 # ## Removal is real
 #
@@ -145,8 +144,8 @@ figure
 # %% [markdown]
 # Chosen by importance, the first six heads cost two tenths of a nat. Then the network falls apart,
 # since it never learned to do without them, and importance is not always ahead of chance (three
-# draws of it). The star is of the network with gates. It had more updates in which to adapt, so this
-# is no comparison of criteria: it says that heads should go while the others can still learn.
+# draws of it). The star is of the network with gates. It had more updates in which to adapt, so
+# this is no comparison of criteria: it says that heads should go while the others can still learn.
 #
 # ## A choice for each language
 #

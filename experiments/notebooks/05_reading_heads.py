@@ -202,8 +202,8 @@ print(f"rank correlation of the two: {table.rank().corr().iloc[0, 1]:.2f}")
 table.sort_values("importance", ascending=False).head(8).round(3)
 
 # %% [markdown]
-# A rank correlation of 24 heads varies by 0.2 by chance alone: whether these two agree at all is not
-# known here.
+# A rank correlation of 24 heads varies by 0.2 by chance alone: whether these two agree at all is
+# not known here.
 #
 # ## Roles, and how sure they are
 #
