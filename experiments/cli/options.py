@@ -333,5 +333,6 @@ def _add_recipe(parser: Parser) -> None:
         "prior",
         required=False,
         metavar="NAME",
-        help=f"prior: {', '.join(PRIORS)}, or tied for the guide's own form (the paper's choice)",
+        help=f"prior: {', '.join(PRIORS)}, tied for the guide's own form (the paper's choice), or "
+        "module:Class for your own",
     )

@@ -137,8 +137,7 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
         return path_of(table[name])
     if ":" not in name and "." not in name:
         refuse_other_kinds(kind, name)
-        own = "" if kind == "prior" else ", or module:Class for your own"
-        check_known(kind, name, table, more=own)
+        check_known(kind, name, table, more=", or module:Class for your own")
     path = split_path(kind, name)
     if path in FORMER:
         return path_of(FORMER[path])

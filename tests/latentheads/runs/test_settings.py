@@ -88,6 +88,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"train": "adapters"}, "train adapters needs adapters WIDTH and start RUN"),
         ({"latent": "encoder"}, "unknown chain 'encoder': choose from encoder-self"),
         ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
+        ({"prior": "damped"}, "released, tied, or module:Class for your own"),
         ({"recipe": "group"}, "recipe 'group' is a law of selection alone: use guide group"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"prior": "delta", "guide": "cascaded"}, "prior 'delta' has no noise: use guide tied"),
