@@ -183,7 +183,8 @@ def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None
     for row in rows:
         kind = kinds.index(row.removesuffix(KEPT))
         style = {"color": PALETTE[kind], "marker": MARKERS[kind]}
-        style["linestyle"] = "--" if KEPT in row else "-"
+        if KEPT in row:  # the dashes alone do not show beside the short line of a legend
+            style |= {"linestyle": "--", "markerfacecolor": "white"}
         line = [read(point) for point in points if point.row == row]
         axes.plot(*zip(*line), label=row, **style)
     places = sorted({place_of(point) for point in points})

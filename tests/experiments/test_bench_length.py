@@ -9,7 +9,9 @@ from pathlib import Path
 import pyro
 import pytest
 import torch
+from matplotlib.figure import Figure
 
+from latentheads.experiments.benchmarks.growth import KEPT, Point, draw_rows
 from latentheads.families import fusion
 from tests.experiments.programs import CUDA, assert_one_line, inside, painted
 
@@ -34,6 +36,16 @@ def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> No
     assert all(points[row, 16]["memory"] < points[row, 32]["memory"] for row in rows)
     assert all(row in done.stdout for row in rows)
     assert figure.stat().st_size > 1000
+
+
+def test_a_row_that_keeps_its_fusion_is_told_apart_by_its_marks() -> None:
+    rows = ["cascaded", f"cascaded{KEPT}"]
+    points = [Point(row, 16, 2, 3.0, 2.0, 5.0, 7, 11.0) for row in rows]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "ms")
+    computed, kept = axes.get_lines()
+    assert computed.get_color() == kept.get_color()
+    assert computed.get_markerfacecolor() != kept.get_markerfacecolor()
 
 
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
