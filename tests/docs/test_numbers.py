@@ -6,13 +6,15 @@ import csv
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from latentheads.experiments.cli.summary import interval
 from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
 
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
@@ -184,3 +186,63 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
             course = {int(row[0]): float(row[1]) for row in list(csv.reader(file))[1:]}
         for updates, figure in said:
             assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
+
+
+def rows_below(study: str, heading: str) -> list[list[str]]:
+    """The rows of the tables between a heading and the next."""
+    text = (RESULTS / study / "README.md").read_text(encoding="utf-8")
+    return rows_of(re.split(r"^##", text.split(f"{heading}\n")[1], flags=re.MULTILINE)[0])
+
+
+def check_spread(cell: str, values: Sequence[float]) -> None:
+    """Whether a cell has the mean of some values, and its interval."""
+    for text, figure in zip(numbers(cell), interval(values), strict=True):
+        assert among(text, [figure]), (cell, interval(values))
+
+
+def check_difference(cell: str, greater: Sequence[float], less: Sequence[float]) -> None:
+    """Whether a cell has the mean of differences by seed, and its interval."""
+    check_spread(cell, [one - other for one, other in zip(greater, less, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("updates", "heading"),
+    [(600, "## Multi30k, the first 600 updates"), (3000, "### 3,000 updates")],
+)
+def test_means_and_intervals_of_alignments_are_those_of_their_runs(
+    updates: int, heading: str
+) -> None:
+    columns = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
+    runs = {}  # where alignments are summed the plug-in law is the exact one
+    for name in ("plain", "soft", "exact", "chain"):
+        paths = [
+            RESULTS / "alignments" / f"multi30k-{updates}-{name}-seed{i}.json" for i in range(3)
+        ]
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        runs[name] = [[run[part][figure] for run in found] for part, figure in columns]
+    rows = rows_below("alignments", heading)
+    assert len(rows) == 4 + 5
+    for row, values in zip(rows, runs.values(), strict=False):
+        for cell, column in zip(row[1:], values, strict=True):
+            check_spread(cell, column)
+    for first, *cells in rows[4:]:
+        pair = first.replace("`", "").replace("alignments", "exact").split(" less ")
+        for cell, greater, less in zip(cells, *(runs[name] for name in pair), strict=True):
+            check_difference(cell, greater, less)
+
+
+def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
+    columns, languages = ("valid", "test", "accuracy", "edit_distance"), ("german", "turkish")
+    values = defaultdict(list)
+    with (RESULTS / "sigmorphon" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for run in csv.DictReader(file):
+            for column in columns if run["updates"] == "2000" else ():
+                values[run["system"], column, run["language"]].append(float(run[column]))
+    rows = rows_below("sigmorphon", "## German and Turkish")
+    assert len(rows) == 4 + 4 + 6
+    for place, (system, *cells, _) in enumerate(rows[:8]):
+        for cell, column in zip(cells, columns, strict=True):
+            check_spread(cell, values[system, column, languages[place // 4]])
+    for pair, *cells in rows[8:]:
+        for cell, place in zip(cells, product(columns[1:], languages), strict=True):
+            check_difference(cell, *(values[system, *place] for system in pair.split(" less ")))
