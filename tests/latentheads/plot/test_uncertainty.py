@@ -24,6 +24,15 @@ def test_a_panel_a_system_with_a_line_for_each_of_its_laws() -> None:
     assert line.get_label() == "as it is: ECE 0.250"
 
 
+def test_the_legend_of_a_panel_stands_on_no_point_of_its_lines() -> None:
+    unsure = Bins(np.array([3.0, 5.0]), np.array([0.25, 0.5]), np.array([1.0, 1.0]))
+    (axis,) = draw_reliability({"a": {"as it is": unsure}}).axes
+    axis.figure.draw_without_rendering()
+    covered = axis.get_legend().get_window_extent()
+    points = axis.transData.transform(axis.get_lines()[1].get_xydata())
+    assert not any(covered.contains(*point) for point in points)
+
+
 def test_a_panel_a_system_with_a_curve_for_each_score_of_all_its_error() -> None:
     curve, oracle, none = np.array([0.4, 0.1, 0.0]), np.array([0.4, 0.0, 0.0]), np.zeros(2)
     systems = {"a": {"log p": curve}, "b": {"log p": curve, "knowledge": curve}, "c": {}}
