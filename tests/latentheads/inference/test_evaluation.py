@@ -309,31 +309,28 @@ def token_by_token(model: Any, text: list[int], block: int, context: int) -> lis
     return found
 
 
-@pairwise(prior=["delta", "cascaded", "released"], output=[{}, ADAPTIVE], final_norm=[True, False])
-def test_windows_are_brute_force_token_by_token(prior: str, output: Any, final_norm: bool) -> None:
-    model = build("language-model", prior, norm="pre", final_norm=final_norm, **output).eval()
-    for length, block, context in [(3, 5, 2), (13, 5, 2), (10, 5, 0), (11, 5, 4)]:
-        part = running(length, block)
-        text = part.targets.tokens.tolist()
-        expected = token_by_token(model, text, block, context)
-        parts = list(windows(part, context, 11))
-        found = sum(plug_in_log_likelihood(model, batch).sum().item() for batch in parts)
-        assert found == pytest.approx(sum(expected), abs=1e-9)
-        report = evaluate(model, attach("tied", model), parts)
-        assert report.tokens == length
-        assert report.plug_in * length == pytest.approx(sum(expected), abs=1e-9)
-
-
-def test_windows_score_each_token_as_brute_force_does() -> None:
-    model = build("language-model", "cascaded").eval()
-    for length, block, context in TEXTS:
+@pairwise(
+    prior=["delta", "cascaded", "released"],
+    output=[{}, ADAPTIVE],
+    norms=[{"norm": "pre"}, {"norm": "pre", "final_norm": False}, {"norm": "post"}],
+    texts=[TEXTS[::2], TEXTS[1::2]],
+)
+def test_windows_are_brute_force_token_by_token(
+    prior: str, output: Any, norms: Any, texts: list[tuple[int, int, int]]
+) -> None:
+    model = build("language-model", prior, **norms, **output).eval()
+    for length, block, context in texts:
         part, found = running(length, block), []
-        for batch in windows(part, context, 11):
+        expected = token_by_token(model, part.targets.tokens.tolist(), block, context)
+        parts = list(windows(part, context, 11))
+        for batch in parts:
             with PlugIn():
                 law = model.likelihood(model.states(batch), batch)
             found += law.token_log_prob(batch.scored).flatten().tolist()
-        expected = token_by_token(model, part.targets.tokens.tolist(), block, context)
         assert found == pytest.approx(expected, abs=1e-10)
+        report = evaluate(model, attach("tied", model), parts)
+        assert report.tokens == length
+        assert report.plug_in * length == pytest.approx(sum(expected), abs=1e-9)
 
 
 def test_more_context_is_another_figure_and_none_is_that_of_the_blocks() -> None:
