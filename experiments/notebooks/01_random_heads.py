@@ -6,8 +6,9 @@
 # posterior, a KL and an uncertainty, as everything else in a probabilistic program does.
 #
 # **You learn** how a translation model with random heads is made and trained; which sample sites it
-# has; how far a head's attention varies over draws; what the bound, IWAE and the "plug-in" network
-# are, and why only two of them bound anything; and why the KL of CODA is exactly 0 in every sample.
+# has; what the bound, IWAE and the "plug-in" network are, and why only two of them bound anything;
+# what a run folder holds; how far a head's attention varies over draws; and why the KL of CODA is
+# exactly 0 in every sample.
 #
 # **The same from the command line:**
 #
@@ -95,6 +96,19 @@ print(
 pd.DataFrame(rows).T
 
 # %% [markdown]
+# ## The run folder
+#
+# All of a training stands in one folder: options, vocabularies, weights, figures, translations. It
+# is data, and opening it runs nothing. So a run may be read another day, by somebody else or by
+# the programs. `run.results` has the table above, `run.metrics` what was noted on the way.
+
+# %%
+run = lh.load_run("runs/coda", corpus=corpus)
+print(run)
+print(*sorted(file.name for file in run.path.rglob("[!.]*.*")), sep=", ")
+lh.plot.bound(run)
+
+# %% [markdown]
 # ## How sure is a head?
 #
 # Draw the heads of the upper cross-attention many times on one sentence. Left, the mean weight of
@@ -103,7 +117,6 @@ pd.DataFrame(rows).T
 # true source word is framed, and grey in the row.
 
 # %%
-run = lh.load_run("runs/coda", corpus=corpus)
 sources = corpus.source_texts(corpus.test)
 place = min(range(len(sources)), key=lambda n: abs(len(sources[n].split()) - 8))
 known = {"target": corpus.test.references[place], "links": corpus.test.links[place]}
@@ -118,7 +131,7 @@ lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 # row, and how much it varies.
 
 # %%
-(pair,) = lh.batches(corpus.test.take([place]), tokens=4096)
+pair = run.read_sentence(sources[place], known["target"])
 drawn = lh.reading.drawn_weights(run.model, run.guide, pair, draws=DRAWS)
 rows = {}
 for name, each in drawn.items():

@@ -246,7 +246,7 @@ roles.head(6).round(3).reset_index(drop=True)
 # of the alignments. Subwords are joined. Here it reads the run's own translations.
 
 # %%
-texts = corpus.source_texts(corpus.test.first(3))
+texts = [text for text in corpus.source_texts(corpus.test) if len(text.split()) < 10][:3]
 translations = runs["aligned"].translate(texts)
 for text, translation, links in zip(
     texts, translations, runs["aligned"].align(texts, translations)

@@ -25,9 +25,10 @@ import torch
 import transformers
 
 import latentheads as lh
+from latentheads.corpora import Part
 from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guides import Exact, Guide, Tied
-from latentheads.models.priors import Independent
+from latentheads.models import make_prior
 
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
@@ -62,7 +63,7 @@ model = lh.latent(network, prior="delta")
 print([block.site() for block in model.blocks])
 
 
-def read(part: lh.Batch | object, tokens: int = 512) -> list[lh.Batch]:
+def read(part: Part, tokens: int = 512) -> list[lh.Batch]:
     """A part of the corpus as a tokenizer would give it."""
     found = []
     for batch in lh.batches(part, tokens):
@@ -120,7 +121,7 @@ class NoisyHeads(Guide):
 
 
 PRICES = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
-model = lh.latent(network, Independent(4.0))
+model = lh.latent(network, make_prior("independent", scale=4.0))
 rows, scales = [], {}
 for price in PRICES:
     guide = NoisyHeads(model)
@@ -160,6 +161,7 @@ for axis, (title, values) in zip(figure.subplots(1, 2), shown.items()):
     axis.set_xticks(range(HEADS))
     axis.set_yticks(range(LAYERS))
     figure.colorbar(picture, ax=axis)
+figure.suptitle("Two measures of every head")
 figure
 
 # %% [markdown]
