@@ -86,7 +86,7 @@ class Divergence:
         return pair_mean(*(m for site, m in self.summed.items() if chain in (None, chain_of(site))))
 
 
-def pair_mean(*matrices: Float[Tensor, "head head"]) -> float | None:
+def pair_mean(*matrices: Float[Tensor, "_ _"]) -> float | None:
     """The mean over all pairs of heads that speak, of all blocks alike; None of no pair."""
     pairs = (each[*torch.triu_indices(len(each), len(each), offset=1)] for each in matrices)
     mean = float(torch.cat([torch.zeros(0), *pairs]).nanmean())

@@ -149,10 +149,10 @@ NO_MEMORY = RuntimeError(
 def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.decoding import translate as decoding
+    from latentheads.runs import writing
 
     sizes: list[int] = []
-    translate = decoding.translate
+    translate = writing.translate
 
     def narrow(model: Any, guide: Any, target: Any, batch: Any, how: Any) -> list[str]:
         sizes.append(len(batch))
@@ -161,7 +161,7 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
             raise NO_MEMORY
         return translate(model, guide, target, batch, how)
 
-    monkeypatch.setattr(decoding, "translate", narrow)
+    monkeypatch.setattr(writing, "translate", narrow)
     status, found, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
     assert (status, found) == (1, [*expected[:4], "", *expected[4:]])
     why = "out of memory: 9 bytes asked for at once"
@@ -176,7 +176,7 @@ def test_an_error_that_is_not_of_memory_is_not_hidden(
     def breaks(*_: Any) -> list[str]:
         raise RuntimeError("our own")
 
-    monkeypatch.setattr("latentheads.decoding.translate.translate", breaks)
+    monkeypatch.setattr("latentheads.runs.writing.translate", breaks)
     with pytest.raises(RuntimeError, match="our own"):
         say("a\n")
 
@@ -216,7 +216,7 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(decoding)
         return [""] * len(batch)
 
-    monkeypatch.setattr("latentheads.decoding.translate.translate", note)
+    monkeypatch.setattr("latentheads.runs.writing.translate", note)
     say("a")
     say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]
