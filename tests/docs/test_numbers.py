@@ -174,9 +174,7 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
     folder = RESULTS / "multi30k-end"
     text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
     both = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
-    chain_alone = re.findall(
-        r"([\d,]+00) (-\d\.\d+)[,)] ?", text[text.index("`chain` is far ahead") :]
-    )
+    chain_alone = re.findall(r"([\d,]+00) (-\d\.\d+)[,)] ?", text[text.index("`chain` is ahead") :])
     assert len(both) == 6
     assert len(chain_alone) == 4
     runs = ("transformer-beside-seed0", "exact-smoothed-seed0", "chain-seed0")
@@ -229,6 +227,33 @@ def test_means_and_intervals_of_alignments_are_those_of_their_runs(
         pair = first.replace("`", "").replace("alignments", "exact").split(" less ")
         for cell, greater, less in zip(cells, *(runs[name] for name in pair), strict=True):
             check_difference(cell, greater, less)
+
+
+def test_gaps_of_guides_are_those_of_their_runs() -> None:
+    with (RESULTS / "alignments" / "multi30k-ladder.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
+        runs = list(csv.DictReader(file))
+    guides = list(dict.fromkeys((run["model"], run["guide"], run["reads"]) for run in runs))
+    rows = rows_below("alignments", "### Multi30k")
+    assert len(rows) == len(guides) == 10
+    gaps = {}
+    for row, guide in zip(rows, guides, strict=True):
+        mine = [run for run in runs if (run["model"], run["guide"], run["reads"]) == guide]
+        for cell, name in zip(row[2:], ("elbo", "kl", "gap"), strict=True):
+            gaps[guide] = values = [float(run[name]) for run in mine]
+            if len(values) > 1:
+                check_spread(cell, values)
+            else:
+                assert all(among(text, values) for text in numbers(cell))
+    text = " ".join((RESULTS / "alignments" / "README.md").read_text(encoding="utf-8").split())
+    for model, guide in (
+        ("one block of two heads", "autoregressive"),
+        ("two blocks of one head", "cascaded"),
+    ):
+        said = re.search(rf"`{guide}` is ahead of [^.]* by (\.\d+ \[[^]]*\])", text)
+        assert said
+        check_difference(said[1], gaps[model, "mean-field", "target"], gaps[model, guide, "target"])
 
 
 def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
