@@ -81,8 +81,8 @@ def _fill_vectors(x: Tensor) -> Tensor:
 
 
 def exp_(x: Tensor) -> Tensor:
-    """``x.exp_()`` as a power of two, which takes PyTorch a third of the time on a CPU."""
-    return x.mul_(1 / math.log(2)).exp2_()
+    """``x.exp_()``, on a CPU as a power of two: a third of the time there, more on a GPU."""
+    return x.mul_(1 / math.log(2)).exp2_() if x.device.type == "cpu" else x.exp_()
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
