@@ -66,13 +66,20 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
 
 
 def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
-    """Refuses a guide that draws what the model does not, as ``AutoNormal`` does.
+    """Refuses a guide that draws what the model does not, as ``AutoNormal`` does, or the target.
 
     Raises:
         ValueError: It names such a site.
     """
     for name, site in guide_trace.nodes.items():
-        if site["type"] == "sample" and name not in model_trace.nodes:
+        if site["type"] != "sample":
+            continue
+        if name == TARGET:
+            raise ValueError(
+                "a function around a guide leaves the likelihood out: around the guide in it put "
+                "poutine.block(guide, hide=['target'])"
+            )
+        if name not in model_trace.nodes:
             raise ValueError(
                 f"site {name!r} is the guide's alone: a guide must draw the model's own sites; "
                 "pyro.infer.Trace_ELBO trains any other"
@@ -158,9 +165,9 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
 
     Raises:
         ValueError: There is no true bound to compute: the guide stands in the model's place or
-            reads another model, dropout or a penalty of gates is on, the likelihood is smoothed, a
-            head is observed, a site has a point or a relaxed posterior, or a posterior counts pairs
-            that carry no latent.
+            reads another model, or has a site of its own or the target; dropout or a penalty of
+            gates is on, the likelihood is smoothed, a head is observed, a site has a point or a
+            relaxed posterior, or a posterior counts pairs that carry no latent.
 
     Example:
         >>> bound = lh.terms(model, guide, batch)

@@ -231,8 +231,8 @@ class Head_ELBO(Trace_ELBO):
         """The negative objective, as a tensor to take gradients of.
 
         Raises:
-            ValueError: The guide stands in the model's place, reads another model, or draws what
-                the model does not.
+            ValueError: The guide stands in the model's place, reads another model, or has a site of
+                its own or the target.
         """
         check_own_model(model, guide)
         particles = [

@@ -142,6 +142,20 @@ def test_a_site_of_the_guide_alone_is_refused(batch: Batch) -> None:
             ask(model, guide, batch)
 
 
+def test_a_function_around_a_guide_leaves_no_likelihood_out(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = attach("cascaded", model)
+    hidden = poutine.block(guide, hide=["target"])
+    for ask in (lambda *given: terms(*given).elbo, Head_ELBO().differentiable_loss):
+        said = r"^a function around a guide leaves the likelihood out: "
+        with pyro.validation_enabled(False), pytest.raises(ValueError, match=said):
+            ask(model, lambda each: guide(each), batch)
+        torch.manual_seed(3)
+        expected = ask(model, guide, batch)
+        torch.manual_seed(3)
+        assert torch.allclose(ask(model, lambda each: hidden(each), batch), expected)
+
+
 def test_a_handler_around_the_model_is_not_passed_over(batch: Batch) -> None:
     model = build("language-model").eval()
     guide = attach("cascaded", model)
