@@ -207,7 +207,16 @@ class Alignments(TorchDistribution):
         return drawn[..., self.pointing.first :]
 
     def enumerate_support(self, expand: bool = True) -> Int[Tensor, "value *batch target head"]:
-        """All alignments of a sentence, keys to the power of words times heads: for small ones."""
+        """All alignments of a sentence, keys to the power of words times heads: for small ones.
+
+        Raises:
+            ValueError: A word is padded.
+        """
+        if not self.valid.all():
+            raise ValueError(
+                "alignments are enumerated of targets of one length: a padded word, which no "
+                "density counts, would count once for every position"
+            )
         target, heads = self.event_shape
         keys = self.pointing.scores.shape[-1]
         places = torch.arange(keys, device=self.valid.device)

@@ -80,6 +80,11 @@ def laws(pointed: Sequence[Pointing], value: Tensor) -> list[Alignments]:
     return found
 
 
+def whole(law: Alignments) -> Alignments:
+    """The same law where no word is padding."""
+    return type(law)(law.pointing, torch.ones_like(law.valid), law.below)
+
+
 def log_prob(pointed: Sequence[Pointing], value: Tensor) -> Tensor:
     """Log-probability of all blocks' alignments, sentence by sentence."""
     parts = laws(pointed, value)

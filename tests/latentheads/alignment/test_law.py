@@ -20,7 +20,7 @@ def test_draws_have_the_density(kind: str) -> None:
     pointed = laws.pointings(kind)[-1]
     law = laws.laws([pointed], below)[0]
     drawn = law.sample(torch.Size([DRAWS]))
-    values = law.enumerate_support(expand=False)[:, 0]
+    values = laws.whole(law).enumerate_support(expand=False)[:, 0]
     codes = (drawn[:, 1] * laws.KEYS ** torch.arange(values[0].numel()).view(values[0].shape)).sum(
         (-1, -2)
     )
@@ -39,17 +39,17 @@ def test_draws_have_the_density(kind: str) -> None:
 def test_density_sums_to_one_over_its_support(kind: str) -> None:
     torch.manual_seed(1)
     below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
-    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
     values = law.enumerate_support()
     assert values.shape[1:] == law.batch_shape + law.event_shape
-    assert torch.allclose(law.word_log_prob(values).sum(-1).exp().sum(0), torch.ones(2).double())
+    assert torch.allclose(law.log_prob(values).exp().sum(0), torch.ones(2).double())
 
 
 @pytest.mark.parametrize("kind", laws.KINDS)
 def test_a_value_for_all_sentences_is_scored_in_each(kind: str) -> None:
     """Pyro enumerates values that are not expanded."""
     below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
-    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
     once, each = law.enumerate_support(expand=False), law.enumerate_support()
     assert torch.equal(law.log_prob(once), law.log_prob(each))
 
@@ -74,6 +74,13 @@ def test_padding_counts_nothing() -> None:
     assert torch.equal(law.log_prob(value), law.log_prob(other))
 
 
+def test_padding_is_not_enumerated() -> None:
+    """Its sum over all positions would be their number, and a sum over alignments too large."""
+    law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
+    with pytest.raises(ValueError, match=r"^alignments are enumerated of targets of one length: "):
+        law.enumerate_support(expand=False)
+
+
 def test_a_closed_kl_is_that_of_all_alignments() -> None:
     torch.manual_seed(2)
     below = torch.randint(3, (2, 3, 1))
@@ -83,7 +90,7 @@ def test_a_closed_kl_is_that_of_all_alignments() -> None:
         ]
         for _ in range(2)
     )
-    values = q.enumerate_support()
+    values = laws.whole(q).enumerate_support()
     log_q = q.log_prob(values)
     every = (log_q.exp() * (log_q - p.log_prob(values))).sum(0) / torch.tensor([1.0, 9.0])
     assert torch.allclose(kl_divergence(q, p), every, rtol=1e-10)
