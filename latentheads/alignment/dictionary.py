@@ -127,7 +127,7 @@ class Dictionary:
         found = spread.clamp_min(tiny).log() + (here.top + largest)[..., None]
         lost = low.flatten(2).any(-1) | (spread < tiny).any(-1)
         for row in lost.nonzero():
-            self._mend_row(found, row, states, log_prior.expand_as(low))
+            self._mend_row(found, row, states, log_prior)
         return found
 
     def _mend_row(
