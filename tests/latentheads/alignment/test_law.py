@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from latentheads.alignment.chain import ChainAlignments
+from latentheads.alignment.chain import ChainAlignments, word_log_probs
 from latentheads.alignment.law import Alignments, Pointing
 from tests.latentheads.alignment import laws
 
@@ -79,6 +79,15 @@ def test_padding_is_not_enumerated() -> None:
     law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
     with pytest.raises(ValueError, match=r"^alignments are enumerated of targets of one length: "):
         law.enumerate_support(expand=False)
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_words_of_all_blocks_add_up_to_the_density_and_padding_is_0(kind: str) -> None:
+    pointed = laws.pointings(kind)
+    values = laws.all_alignments(sum(len(each.heads) for each in pointed))
+    found = word_log_probs(pointed, laws.valid(), values)
+    assert torch.allclose(found.sum(-1), laws.log_prob(pointed, values), rtol=1e-12)
+    assert (found[:, -1, -1] == 0).all()
 
 
 def test_a_closed_kl_is_that_of_all_alignments() -> None:

@@ -16,6 +16,7 @@ from latentheads.alignment.block import JumpsBehindNull
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
+from tests.tiny import TARGET_TYPES
 
 SHORT = AlignmentOptions(1, 1, "chain", 5, alignment_reach=1)
 EXACT = {**SHAPES, **WINDOWED, "chain of short jumps": SHORT}
@@ -206,6 +207,20 @@ def test_a_short_window_costs_no_more_than_it_reaches(
     # two words at a time: their own two windows overlap in all but one key, and null
     assert seen[-1] == ((2, 4, 4) if not context else (1, 3, 3))
     assert sum(words for words, *_ in seen) == 8 - context
+
+
+def test_labels_are_smoothed_in_a_window_too() -> None:
+    model, text = model_of("window of two heads"), Batch(TEXT)
+    each = [model.law(text).summed(torch.full_like(TEXT, v)).words for v in range(TARGET_TYPES)]
+    wanted = 0.7 * model.law(text).summed(TEXT).words + 0.3 * torch.stack(each).mean(0)
+    model.label_smoothing, model.training = 0.3, True
+    assert torch.allclose(model.law(text).summed(TEXT).words, wanted, rtol=1e-12, atol=0)
+
+
+def test_nothing_points_at_padding_wherever_it_stands() -> None:
+    model, valid = model_of("one head"), torch.tensor([[True, False, True, True]])
+    readable = model.alignments.look_back(torch.randn(1, 4, 6), valid).readable
+    assert readable[0, 3].tolist() == [True, True, False, True]
 
 
 def test_padding_points_at_null_alone(batch: Batch) -> None:

@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
+from latentheads.alignment.chain import ChainPointing, SummedChain
 from latentheads.alignment.law import Pointing
+from latentheads.alignment.summed import Summed
 from tests.latentheads.alignment import laws
 
 PADDING = torch.tensor([1.0, laws.KEYS], dtype=torch.float64)
@@ -77,6 +79,38 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
         assert all((each == 0).all() for each in here.kl(guide))
     if form == "exact":
         assert sum(here.gap(guide)).abs().max() < 1e-12
+
+
+def test_entropies_and_what_words_say_are_means_over_all_alignments(kind: str) -> None:
+    priors, words = laws.pointings(kind), laws.table(kind)
+    here = laws.summed(kind, priors, words)
+    prior, said = laws.everything(kind, priors, words)
+    posterior = prior + said - here.log_evidence
+    for found, wanted in (
+        (here.prior_entropy, -prior.exp() * prior),
+        (here.posterior_entropy, -posterior.exp() * posterior),
+        (here.information, posterior.exp() * (posterior - prior)),
+    ):
+        assert torch.allclose(found, counted(kind, wanted), rtol=1e-10, atol=1e-12)
+
+
+def test_a_chain_of_one_word_is_that_word_alone_and_one_of_none_is_nothing() -> None:
+    torch.manual_seed(0)
+    scores, words = torch.randn(2, 1, 1, 3), torch.randn(2, 1, 3)
+    valid = torch.tensor([[True], [False]])
+    law = ChainPointing(scores, steps=torch.randn(2, 1, 3, 3))
+    chain, alone = SummedChain([law], words, valid), Summed([Pointing(scores)], words, valid)
+    uniform = [Pointing(torch.zeros_like(scores))]
+    for one, other in (
+        (chain.log_evidence, alone.log_evidence),
+        (chain.prior_entropy, alone.prior_entropy),
+        (chain.posterior_entropy, alone.posterior_entropy),
+        (chain.information, alone.information),
+        (chain.gap(uniform)[0], alone.gap(uniform)[0]),
+    ):
+        torch.testing.assert_close(one, other)
+        assert one[0] != 0
+        assert one[1] == 0
 
 
 @pytest.mark.parametrize(("shape", "which"), [("two heads", 0), ("two blocks", 1)])

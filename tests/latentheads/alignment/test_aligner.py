@@ -1,0 +1,23 @@
+"""A pass of alignments: what is computed once, and what anew."""
+
+from __future__ import annotations
+
+import torch
+
+from latentheads import Batch
+from tests.latentheads.alignment.models import SHAPES, aligned
+
+
+def test_a_sum_is_made_once_for_its_tokens_and_anew_for_others_and_for_a_gradient(
+    batch: Batch,
+) -> None:
+    law, words = aligned(SHAPES["one head"]).law(batch), batch.scored.clone()
+    with torch.no_grad():
+        known = law.summed(words)
+    found = law.summed(words)
+    assert found.words.requires_grad
+    assert not known.words.requires_grad
+    assert law.summed(words) is found
+    words[0, 0] += 1  # the same tensor, with another word in it
+    assert torch.equal(law.summed(words).words, law.summed(words.clone()).words)
+    assert not torch.equal(law.summed(words).words, found.words)
