@@ -19,7 +19,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.effects import SharedDraws
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
-from latentheads.inference.evaluation import evaluate
+from latentheads.inference.evaluation import evaluate, fixed_noise
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice, Selector
@@ -264,6 +264,10 @@ def test_a_task_pays_for_its_own_selection_alone() -> None:
     kl = terms(model, guide, batch).shared_kl
     own = [kl[site][0 if site.startswith("encoder") else 2] for site in kl]
     assert one.kl * one.tokens == pytest.approx(sum(own).item())
+    with fixed_noise(0, torch.device("cpu")):
+        drawn = terms(model, guide, alone(batch, 0))
+    paid = [r[0 if s.startswith("encoder") else 2] for s, r in drawn.shared_log_ratios.items()]
+    assert one.iwae * one.tokens == pytest.approx((drawn.log_weight.sum() + sum(paid)).item())
     assert whole.kl * whole.tokens == pytest.approx(sum(k.sum() for k in kl.values()).item())
 
 

@@ -19,20 +19,25 @@ from torch import Tensor, nn
 from latentheads import Batch, Head_ELBO, HeadContext, Importance, PlugIn, importance, terms
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
-from latentheads.guides import Guide, Tied
+from latentheads.guides import GUIDES, Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.models import Translation, make_prior
 from latentheads.names import Block
-from latentheads.selection.hard_gates import GatePenalty
+from latentheads.selection.hard_gates import GatePenalty, Gating
+from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
     KINDS,
     NOISY,
+    SOURCE_TYPES,
+    TARGET_TYPES,
     NoiseTape,
     attach,
     attentions_of,
     bernoulli_gate,
     build,
     jiggle,
+    sizes,
 )
 
 CLOSED = ("cascaded", "cholesky", "mean-field")
@@ -297,6 +302,35 @@ def test_one_sample_importance_bound_is_the_log_weight(
     assert single.pareto_k.isnan().all()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_weight_of_alignments_is_that_of_their_very_draw(shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape])
+    guide = jiggle(GUIDES["cascaded"](model).double(), 0.3).eval()
+    torch.manual_seed(5)
+    found = terms(model, guide, batch)
+    torch.manual_seed(5)
+    joint, own = (
+        sum(s["fn"].log_prob(s["value"]) for s in trace.nodes.values() if s["type"] == "sample")
+        for trace in traces(model, guide, batch)
+    )
+    assert torch.allclose(found.log_weight, joint - own, rtol=1e-12)
+
+
+def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> None:
+    gates = Gating(3, ("encoder-self",))
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), selector=gates
+    )
+    guide = jiggle(Tied(model.double().eval()).double(), 0.3)
+    torch.manual_seed(5)
+    weights = importance(model, guide, batch, samples=3).log_weights
+    torch.manual_seed(5)
+    drawn = [terms(model, guide, batch) for _ in range(3)]
+    each = [one.log_weight.sum() + one.shared_log_ratio for one in drawn]
+    assert torch.allclose(weights, torch.stack(each)[:, None], rtol=1e-12)
+    assert all(one.shared_log_ratio != 0 for one in drawn)
+
+
 def test_effective_sample_size_lies_between_one_and_all() -> None:
     weights = torch.stack([torch.zeros(7), torch.linspace(0, 1, 7), torch.tensor([0.0] * 6 + [99])])
     size = Importance(weights.T - 1000).effective_sample_size
@@ -414,6 +448,12 @@ def test_whatever_acts_in_training_alone_makes_no_bound(acting: nn.Module, batch
     with pytest.raises(ValueError, match="dropout, or a penalty, makes no bound"):
         terms(model, Tied(model), batch)
     assert terms(model.eval(), Tied(model), batch).elbo.isfinite().all()
+
+
+def test_a_penalty_of_nothing_leaves_the_bound(batch: Batch) -> None:
+    model = build()
+    model.acting = GatePenalty().train()
+    assert terms(model, Tied(model), batch).elbo.isfinite().all()
 
 
 class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]

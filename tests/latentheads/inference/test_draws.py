@@ -29,6 +29,7 @@ CASES = [
     ("two blocks", "tied"),
     ("chain", "tied"),
     ("chain", "exact"),
+    ("chain", "mean-field"),
 ]
 every_case = pytest.mark.parametrize(("shape", "name"), CASES)
 
@@ -128,6 +129,14 @@ def test_two_draws_have_the_gradient_of_their_mean_bound(
     assert known.summed is not None
     assert known.elbo.item() - 1e-9 <= exact.item() <= known.summed.log_evidence.item() + 1e-9
     here.alike(found, exact)
+
+
+def test_draws_that_weigh_alike_give_no_credit() -> None:
+    """Each is measured against the geometric mean of the others, which then is its own weight."""
+    log_guide = torch.zeros(3, 2, 5, requires_grad=True)
+    alike = torch.randn(2, 5).expand(3, -1, -1)
+    importance_bound(Drawn(alike, torch.zeros(3, 2, 5), log_guide)).sum().backward()
+    torch.testing.assert_close(log_guide.grad, torch.full((3, 2, 5), -1 / 3))
 
 
 @every_case
