@@ -197,6 +197,27 @@ def test_an_exact_log_p_above_the_truth_raises_the_alarm_whatever_the_guide() ->
     assert report.leak.startswith("the mean exact log p lies 0.0002 nats a sentence above")
 
 
+def test_the_alarm_is_raised_beyond_four_standard_errors() -> None:
+    """Of two sentences, the error of the mean is half of what they differ by."""
+    model, guide = pair("tied", prior="delta")
+    batch = rows(small_batch(), [0, 2])
+    nats = plug_in_log_likelihood(model.eval(), batch).detach()
+    for apart, alarm in ((0.24, True), (0.26, False)):
+        excess = torch.tensor([1 + apart, 1 - apart])
+        report = evaluate(model, guide, [batch], truth=(nats - excess).tolist())
+        assert (report.leak is not None) == alarm
+
+
+def test_log_p_given_a_draw_of_other_heads_raises_no_alarm() -> None:
+    model = aligned(SHAPES["one head"], prior="independent", latent=("decoder-self",))
+    guide, batch = Tied(model), small_batch()
+    with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
+        drawn = terms(model, guide, batch)
+    truth = drawn.summed.log_evidence - 0.01
+    assert drawn.elbo.mean() < truth.mean()
+    assert evaluate(model, guide, [batch], truth=truth.tolist()).leak is None
+
+
 def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None:
     model = aligned(SHAPES["two blocks"], prior="independent", latent=("decoder-self",))
     guide = jiggle(Cascaded(model).double(), 0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pyro
 import pyro.distributions as dist
@@ -23,12 +24,16 @@ from latentheads.families import (
     Plain,
 )
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
+from latentheads.models import Translation, make_prior
 from latentheads.names import Block
+from latentheads.selection.hard_gates import Gating
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
     KINDS,
+    SOURCE_TYPES,
+    TARGET_TYPES,
     NoiseTape,
     attach,
     bernoulli_gate,
@@ -36,6 +41,7 @@ from tests.tiny import (
     counting,
     jiggle,
     rows,
+    sizes,
     small_batch,
 )
 
@@ -314,6 +320,28 @@ def test_loss_is_a_number_and_loss_and_grads_a_tensor(batch: Batch, tape: NoiseT
     assert with_gradients.item() == pytest.approx(loss)
     assert not with_gradients.requires_grad
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_the_graph_is_kept_where_that_is_asked_for(batch: Batch) -> None:
+    model = build("language-model")
+    for kept in (True, False):
+        with mock.patch.object(Tensor, "backward") as seen:
+            Head_ELBO(retain_graph=kept).loss_and_grads(model, Tied(model), batch)
+        seen.assert_called_once_with(retain_graph=kept)
+
+
+def test_what_all_sentences_share_has_no_floor(batch: Batch) -> None:
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), selector=Gating(3)
+    )
+    guide = jiggle(Tied(model.double().eval()).double(), 0.3)
+    losses = []
+    for free_bits in (0.0, 99.0):
+        torch.manual_seed(5)
+        elbo = Head_ELBO(free_bits=free_bits, analytic=True)
+        with pyro.validation_enabled(False):
+            losses.append(elbo.differentiable_loss(model, guide, batch))
+    assert losses[0] == losses[1]
 
 
 class Proposed(Tied):
