@@ -46,6 +46,7 @@ def test_characters_are_composed_and_case_counts_unless_it_does_not() -> None:
     assert recognise(["One"], ["one"]).wer == 100
     low = recognise(["One"], ["one"], lowercase=True)
     assert (low.wer, "case:lc" in low.wer_signature) == (0, True)
+    assert (low.substitutions, recognise(["One"], ["one"]).substitutions) == (0, 1)
 
 
 def test_the_papers_leave_out_case_and_punctuation() -> None:
@@ -53,6 +54,7 @@ def test_the_papers_leave_out_case_and_punctuation() -> None:
     assert (found.paper_wer, found.wer) == (0, 40)
     assert found.paper_wer_signature is not None
     assert "tok:13a|punct:no" in found.paper_wer_signature
+    assert recognise(["don't go"], ["go"], paper=True).paper_wer == 100
 
 
 def test_systems_are_compared_on_the_same_utterances() -> None:
