@@ -30,6 +30,7 @@ def test_a_reader_takes_a_text_without_a_word() -> None:
 @torch.no_grad()
 def test_a_head_is_told_where_the_one_below_explains_the_word() -> None:
     pair = _PairScores(2, told=True)
+    assert pair.explained is not None
     pair.explained.fill_(0.7)
     lower, own = torch.randn(2, 1, 5, 3).unbind()
     found = pair(torch.randn(1, 5, 2), torch.randn(1, 3, 2), [lower, own])

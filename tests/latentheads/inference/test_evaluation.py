@@ -213,6 +213,7 @@ def test_log_p_given_a_draw_of_other_heads_raises_no_alarm() -> None:
     guide, batch = Tied(model), small_batch()
     with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
         drawn = terms(model, guide, batch)
+    assert drawn.summed is not None
     truth = drawn.summed.log_evidence - 0.01
     assert drawn.elbo.mean() < truth.mean()
     assert evaluate(model, guide, [batch], truth=truth.tolist()).leak is None
