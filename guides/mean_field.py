@@ -59,6 +59,7 @@ class MeanField(Guide):
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         self.reads = reads
+        self._plain: dict[str, Tensor] = {}
         super().__init__(model)
 
     def family(self, block: Block) -> Family:
@@ -71,11 +72,13 @@ class MeanField(Guide):
         device = self.model.device.type
         # alignments alone take one pass, and no difference of two
         with torch.autocast(device, enabled=False) if self._blocks else nullcontext():
-            return super().__call__(*args, **kwargs)
+            try:
+                return super().__call__(*args, **kwargs)
+            finally:
+                self._plain = {}  # they have a graph, which no copy of the guide can take along
 
     def prepare(self) -> None:
         """Computes every block's scores, as soon as it is known which heads speak."""
-        self._plain: dict[str, Any] = {}
         if self._blocks and not self._selecting:
             self._read_plain()
 

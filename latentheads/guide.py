@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from pyro import poutine
+from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
@@ -211,6 +212,10 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
             msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
         super()._pyro_post_sample(msg)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the trace of a pass, whose tensors have a graph; a copy begins one."""
+        return self.__dict__ | {"trace": Trace()}
 
     @property
     def model(self) -> HeadModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,20 @@ def test_a_copy_of_model_and_guide_is_independent(form: str, batch: Batch, tape:
             parameter.zero_()
     tape.rewind()
     assert torch.equal(terms(twin, twin_guide, batch).elbo, expected)
+
+
+@every_form
+def test_what_has_trained_is_copied_and_pickled_as_often_as_one_likes(
+    form: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build()
+    pair = model, attach(form, model)
+    expected = Head_ELBO().differentiable_loss(*pair, batch)
+    expected.backward()
+    copied = copy.deepcopy(pair)
+    for twin in (copied, copy.deepcopy(copied), pickle.loads(pickle.dumps(copied))):
+        tape.rewind()
+        assert Head_ELBO().loss(*twin, batch) == expected
 
 
 @every_form
