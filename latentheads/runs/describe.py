@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from latentheads.models import LanguageModel, Translation
 from latentheads.names import CHAINS
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import Spec
+from latentheads.runs.recipes import path_of
 from latentheads.runs.settings import BY_HAND, Settings
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_gates import Gating
@@ -102,7 +104,7 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
     """Refuses objects that the settings would not make again, so that each run can be opened.
 
     Raises:
-        ValueError: It names the first parameter that is missing or has another shape.
+        ValueError: It names the first part that is missing, or of another shape or class.
     """
     with torch.device("meta"):
         again = make_model(settings, corpus.target, corpus.source)
@@ -113,17 +115,28 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
             "selection; make it from Settings"
         )
     for kind, mine, its in (("model", model, again), ("guide", guide, other)):
-        one, two = _read_shapes(mine), _read_shapes(its)
-        for name in sorted(one.keys() | two.keys()):
-            if one.get(name) != two.get(name):
-                raise ValueError(
-                    f"{kind} is not what its options make: {name} has shape {one.get(name)}, not "
-                    f"{two.get(name)}; no run folder can say what it is"
-                )
+        _refuse_difference(kind, "shape", _read_shapes(kind, mine), _read_shapes(kind, its))
+        _refuse_difference(kind, "class", _read_classes(kind, mine), _read_classes(kind, its))
 
 
-def _read_shapes(module: nn.Module) -> dict[str, list[int]]:
-    return {name: list(tensor.shape) for name, tensor in weights(module=module).items()}
+def _refuse_difference(
+    kind: str, aspect: str, mine: Mapping[str, Any], its: Mapping[str, Any]
+) -> None:
+    """Refuses what differs from what the settings make, and names the first part that does."""
+    for name in sorted(mine.keys() | its.keys()):
+        if mine.get(name) != its.get(name):
+            raise ValueError(
+                f"{kind} is not what its options make: {name} has {aspect} {mine.get(name)}, not "
+                f"{its.get(name)}; no run folder can say what it is: train it with lh.fit"
+            )
+
+
+def _read_shapes(kind: str, module: nn.Module) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in weights(**{kind: module}).items()}
+
+
+def _read_classes(kind: str, module: nn.Module) -> dict[str, str]:
+    return {name: path_of(type(part)) for name, part in module.named_modules(prefix=kind)}
 
 
 def _name_chains(chains: tuple[str, ...], every: tuple[str, ...]) -> str:

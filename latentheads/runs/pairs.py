@@ -45,7 +45,8 @@ class Spec:
         """The name and the options of a prior or a guide that was made.
 
         Raises:
-            ValueError: An option is no plain value, so that no file can say it.
+            ValueError: No file can say it: an option is no plain value, or the class is not found
+                by its module and its name.
         """
         for name, value in made.options.items():
             if isinstance(value, HeadModel):
@@ -58,6 +59,11 @@ class Spec:
                     f"{kind} option {name!r} is of type {type(value).__name__}: a run folder holds "
                     "numbers, texts and lists of them"
                 )
+        if "." in (path := type(made).__qualname__):
+            raise ValueError(
+                f"{kind} {path} is made inside another class or a function, where no run folder "
+                "finds it: define it at the top of its module"
+            )
         return cls(name_of(type(made), NAMED[kind]), made.options)
 
     def find(self, kind: str) -> Any:

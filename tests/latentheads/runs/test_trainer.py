@@ -18,6 +18,7 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
+from latentheads.families import Plain
 from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
@@ -369,9 +370,46 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         with pytest.raises(ValueError, match=message):
             lh.Trainer(model, guide, corpus, **{"out": tmp_path / "run", **SHORT, **options})
     model.encoder.layers[0].inner.attention.add_module("more", torch.nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="model is not what its options make"):
+    with pytest.raises(ValueError, match=r"not what its options make: model\.encoder\.lay"):
         lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
+
+
+class Halved(Translation):
+    """A network of the same weights that says something else."""
+
+    def hidden(self, batch: lh.Batch, choices: Any = None) -> Any:
+        found = super().hidden(batch, choices)
+        return replace(found, states=found.states / 2)
+
+
+def test_what_has_the_same_weights_and_is_something_else_is_refused(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    model, halved = Translation.of(corpus, **SIZES), Halved.of(corpus, **SIZES)
+    guide, other = Cascaded(model), Translation.of(corpus, **SIZES)
+    key = model.blocks[0].key
+    guide.families[key].location = Plain()
+    other.encoder.norm = torch.nn.Tanh()
+    for mine, its, named in (
+        (halved, Cascaded(halved), rf"model has class {__name__}\.Halved, not "),
+        (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+\.Tanh, not "),
+        (model, guide, rf"guide\.families\.{key}\.location has class \S+\.Plain, not "),
+    ):
+        with pytest.raises(ValueError, match=f"{named}.*: train it with lh.fit$"):
+            lh.Trainer(mine, its, corpus, out=tmp_path / "run", **SHORT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    class Inside(Cascaded):
+        pass
+
+    model = Translation.of(corpus, **SIZES)
+    with pytest.raises(ValueError, match=r"^guide test_a_\S+Inside is made inside another class"):
+        lh.Trainer(model, Inside(model), corpus, out=tmp_path / "run", **SHORT)
 
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
