@@ -210,7 +210,7 @@ class Dictionary:
         states: Float[Tensor, "sentence row dim"],
         meant: Float[Tensor, "sentence row dim"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Log-probability of words by their rows of the output table, or the mean of both."""
+        """Log-probability of words by their rows of the output table; of mean rows the mean."""
         said = [meant @ full_precision(each).mT for each in self.lexicons]
         plain = (meant * full_precision(states)).sum(-1)
         here = _Masses.of(states, self.weight)
