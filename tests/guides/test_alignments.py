@@ -245,6 +245,10 @@ def test_the_model_is_not_reached_through_the_guide(
             lambda own: replace(own, pairs={(own.first, own.first + 1): own.scores[..., :1, :]}),
             r"pairs must be of a head of the block, of \[0\], and one below it, got \(0, 1\)",
         ),
+        (
+            lambda own: replace(own, pairs={(own.first, own.first): own.scores[..., :1, :]}),
+            r"pairs must be of a head of the block, of \[0\], and one below it, got \(0, 0\)",
+        ),
     ],
 )
 def test_parameters_of_no_law_of_the_block_are_refused(wrong: Any, said: str, batch: Batch) -> None:
