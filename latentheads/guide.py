@@ -76,11 +76,17 @@ def check_own_model(model: object, guide: object) -> None:
     """
     check_order(model)
     reader = poutine.unwrap(guide)
-    if isinstance(reader, GuideMessenger) and reader.model is not model:
+    if not isinstance(reader, GuideMessenger) or reader.model is model:
+        return
+    if getattr(model, "module", None) is reader.model:
         raise ValueError(
-            "this guide reads another model: make a guide of this one; handlers such as "
-            "poutine.condition stand around the call, not around the model"
+            f"the guide runs the model itself, not the {type(model).__name__} around it: put that "
+            "around both, which stand in one module, Head_ELBO()(model, guide)"
         )
+    raise ValueError(
+        "this guide reads another model: make a guide of this one; handlers such as "
+        "poutine.condition stand around the call, not around the model"
+    )
 
 
 def check_pair(model: object, guide: object) -> None:

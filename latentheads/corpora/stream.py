@@ -197,8 +197,10 @@ class BatchStream(UpdateStream):
 
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
         """The batches of an epoch, as they come."""
-        found = 0
-        for found, batch in enumerate(self._make(number), 1):
+        found, batches = 0, self._make(number)
+        if batches is None:
+            raise ValueError(f"batches must return those of epoch {number}, got None")
+        for found, batch in enumerate(batches, 1):
             check_batch(batch, "batches")
             if not (tokens := int(batch.counted.sum())):
                 raise ValueError(f"batch {found} of epoch {number} has nothing to predict")

@@ -273,10 +273,15 @@ class Run:
 
         Returns:
             A text, or a list of them with draws.
+
+        Raises:
+            ValueError: The prompt is no text, an option is none, or the run is a translation.
         """
-        check_least({"draws": draws}, draws=0)
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt must be one text, got {prompt!r}")
+        check_least({"tokens": tokens, "draws": draws}, tokens=1, draws=0)
         check_seed(seed)
-        how = Sampling(length=tokens, drawn=draws > 0, **sampling)
+        how = make_group(Sampling, {"length": tokens, "drawn": draws > 0} | sampling)
         with fixed_noise(seed, self.model.device):
             texts = list(continue_text(self, how, prompt, max(1, draws)))
         return texts if draws else texts[0]

@@ -199,3 +199,11 @@ def test_heads_that_are_given_are_scored_by_the_prior(
         expected = poutine.trace(model).get_trace(batch).log_prob_sum()
     for found in (loss, plain):
         assert found.item() == pytest.approx(-expected.item())
+
+
+def test_what_is_wrapped_around_the_model_alone_is_told_to_stand_around_both(batch: Batch) -> None:
+    model = build("language-model")
+    guide = attach("cascaded", model)
+    said = r"^the guide runs the model itself, not the DataParallel around it: .*\(model, guide\)$"
+    with pytest.raises(ValueError, match=said):
+        Head_ELBO().differentiable_loss(nn.DataParallel(model), guide, batch)

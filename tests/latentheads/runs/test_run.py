@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.run import Run
 from tests.latentheads.page.runs import make_run, small_corpus
+from tests.typechecking import unchecked
 
 LINES = ["b a", "c e f"]
 
@@ -28,8 +29,12 @@ def test_translations_with_draws_differ_by_their_heads(run: Run) -> None:
     assert run.translate(LINES) == run.translate(LINES, seed=1)
 
 
-def test_texts_with_draws_differ_by_their_heads(tmp_path: Path) -> None:
-    text = make_run(tmp_path / "text", small_corpus(text=True))
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("run") / "text", small_corpus(text=True))
+
+
+def test_texts_with_draws_differ_by_their_heads(text: Run) -> None:
     drawn = text.generate("a", 8, 9, temperature=0)
     assert len(set(drawn)) > 1
     assert drawn == text.generate("a", 8, 9, temperature=0)
@@ -41,3 +46,19 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     other = replace(run, settings=replace(run.settings, seed=3, samples=2))
     expected = evaluate(run.model, run.guide, run.corpus.valid, 2, seed=3)
     assert other.evaluate("valid") == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "said"),
+    [
+        (["the"], {}, r"^prompt must be one text, got \['the'\]$"),
+        ("the", {"tokens": 0}, "^tokens must be at least 1, got 0$"),
+        ("the", {"temperatur": 0.5}, "^unknown option 'temperatur': did you mean temperature"),
+        ("the", {"top_k": "all"}, "^top_k: expected int, got 'all'$"),
+    ],
+)
+def test_what_no_text_is_generated_by_is_refused_by_its_name(
+    text: Run, prompt: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        unchecked(Run.generate)(text, prompt, **options)
