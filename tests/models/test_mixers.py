@@ -206,6 +206,18 @@ def test_parameters_by_formula(heads: int, slices: bool, context: bool, causal: 
     assert sum(p.numel() for p in module.parameters()) == expected
 
 
+@pytest.mark.parametrize("slices", [True, False])
+def test_an_n_gram_starts_as_one_matrix_or_as_one_for_each_slice(slices: bool) -> None:
+    """Those of Glorot and Bengio 2010: the limit is that of what is read and what is made of it."""
+    block, d, w, heads = Block("decoder-self", 0, 3), 12, 7, 3
+    module = NGram(block, d, w, Band(5, causal=True), slices, context=True)
+    fans = 6 * d // heads + w if slices else 6 * d + w * heads
+    assert module.context is not None
+    for weight in (module.weight, module.context):
+        limit = (6 / fans) ** 0.5
+        assert 0.9 * limit < weight.abs().max() <= limit
+
+
 @pairwise(n=[1, 5, 9], slices=[True, False], context=[True, False], heads=[1, 4, 8])
 def test_without_a_width_a_layer_is_as_large_as_attention(
     n: int, slices: bool, context: bool, heads: int
