@@ -17,13 +17,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from latentheads.checks import (
-    check_least,
-    check_seed,
-    distinct,
-    split_items,
-    whole_numbers,
-)
+from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 from latentheads.experiments.cli.outputs import make_folder

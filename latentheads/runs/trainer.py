@@ -190,10 +190,10 @@ class Trainer:
         self._begun = False
         self.digest = digest_corpus(corpus)
         self._make_engine()
-        self.start = ""
+        self._start = ""
         if begun:
             begin_with(begun, settings, corpus, model, guide)
-            self.start = name_start(begun, settings)
+            self._start = name_start(begun, settings)
         self._make_controller()
         if resumes:
             self._resume()
@@ -254,7 +254,7 @@ class Trainer:
     def headline(self) -> str:
         """Says in one line what is about to run."""
         settings, counts = self.settings, self.parameters()
-        start = f"; starts with {self.start}" if self.start else ""
+        start = f"; starts with {self._start}" if self._start else ""
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.training
