@@ -1,4 +1,4 @@
-"""Uses the minutes on a machine with a GPU: tests, agreement, speed, training, and a report.
+"""Measures all that needs a GPU: tests, agreement, speed, training, and a report.
 
     python experiments/gpu.py --out gpu --data FOLDER --minutes 25
 
@@ -43,7 +43,6 @@ from latentheads.experiments.machine.jobs import (
     carry_out,
     held,
 )
-from latentheads.experiments.machine.packing import MOST, pack
 from latentheads.experiments.machine.plan import NEEDS, STEPS, Order, make_plan
 from latentheads.experiments.machine.report import write_report
 
@@ -76,26 +75,7 @@ def make_parser() -> Parser:
         "--at_once", type=positive, default=4, metavar="N", help="training runs; default: 4"
     )
     parser.add_argument("--smoke", action="store_true", help="everything in miniature")
-    parser.add_argument(
-        "--pack",
-        type=Path,
-        metavar="FOLDER",
-        help="only gather there what a machine needs that reaches nothing: --data and --wheels",
-    )
-    parser.add_argument(
-        "--wheels", nargs="+", default=[], metavar="PACKAGE", help="that --pack downloads with pip"
-    )
     return parser
-
-
-def pack_all(options: argparse.Namespace) -> None:
-    """Gathers what a machine needs, and prints how large it is."""
-    sizes = pack(options.pack, options.data, options.wheels)
-    for name, size in sizes.items():
-        print(f"{name}: {size / 2**20:.1f} MiB")
-    total = sum(sizes.values())
-    much = f", more than the {MOST >> 20} MiB that are easily carried" if total > MOST else ""
-    print(f"{options.pack}: {total / 2**20:.1f} MiB{much}")
 
 
 def refuse_empty(parser: Parser, options: argparse.Namespace, planned: Sequence[str]) -> None:
@@ -119,15 +99,8 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> in
     options = parser.parse_args(arguments)
     if options.data is not None and not options.data.is_dir():
         parser.error(f"--data: no folder {str(options.data)!r}")
-    if options.wheels and options.pack is None:
-        parser.error("--wheels needs --pack FOLDER, where they are gathered")
-    if options.pack is not None and options.data is None and not options.wheels:
-        parser.error("--pack needs what it gathers: --data or --wheels")
     deadline += 60 * options.minutes
     with ending("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
-        if options.pack is not None:
-            pack_all(options)
-            return 0
         if options.device == "cuda" and not torch.cuda.is_available():
             parser.error("--device cuda: PyTorch sees no CUDA device here")
         out = options.out.resolve()

@@ -31,7 +31,7 @@ PROGRAMS = {
     "bench_mixers": "times what mixes positions against block length",
     "bench_pretrained": "times latent heads against a network's own attention",
     "bench_selection": "times what choosing heads saves",
-    "gpu": "tests, times and trains in the minutes on a machine with a GPU",
+    "gpu": "tests, times and trains on a machine with a GPU",
 }
 """What each does, in a line."""
 

@@ -16,7 +16,6 @@ import torch
 from latentheads.experiments.gpu import main
 from latentheads.experiments.machine import agreement, speed
 from latentheads.experiments.machine.jobs import Job, Journal
-from latentheads.experiments.machine.packing import pack
 from latentheads.experiments.machine.report import write_report
 from tests.experiments.programs import assert_one_line, inside, status_of
 
@@ -123,8 +122,6 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
             ["--device=cpu", "--steps=compiled", "--smoke"],
             "compiled: --smoke leaves it out",
         ),
-        (["--wheels=pyro-ppl"], "--wheels needs --pack FOLDER"),
-        (["--pack=packed"], "--pack needs what it gathers: --data or --wheels"),
         (["--minutes=0"], "expected a whole number from 1, got '0'"),
     ],
 )
@@ -136,56 +133,6 @@ def test_what_cannot_be_done_costs_one_line(
     assert_one_line(done, "gpu.py")
     assert said in done.stderr
     assert not [*tmp_path.iterdir()]
-
-
-def test_what_a_machine_needs_is_gathered(tmp_path: Path) -> None:
-    corpus = tmp_path / "data" / "multi30k"
-    corpus.mkdir(parents=True)
-    (corpus / "train.en").write_bytes(b"x" * 2**19)
-    done = inside("gpu.py", "--pack", str(tmp_path / "pack"), "--data", str(tmp_path / "data"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"data: 0.5 MiB\n{tmp_path / 'pack'}: 0.5 MiB\n"
-    assert (tmp_path / "pack/data/multi30k/train.en").stat().st_size == 2**19
-
-
-@pytest.mark.parametrize(
-    ("pack", "data", "said"),
-    [
-        ("p", "p/data", "are not apart"),
-        ("p", "p/data/multi30k", "are not apart"),
-        ("p/data/packed", "p/data", "are not apart"),
-        ("link", "p/data", "are not apart"),
-        ("p", "other", "choose a folder without 'mine'"),
-    ],
-)
-def test_corpora_are_never_replaced(pack: str, data: str, said: str, tmp_path: Path) -> None:
-    corpus = tmp_path / "p/data/multi30k/train.en"
-    corpus.parent.mkdir(parents=True)
-    corpus.write_text("mine")
-    (tmp_path / "p/mine").touch()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "link").symlink_to("p")
-    done = inside("gpu.py", "--pack", str(tmp_path / pack), "--data", str(tmp_path / data))
-    assert_one_line(done, "gpu.py")
-    assert said in done.stderr
-    assert corpus.read_text() == "mine"
-    assert not (tmp_path / "p/data/packed").exists()
-
-
-def test_a_copy_that_fails_replaces_nothing(tmp_path: Path) -> None:
-    """One that does not takes the place of all that an earlier time has packed."""
-    data, packed = tmp_path / "corpora", tmp_path / "packed"
-    data.mkdir()
-    (data / "a").write_text("old")
-    assert pack(packed, data) == {"data": 3}
-    (data / "a").rename(data / "b")
-    (data / "gone").symlink_to("nowhere")
-    with pytest.raises(OSError, match="gone"):
-        pack(packed, data)
-    assert [each.name for each in packed.rglob("*")] == ["data", "a"]
-    (data / "gone").unlink()
-    assert pack(packed, data) == {"data": 3}
-    assert [each.name for each in packed.rglob("*")] == ["data", "b"]
 
 
 def test_what_was_not_begun_stands_in_the_report(tmp_path: Path) -> None:
