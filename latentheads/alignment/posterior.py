@@ -1,11 +1,11 @@
 r"""Posteriors of alignments: networks of their own that may read the target.
 
-A guide that reads the source alone, or what stands before a word, can do no better than the prior:
-put in the prior's place it leaves the likelihood as it is and its KL is 0. One that reads the word
-itself can. Deng et al. 2018, https://arxiv.org/abs/1807.03756, section 3, read the whole target in
-both directions; so does this. It starts at the prior, and whatever it takes from the model is
-detached: it reaches the likelihood through where it points alone. Of a language model, the states
-that a word may point at stand in the place of the source.
+A guide that reads the source alone, or what stands before a word, is worth no more than the prior
+that it is trained with: in the prior's place it leaves the likelihood as it is and its KL is 0. One
+that reads the word itself is worth more. Deng et al. 2018, https://arxiv.org/abs/1807.03756,
+section 3, read the whole target in both directions; so does this. It starts at the prior, and
+whatever it takes from the model is detached: it reaches the likelihood through where it points
+alone. Of a language model, the states that a word may point at stand in the place of the source.
 """
 
 from __future__ import annotations
