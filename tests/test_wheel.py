@@ -42,7 +42,7 @@ trainer.fit()
 report = lh.evaluate(model, trainer.guide, corpus.test)
 assert report.elbo <= report.log_likelihood < 0
 run = lh.load_run("runs/mine")
-(drawn,) = run.translate(["the cat that sees the old dog sleeps"], draws=8)
+(drawn,) = run.translate(["the cat that sees the old dog sleeps"], number=8)
 assert len(drawn) == 8
 lh.plot.save(lh.plot.bound(run), "bound.png")
 lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")

@@ -151,7 +151,7 @@ pd.DataFrame(rows).T.round(3)
 # %%
 short = [n for n, source in enumerate(sources) if len(source.split()) < 10]
 short = short[: 2 if SMOKE else 60]
-drawn = run.translate([sources[n] for n in short], draws=2 if SMOKE else 8)
+drawn = run.translate([sources[n] for n in short], number=2 if SMOKE else 8)
 found = dict(zip(short, map(Counter, drawn)))
 sure = sum(len(each) == 1 for each in found.values())
 print(f"{sure} of {len(short)} sentences have the same translation in every draw; the least sure:")

@@ -104,18 +104,18 @@ class Run:
 
     @overload
     def translate(
-        self, sentences: Sequence[str], draws: Literal[0] = 0, **options: Any
+        self, sentences: Sequence[str], number: Literal[0] = 0, **options: Any
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, sentences: Sequence[str], draws: int, **options: Any
+        self, sentences: Sequence[str], number: int, **options: Any
     ) -> list[list[str]]: ...
 
     def translate(
         self,
         sentences: Sequence[str],
-        draws: int = 0,
+        number: int = 0,
         *,
         direction: str | None = None,
         seed: int = 0,
@@ -125,15 +125,16 @@ class Run:
 
         Args:
             sentences: Texts.
-            draws: 0: each is translated as the run's test part was. More: the number of
+            number: 0: each is translated as the run's test part was. More: the number of
                 translations of each, every one with heads drawn anew.
             direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
             seed: Of the draws.
             **decoding: Other options than the run's own, those of
-                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``.
+                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``, or ``draws``,
+                over which one translation averages.
 
         Returns:
-            A translation of each sentence, or a list of them with draws.
+            A translation of each sentence, or a list of them with a number.
 
         Raises:
             ValueError: An option is none, or the run is a language model.
@@ -141,16 +142,13 @@ class Run:
         """
         if isinstance(sentences, str):  # it would be translated letter by letter
             raise ValueError(f"sentences must be a list of texts, got one text: [{sentences!r}]")
-        check_least({"draws": draws}, draws=0)
+        check_least({"number": number}, number=0)
         check_seed(seed)
         lines, task = list(sentences), find_task(self, direction)
-        chosen = self._decode_with(decoding)
+        chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
         with fixed_noise(seed, self.model.device):
-            if not draws:
-                return translate_lines(self, lines, chosen, task)
-            one = replace(chosen, draws=1)
-            drawn = [translate_lines(self, lines, one, task) for _ in range(draws)]
-        return [list(each) for each in zip(*drawn, strict=True)]
+            written = [translate_lines(self, lines, chosen, task) for _ in range(number or 1)]
+        return [list(each) for each in zip(*written, strict=True)] if number else written[0]
 
     def transcribe(
         self,
@@ -250,41 +248,37 @@ class Run:
         return encode_sources(self, [sentence], task, lose_nothing).part
 
     @overload
-    def generate(
-        self, prompt: str = "", tokens: int = 100, draws: Literal[0] = 0, **options: Any
-    ) -> str: ...
+    def generate(self, prompt: str = "", number: Literal[0] = 0, **options: Any) -> str: ...
 
     @overload
-    def generate(self, prompt: str, tokens: int, draws: int, **options: Any) -> list[str]: ...
+    def generate(self, prompt: str, number: int, **options: Any) -> list[str]: ...
 
     def generate(
-        self, prompt: str = "", tokens: int = 100, draws: int = 0, *, seed: int = 0, **sampling: Any
+        self, prompt: str = "", number: int = 0, *, seed: int = 0, **sampling: Any
     ) -> str | list[str]:
         """Continues a text with tokens drawn one after another.
 
         Args:
             prompt: What the text begins with.
-            tokens: Tokens written behind it, at most.
-            draws: 0: one text, with heads at their prior's location. More: the number of texts,
-                each with heads drawn from the prior too.
+            number: 0: one text. More: a list of so many.
             seed: Of all draws.
-            **sampling: Further options of :class:`latentheads.runs.writing.Sampling`, such as
-                ``temperature`` and ``top_k``.
+            **sampling: How, options of :class:`latentheads.runs.writing.Sampling`, such as
+                ``length``, ``temperature``, ``top_k``, and ``drawn`` for heads that are drawn too.
 
         Returns:
-            A text, or a list of them with draws.
+            A text, or a list of them with a number.
 
         Raises:
             ValueError: The prompt is no text, an option is none, or the run is a translation.
         """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be one text, got {prompt!r}")
-        check_least({"tokens": tokens, "draws": draws}, tokens=1, draws=0)
+        check_least({"number": number}, number=0)
         check_seed(seed)
-        how = make_group(Sampling, {"length": tokens, "drawn": draws > 0} | sampling)
+        how = make_group(Sampling, sampling)
         with fixed_noise(seed, self.model.device):
-            texts = list(continue_text(self, how, prompt, max(1, draws)))
-        return texts if draws else texts[0]
+            texts = list(continue_text(self, how, prompt, number or 1))
+        return texts if number else texts[0]
 
     def evaluate(
         self, part: Literal["train", "valid", "test"] = "test", samples: int | None = None

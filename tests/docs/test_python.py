@@ -90,7 +90,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
         ("steps=500", "steps=2, samples=2"),
         ("width=64", "width=8"),
         ("draws=64", "draws=2"),
-        ("draws=8", "draws=2"),
+        ("number=8", "number=2"),
     ):
         assert said in script
         script = script.replace(said, here)

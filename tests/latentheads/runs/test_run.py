@@ -20,13 +20,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("run") / "pairs", small_corpus())
 
 
-def test_translations_with_draws_differ_by_their_heads(run: Run) -> None:
-    drawn = run.translate(LINES, draws=5)
+def test_translations_of_a_number_differ_by_their_heads(run: Run) -> None:
+    drawn = run.translate(LINES, number=5)
     assert [len(each) for each in drawn] == [5, 5]
     assert all(len(set(each)) > 1 for each in drawn)
-    assert drawn == run.translate(LINES, draws=5)
-    assert drawn != run.translate(LINES, draws=5, seed=1)
+    assert drawn == run.translate(LINES, 5)
+    assert drawn != run.translate(LINES, 5, seed=1)
     assert run.translate(LINES) == run.translate(LINES, seed=1)
+
+
+def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
+    averaged = run.translate(LINES, draws=5)
+    assert all(isinstance(each, str) for each in averaged)
+    assert run.translate(LINES, 1, draws=5) == [[each] for each in averaged]
+    assert run.translate(LINES, 1) != [[each] for each in averaged]
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +41,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("run") / "text", small_corpus(text=True))
 
 
-def test_texts_with_draws_differ_by_their_heads(text: Run) -> None:
-    drawn = text.generate("a", 8, 9, temperature=0)
+def test_texts_with_drawn_heads_differ_by_them(text: Run) -> None:
+    likeliest = {"length": 8, "temperature": 0}
+    drawn = text.generate("a", 9, drawn=True, **likeliest)
     assert len(set(drawn)) > 1
-    assert drawn == text.generate("a", 8, 9, temperature=0)
-    assert drawn != text.generate("a", 8, 9, temperature=0, seed=1)
-    assert text.generate("a", 8, temperature=0) == text.generate("a", 8, temperature=0, seed=1)
+    assert drawn == text.generate("a", 9, drawn=True, **likeliest)
+    assert drawn != text.generate("a", 9, drawn=True, **likeliest, seed=1)
+    assert text.generate("a", 2, **likeliest) == 2 * [text.generate("a", **likeliest, seed=1)]
 
 
 def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> None:
@@ -52,7 +60,8 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     ("prompt", "options", "said"),
     [
         (["the"], {}, r"^prompt must be one text, got \['the'\]$"),
-        ("the", {"tokens": 0}, "^tokens must be at least 1, got 0$"),
+        ("the", {"length": 0}, "^length must be at least 1, got 0$"),
+        ("the", {"number": -1}, "^number must be at least 0, got -1$"),
         ("the", {"temperatur": 0.5}, "^unknown option 'temperatur': did you mean temperature"),
         ("the", {"top_k": "all"}, "^top_k: expected int, got 'all'$"),
     ],

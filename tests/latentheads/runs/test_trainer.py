@@ -112,9 +112,9 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     lines = ["the dog sleeps", "", "the old cat that sees the dog sleeps"]
     plain = run.translate(lines)
     assert [bool(line) for line in plain] == [True, False, True]
-    drawn = run.translate(lines, draws=3, seed=5)
+    drawn = run.translate(lines, number=3, seed=5)
     assert [len(each) for each in drawn] == [3, 3, 3]
-    assert drawn == run.translate(lines, draws=3, seed=5)
+    assert drawn == run.translate(lines, number=3, seed=5)
     assert len(run.translate(lines, beam=2, max_tokens=3)) == 3
     with pytest.raises(ValueError, match="one direction alone"):
         run.translate(lines, direction="en-de")
@@ -293,9 +293,9 @@ def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     assert results is not None
     assert "corpus: by hand\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
-    text = run.generate("the", tokens=4)
+    text = run.generate("the", length=4)
     assert text.startswith("the")
-    assert len(run.generate("the", 4, 2)) == 2
+    assert len(run.generate("the", 2, length=4)) == 2
     with pytest.raises(ValueError, match="was trained on a corpus made by hand: give corpus"):
         run.evaluate()
     given = lh.load_run(out, corpus=corpus)
