@@ -24,9 +24,11 @@ from latentheads.runs.trainer import name_trusted
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
     "    python experiments/run.py --recipe coda --steps 500 --out runs/first\n"
-    "    python experiments/run.py --preset multi30k --data FOLDER --source en --target de\n\n"
+    "    python experiments/run.py --preset multi30k --alignments 1 --objective marginal\n\n"
     "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no "
-    "file. Everything goes to one folder; the same command goes on with a run that was stopped."
+    "file. On a corpus of your own begin with one block, trained by the exact log p as in the "
+    "second line: a step takes a quarter of the time. "
+    "Everything goes to one folder; the same command goes on with a run that was stopped."
 )
 
 
