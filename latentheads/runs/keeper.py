@@ -15,7 +15,7 @@ from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
-from latentheads.training.looking import Look
+from latentheads.training.looking import Best, Look
 
 __all__ = ["Keeper"]
 
@@ -30,8 +30,7 @@ class Keeper:
         names: Texts of the files beside the configuration that are needed to read the weights.
 
     Attributes:
-        best: The best value of the metric so far.
-        stale: Evaluations since.
+        best: The best value of the metric so far, and the evaluations since.
         reported: The step whose weights are reported on; 0 before.
         averaged: How many checkpoints the reported weights are the average of; 0: they are of one.
     """
@@ -41,7 +40,7 @@ class Keeper:
     ) -> None:
         self.folder, self.engine = folder, engine
         self.digest, self.names = digest, names
-        self.best, self.stale = -math.inf, 0
+        self.best = Best()
         self.reported, self.averaged = 0, 0
 
     @property
@@ -70,16 +69,14 @@ class Keeper:
     def keep(self, found: Look) -> bool:
         """Keeps the weights of an evaluation where they are worth it; True: stop here."""
         training, step = self.engine.training, found.progress.step
-        self.stale += 1
-        if found.better_than(self.best, self.engine.model):
-            self.best, self.stale = found.value, 0
+        if self.best.beaten_by(found, self.engine.model):
             self._save(self.folder.best, step)
         kept = max(training.keep, training.average)
         if kept:
             self._save(self.folder.at(step), step)
             for old in self.folder.kept[:-kept]:
                 old.unlink()
-        return 0 < training.patience <= self.stale
+        return self.best.tires(training.patience)
 
     def _save(self, path: Path, step: int) -> None:
         engine = self.engine
@@ -89,7 +86,8 @@ class Keeper:
         """Saves everything to go on from; every process takes part, the first one writes."""
         tensors, facts = self.engine.state()
         if self.main:
-            facts |= {"best": self.best if math.isfinite(self.best) else None, "stale": self.stale}
+            best = self.best.value if math.isfinite(self.best.value) else None
+            facts |= {"best": best, "stale": self.best.stale}
             facts |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, facts)
 
@@ -102,7 +100,7 @@ class Keeper:
         tensors, facts = checkpoints.load(self.folder.last)
         try:
             self.engine.check(tensors, facts)
-            best, stale = _read_record(facts)
+            best = _read_best(facts)
             before = _read_steps(facts, self.folder.before)
         except ValueError as reason:
             raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
@@ -112,11 +110,11 @@ class Keeper:
                 "choose another out or overwrite=True"
             )
         if before is not None and before < self.engine.training.steps:
-            facts, stale = self._take_up(facts, before), 0
-        self.best, self.stale = best, stale
+            facts, best.stale = self._take_up(facts, before), 0
+        self.best = best
         self._restore(self.folder.last, tensors)
         self.engine.restore(tensors, facts)
-        if self.engine.running and math.isfinite(self.best):
+        if self.engine.running and math.isfinite(self.best.value):
             self._forget_lost_best()
 
     def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
@@ -159,7 +157,7 @@ class Keeper:
             checkpoints.load(self.folder.best)
         except ValueError as reason:
             self._print_line(f"{reason}; the best weights are looked for anew")
-            self.best, self.stale = -math.inf, 0
+            self.best = Best()
 
     def _print_line(self, line: str) -> None:
         if self.main:
@@ -210,12 +208,12 @@ class Keeper:
         return found
 
 
-def _read_record(facts: Mapping[str, Any]) -> tuple[float, int]:
+def _read_best(facts: Mapping[str, Any]) -> Best:
     """The best value of the metric so far, and the evaluations since."""
     best, stale = facts.get("best"), facts.get("stale")
     if not isinstance(best, float | None) or type(stale) is not int:
         raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
-    return (-math.inf if best is None else best), stale
+    return Best(-math.inf if best is None else best, stale)
 
 
 def _read_steps(facts: Mapping[str, Any], before: int | None) -> int | None:

@@ -19,8 +19,6 @@ from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide
-from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.model import Decoder
 from latentheads.runs.build import (
     apply_pruning,
@@ -44,7 +42,7 @@ from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.looking import look_at
+from latentheads.training.looking import look_at, probe
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 from latentheads.values import finite, make_group
@@ -230,11 +228,10 @@ class Trainer:
         )
 
     def _probe(self) -> None:
-        """Computes the bound of two sentences: a guide that has none is refused before training."""
+        """Refuses a guide that has no bound of two sentences, before training."""
         part = self.corpus.valid
-        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2]).to(self.device)
-        with evaluating(self.model, self.guide), fixed_noise(self.settings.seed, self.device):
-            terms(self.model, self.guide, two)
+        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
+        probe(self.model, self.guide, two, self.settings.seed)
 
     @property
     def main(self) -> bool:

@@ -14,19 +14,12 @@ from latentheads.checks import check_least, check_seed
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import (
-    TOKENS,
-    Report,
-    evaluate,
-    evaluating,
-    fixed_noise,
-)
+from latentheads.inference.evaluation import TOKENS, Report, evaluate
 from latentheads.inference.showing import figures_to_html
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.looking import look_at
+from latentheads.training.looking import Best, look_at, probe
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 from latentheads.values import make_group
@@ -169,8 +162,7 @@ class _Fitting:
         valid: What is evaluated.
         seed: Of the noise of evaluations.
         further: Called after each update.
-        best: The metric of the best weights.
-        stale: Evaluations since.
+        best: The metric of the best weights, and the evaluations since.
         step: The updates that the best weights have seen.
         kept: The best weights.
         history: A record of each evaluation.
@@ -180,8 +172,7 @@ class _Fitting:
     valid: Part | Sequence[Batch]
     seed: int
     further: Callable[[int], None] | None
-    best: float = -float("inf")
-    stale: int = 0
+    best: Best = field(default_factory=Best)
     step: int = 0
     report: Report | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
@@ -189,12 +180,10 @@ class _Fitting:
     display: ProgressDisplay | None = None
 
     def probe(self) -> None:
-        """Computes the bound of one batch: a guide that has none is refused before training."""
+        """Refuses a guide that has no bound, before training."""
         known = self.valid
         first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
-        engine = self.engine
-        with evaluating(engine.model, engine.guide), fixed_noise(self.seed, engine.device):
-            terms(engine.model, engine.guide, first.to(engine.device))
+        probe(self.engine.model, self.engine.guide, first, self.seed)
 
     def tick(self, step: int) -> None:
         """Notes an update."""
@@ -213,12 +202,10 @@ class _Fitting:
         self.history.append(found.record)
         if self.display is not None:
             self.display.tell(found.line)
-        self.stale += 1
-        if found.better_than(self.best, engine.model):
-            self.best, self.stale, self.step = found.value, 0, progress.step
-            self.report = found.report
+        if self.best.beaten_by(found, engine.model):
+            self.step, self.report = progress.step, found.report
             self.kept = self._copy_moving()
-        return 0 < training.patience <= self.stale
+        return self.best.tires(training.patience)
 
     def _weights(self) -> dict[str, Tensor]:
         return weights(model=self.engine.model, guide=self.engine.guide)

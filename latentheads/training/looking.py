@@ -1,4 +1,4 @@
-"""A look at a training: the bound on validation, as a record and as a line."""
+"""A look at a training: the bound on validation, as a record and as a line, and the best so far."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
-from latentheads.inference.evaluation import Report, evaluate
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import Report, evaluate, evaluating, fixed_noise
 from latentheads.model import HeadModel
 from latentheads.selection.sharing import selection_probabilities
 from latentheads.training.engine import Progress
 
-__all__ = ["Look", "look_at"]
+__all__ = ["Best", "Look", "look_at", "probe"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,41 @@ class Look:
             f"- KL {report.kl:.4f} nats/token, {speed:,.0f} tokens/s"
         )
 
-    def better_than(self, best: float, model: HeadModel) -> bool:
-        """Whether these weights are to be kept in the place of the best ones.
+
+@dataclass
+class Best:
+    """The best look so far, and how long ago it was.
+
+    Attributes:
+        value: Its metric; minus infinity before the first look.
+        stale: Looks since.
+    """
+
+    value: float = -math.inf
+    stale: int = 0
+
+    def beaten_by(self, found: Look, model: HeadModel) -> bool:
+        """Counts a look; True: its weights are to be kept in the place of the best ones.
 
         Args:
-            best: The metric of those.
+            found: The look.
             model: The model: where its gates are under pressure a later network is a smaller one.
         """
-        return self.value > best or model.pressure is not None
+        self.stale += 1
+        better = found.value > self.value or model.pressure is not None
+        if better:
+            self.value, self.stale = found.value, 0
+        return better
+
+    def tires(self, patience: int) -> bool:
+        """Whether so many looks, where there is a limit, have found nothing better."""
+        return 0 < patience <= self.stale
+
+
+def probe(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> None:
+    """Computes the bound of one batch: a guide that has none is refused before training."""
+    with evaluating(model, guide), fixed_noise(seed, model.device):
+        terms(model, guide, batch.to(model.device))
 
 
 def look_at(
