@@ -27,7 +27,7 @@ from latentheads.files import read_json
 
 __all__ = ["cached"]
 
-FORMAT = 3
+FORMAT = 4
 """Number of the cache's format; a cache of another one is made again."""
 
 MOST_BYTES = 2**32

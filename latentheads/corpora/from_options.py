@@ -270,10 +270,6 @@ def _key(data: Data) -> str:
         unsaid = tuple(name for name in unsaid if name != "tell_apart")
     for name in (*unsaid, *(() if data.hears else SPEECH_OPTIONS)):
         del options[name]
-    if data.running and data.lowercase:  # what was kept before does not know it of itself
-        options["lowercase"] = "by the vocabulary"
-    if data.references:  # what was kept before has a training target up to its first tab
-        options["references"] = f"held out, {data.references}"
     return repr((options, _digest_stamps(stamps) if data.hears else stamps))
 
 

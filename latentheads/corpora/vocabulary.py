@@ -133,7 +133,7 @@ class Words(Vocabulary):
         return [place for place, _ in enumerate(takewhile(EOS.__ne__, ids))]
 
     def to_json(self) -> dict[str, Any]:
-        """The words, without the special tokens; lowercase where it is so, as not all files say."""
+        """The words, without the special tokens; lowercase where it is so."""
         said = {"lowercase": True} if self.lowercase else {}
         return {"kind": self.kind, **said, "words": self.words[len(SPECIALS) :]}
 

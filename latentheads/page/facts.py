@@ -66,7 +66,7 @@ def _tell_updates(run: Run) -> str:
 def _tell_other(run: Run) -> str | None:
     """The step of the reported weights, where heads and sentences are read with others."""
     reported = run.results.reported_step if run.results else 0
-    if reported in (0, run.step):  # a report of old does not say it
+    if reported in (0, run.step):
         return None
     return f"reported of step {reported:,}; heads and sentences are of step {run.step:,}"
 

@@ -101,7 +101,7 @@ class Keeper:
         try:
             self.engine.check(tensors, facts)
             best = _read_best(facts)
-            before = _read_steps(facts, self.folder.before)
+            before = _read_steps(facts)
         except ValueError as reason:
             raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
         if facts.get("corpus") != self.digest:
@@ -109,7 +109,7 @@ class Keeper:
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
                 "choose another out or overwrite=True"
             )
-        if before is not None and before < self.engine.training.steps:
+        if before < self.engine.training.steps:
             facts, best.stale = self._take_up(facts, before), 0
         self.best = best
         self._restore(self.folder.last, tensors)
@@ -216,9 +216,9 @@ def _read_best(facts: Mapping[str, Any]) -> Best:
     return Best(-math.inf if best is None else best, stale)
 
 
-def _read_steps(facts: Mapping[str, Any], before: int | None) -> int | None:
-    """The updates of the training that a state is of; as the folder says where that does not."""
-    steps = facts.get("steps", before)
-    if type(steps) is not int and steps is not None:
+def _read_steps(facts: Mapping[str, Any]) -> int:
+    """The updates of the training that a state is of."""
+    steps = facts.get("steps")
+    if type(steps) is not int:
         raise ValueError(f"steps must be a whole number, got {steps!r}")
     return steps

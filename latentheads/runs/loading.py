@@ -43,8 +43,6 @@ def load_run(
     path, found = Path(folder), find_device(device)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)
-    if settings.data.running and settings.data.lowercase:  # not all files say it
-        target.lowercase = True
     if checkpoint == "reported":
         checkpoint = "average" if settings.training.average else "best"
     weights = path / "checkpoints" / f"{checkpoint}.safetensors"

@@ -60,9 +60,6 @@ class Tied(Prior):
 NAMED: dict[str, dict[str, type]] = {"guide": {**GUIDES}, "prior": {**PRIORS, "tied": Tied}}
 """The classes that have a name, of each kind."""
 
-FORMER = {"latentheads.experiments.cli.names.Tied": Tied}
-"""Import paths that older run folders have for a class of ours."""
-
 
 def fit_options(kind: str, name: str, known: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a class as its annotations want them.
@@ -139,8 +136,6 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
         refuse_other_kinds(kind, name)
         check_known(kind, name, table, more=", or module:Class for your own")
     path = split_path(kind, name)
-    if path in FORMER:
-        return path_of(FORMER[path])
     if path in map(path_of, table.values()):
         return path
     if trusted is not None and path not in trusted:

@@ -316,7 +316,7 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
 def check_own_corpus(run: Run, corpus: Corpus) -> None:
     """Refuses a corpus of other text than the run was trained, watched and reported on.
 
-    The folder of an older version knows the vocabulary alone.
+    A folder that has lost the file of its texts knows the vocabulary alone.
     """
     check_vocabulary(run, corpus)
     if changed := changed_parts(run.path / TEXTS, corpus):

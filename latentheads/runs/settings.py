@@ -14,7 +14,7 @@ import yaml
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_known, check_least, check_seed, split_items
-from latentheads.corpora.data import OF_ONE_DIRECTION, SPEECH_OPTIONS, TASK_OPTIONS, Data
+from latentheads.corpora.data import SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
@@ -260,8 +260,9 @@ class Settings:
         """Makes the settings that options say, side by side as in a file; see :meth:`read`."""
         if not isinstance(said, dict):
             raise ValueError(f"a configuration must name options, got {said!r}")
-        known = read_names(said, trusted_paths(trusted))
-        known, unused = _split_unused(_read_by_hand(known))
+        known = _read_by_hand(read_names(said, trusted_paths(trusted)))
+        unused = _unused_of(known)
+        known.pop("unused", None)
         refuse_unknown({**known, **unused}, option_names())
         hints = get_type_hints(cls)
         own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
@@ -330,18 +331,6 @@ def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in known.items() if name != "corpus"} | {"data": BY_HAND}
 
 
-def _split_unused(known: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that act, and those that do not.
-
-    In folders of older versions they stand side by side: there these two would act after all.
-    """
-    unused = _unused_of(known)
-    acting = {name: value for name, value in known.items() if name != "unused"}
-    if acting.get("tasks"):
-        unused |= {name: acting.pop(name) for name in OF_ONE_DIRECTION if acting.get(name)}
-    return acting, unused
-
-
 def _unused_of(said: Mapping[str, Any]) -> dict[str, Any]:
     unused = said.get("unused", {})
     if not isinstance(unused, dict):
@@ -358,7 +347,7 @@ def join_unused(said: Mapping[str, Any]) -> dict[str, Any]:
 def complete_options(said: Any, trusted: str | None = None) -> Any:
     """What a file says with the default of all that it does not say; another thing as it is.
 
-    Two files that say the same in two ways, as those of older versions do, become equal.
+    Two files that say the same in two ways become equal.
     """
     try:
         settings = Settings.from_options(said, trusted)

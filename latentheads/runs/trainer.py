@@ -332,9 +332,7 @@ class Trainer:
         if self.main:
             self.keeper.begin()
         self._begun = True
-        # what was made by hand, from no seed, cannot be made again; and a state of an older version
-        # does not say of how many updates it is, so that patience might have stopped it for good
-        if self.engine.step == 0 or self.folder.before is not None:
+        if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
             self.keeper.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)

@@ -24,8 +24,6 @@ from latentheads.files import parse_json, written_whole
 __all__ = ["average", "load", "read_step", "restore", "save", "weights", "widen"]
 
 FORMAT = "latentheads checkpoint 2"
-UNCHECKED = "latentheads checkpoint 1"
-"""The format of older files, which have no checksum."""
 
 KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {
     *(torch.uint8, torch.int32, torch.int64, torch.bool)
@@ -109,12 +107,12 @@ def _check_header(
 ) -> dict[str, Any]:
     """The facts of a header, where it belongs to these tensors."""
     said = header.get("facts", "")
-    if header.get("format") not in (FORMAT, UNCHECKED):
+    if header.get("format") != FORMAT:
         raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
     for name, tensor in tensors.items():
         if tensor.dtype not in KINDS:
             raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
-    if header["format"] == FORMAT and header.get("checksum") != _checksum(tensors, said):
+    if header.get("checksum") != _checksum(tensors, said):
         raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
     if (spoilt := _find_not_finite(tensors)) is not None:
         raise ValueError(f"{path} cannot be used: {spoilt!r} is not finite")

@@ -168,10 +168,10 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
         _plan([], "of_logits:Mine+alignments", 0, tmp_path, "compare.py")
 
 
-def test_a_folder_of_an_older_version_may_hold_a_guide_of_ones_own(
+def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its configuration lacks an option that there is by now."""
+    """Its configuration leaves an option at its default."""
     from latentheads.experiments.cli.comparison import _plan
 
     lines = ["from latentheads.guides import MeanField", "class Mine(MeanField): pass"]
@@ -179,8 +179,8 @@ def test_a_folder_of_an_older_version_may_hold_a_guide_of_ones_own(
     monkeypatch.syspath_prepend(tmp_path)
     plan = Plan("a", *_plan([], "independent+my_old:Mine", 0, tmp_path, "compare.py"))
     plan.folder.mkdir()
-    older = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
-    (plan.folder / "config.yaml").write_text(older)
+    shorter = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
+    (plan.folder / "config.yaml").write_text(shorter)
     assert plan.find_results() is None
 
     def stop(*_: object) -> None:

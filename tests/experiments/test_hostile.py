@@ -260,14 +260,16 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
     path = run / "checkpoints" / "best.safetensors"
     tensors, facts = checkpoints.load(path)
     name = "model.source_embedding.table.weight"
-    header = {"format": checkpoints.UNCHECKED, "facts": json.dumps(facts)}
+    said = json.dumps(facts)
     for value, message in (
         (torch.full_like(tensors[name], torch.nan), f"'{name}' is not finite"),
         (tensors[name].long(), f"{name} is torch.int64, not torch.float32"),
         (tensors[name].bool(), f"{name} is torch.bool, not torch.float32"),
         (tensors[name].to(torch.complex64), f"'{name}' is torch.complex64"),
     ):
-        save_file({**tensors, name: value}, path, header)
+        spoilt = {**tensors, name: value}
+        checksum = checkpoints._checksum(spoilt, said)
+        save_file(spoilt, path, {"format": checkpoints.FORMAT, "facts": said, "checksum": checksum})
         done = inside("translate.py", str(run), text="the dog\n")
         assert_one_line(done, "translate.py")
         assert message in done.stderr

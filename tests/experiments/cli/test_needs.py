@@ -302,7 +302,6 @@ def test_what_acts_on_nothing_in_a_file_is_told_and_left_at_its_default(
 def test_a_run_whose_options_act_on_nothing_is_the_same_run_when_it_is_read_again(
     settings: Any, tmp_path: Path
 ) -> None:
-    """As earlier versions wrote it: they swallowed such options."""
     from latentheads.runs.folder import Folder
 
     known, out = tmp_path / "config.yaml", tmp_path / "run"

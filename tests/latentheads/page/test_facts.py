@@ -18,7 +18,7 @@ from tests.latentheads.page.runs import make_run, small_corpus
 
 def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Path) -> None:
     told = {}
-    for name, reported in (("same", 7), ("other", 1000), ("old", 0)):
+    for name, reported in (("same", 7), ("other", 1000), ("unsaid", 0)):
         done = {"steps": 1234, "reported_step": reported} if reported else {}
         run = make_run(tmp_path / name, small_corpus(text=True), **done)
         facts = gather_facts(run, name)
@@ -27,7 +27,7 @@ def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Pa
     assert told == {
         "same": ("1,234 trained; weights of step 7", None),
         "other": ("1,234 trained; weights of step 7", other),
-        "old": ("weights of step 7", None),
+        "unsaid": ("weights of step 7", None),
     }
 
 

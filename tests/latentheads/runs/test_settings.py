@@ -129,8 +129,6 @@ def test_another_order_and_what_is_left_at_its_default_are_the_same_run() -> Non
     long = yaml.safe_load(Settings(training=Training(steps=5)).to_yaml())
     assert complete_options(short) == complete_options(dict(reversed(long.items()))) == long
     assert complete_options({"a": 1}) == {"a": 1}
-    former = {"prior": {"class_path": "latentheads.experiments.cli.names.Tied"}}
-    assert Settings.from_options(former).recipe == "coda"
 
 
 def test_a_corpus_made_by_hand_is_called_so() -> None:
@@ -178,14 +176,13 @@ def test_what_acts_on_nothing_is_written_down_apart_and_does_so_when_it_is_read(
     assert again.to_yaml() == settings.to_yaml()
 
 
-def test_what_acts_on_nothing_is_found_in_folders_of_older_versions() -> None:
-    """They say it among the options that act."""
+def test_what_acts_on_nothing_is_compared_side_by_side_with_what_acts() -> None:
     said = {"data": "own", "source": "en", "tasks": "de"}
     idle = {"references": "refs", "max_source": 3, "momentum": 0.5}
-    older = Settings.from_options({**said, **idle})
-    assert (older.data.references, older.data.max_source) == ("", 0)
     now = complete_options({**said, "unused": idle})
-    assert complete_options({**said, **idle}) == now == {**now, **idle}
+    assert now == {**now, **idle}
+    with pytest.raises(ValueError, match="references"):
+        Settings.from_options({**said, **idle})
 
 
 def test_a_prior_of_logits_has_no_alignments_beside_it() -> None:

@@ -209,8 +209,10 @@ def test_numbers_that_nobody_writes_are_refused(tmp_path: Path, kind: torch.dtyp
 
 @pytest.mark.parametrize("facts", ["[]", "{", "", "3", "[" * 9999])
 def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
-    header = {"format": checkpoints.UNCHECKED, "facts": facts}
-    save_file({"x": torch.zeros(2)}, tmp_path / "x", header)
+    tensors = {"x": torch.zeros(2)}
+    checksum = checkpoints._checksum(tensors, facts)
+    header = {"format": checkpoints.FORMAT, "facts": facts, "checksum": checksum}
+    save_file(tensors, tmp_path / "x", header)
     with pytest.raises(ValueError, match="cannot be used: its facts are no "):
         checkpoints.load(tmp_path / "x")
 
@@ -222,11 +224,17 @@ def test_a_step_is_a_number(tmp_path: Path, step: object) -> None:
         checkpoints.read_step(tmp_path, {"step": step})
 
 
-def test_a_file_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
-    header = {"format": "latentheads checkpoint 1", "facts": '{"step": 2}'}
+@pytest.mark.parametrize(
+    ("format_name", "message"),
+    [("latentheads checkpoint 1", "is no checkpoint"), (checkpoints.FORMAT, "is no whole")],
+)
+def test_a_file_without_a_checksum_is_refused(
+    tmp_path: Path, format_name: str, message: str
+) -> None:
+    header = {"format": format_name, "facts": '{"step": 2}'}
     save_file({"x": torch.ones(2)}, tmp_path / "x", header)
-    tensors, facts = checkpoints.load(tmp_path / "x")
-    assert (tensors["x"].tolist(), facts) == ([1.0, 1.0], {"step": 2})
+    with pytest.raises(ValueError, match=message):
+        checkpoints.load(tmp_path / "x")
 
 
 def enlarge(header: dict[str, Any]) -> None:
