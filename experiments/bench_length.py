@@ -15,7 +15,8 @@ turns within every round, the order rotated; a row's time is its median over rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from latentheads import Batch, Head_ELBO
 from latentheads.experiments.benchmarks.baselines import RECIPES, Runner, Setting, Size, under
@@ -36,7 +37,6 @@ from latentheads.experiments.benchmarks.growth import (
     report,
 )
 from latentheads.experiments.cli.plain import Parser
-from latentheads.families import fusion
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
 from latentheads.runs.recipes import split_law
@@ -62,24 +62,18 @@ def _rows_of(
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
-    loss, parameters = under(Head_ELBO(analytic=True), model, guide, batch)
-    runners = [Runner(recipe, loss, parameters, setting, precision)]
-    if any(isinstance(m, Fusion) for part in (model, guide) for m in part.modules()):
-        runners.append(Runner(recipe + KEPT, _keeping(loss), parameters, setting, precision))
-    return runners
+    both = nn.ModuleList([model, guide])
+    rows = {recipe: both}
+    if _fusions_of(both):
+        rows[recipe + KEPT] = kept = deepcopy(both)
+        for fusion in _fusions_of(kept):
+            fusion.keeps = True
+    made = {name: under(Head_ELBO(analytic=True), *row, batch) for name, row in rows.items()}
+    return [Runner(name, *each, setting, precision) for name, each in made.items()]
 
 
-def _keeping(loss: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """The same loss, the fusion's activations kept."""
-
-    def kept() -> Tensor:
-        fusion.RECOMPUTE = False
-        try:
-            return loss()
-        finally:
-            fusion.RECOMPUTE = True
-
-    return kept
+def _fusions_of(network: nn.Module) -> list[Fusion]:
+    return [module for module in network.modules() if isinstance(module, Fusion)]
 
 
 def make_parser() -> Parser:

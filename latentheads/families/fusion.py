@@ -23,9 +23,6 @@ __all__ = ["LEAK", "Fusion"]
 
 LEAK = 0.2
 
-RECOMPUTE = True
-"""Whether hidden activations are made again for the gradient, or all of them kept."""
-
 CHUNK = {"cpu": 2**17, "cuda": 2**25}
 """Hidden activations that are in memory at a time: on a CPU they stay in a core's cache."""
 
@@ -47,7 +44,12 @@ class Fusion(nn.Module):
         hidden: Hidden units for each head, the paper's alpha.
         layers: Number of linear layers.
         zero: Start at zero, so that a posterior starts at its prior.
+
+    Attributes:
+        keeps: Keep all hidden activations for the gradient; it is there to be compared with.
     """
+
+    keeps = False
 
     def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class Fusion(nn.Module):
             layers = [cast(nn.Linear, layer) for layer in self.layers]
             own = (parameter for layer in layers for parameter in (layer.weight, layer.bias))
             parameters = [parameter.to(x.dtype) for parameter in own]
-            keep = has_torch_function_unary(x) or not RECOMPUTE
+            keep = self.keeps or has_torch_function_unary(x)
             mixed, squares = (_fuse_at_once if keep else _Fuse.apply)(x, link, *parameters)
         if tell is not None:
             tell(squares.view(*batch, queries, keys))

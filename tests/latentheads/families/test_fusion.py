@@ -201,26 +201,23 @@ def saved(fusion: Fusion, z: Tensor) -> int:
 
 
 @every_depth
-def test_it_keeps_nothing_but_its_input(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_keeps_nothing_but_its_input(layers: int) -> None:
     fusion = small(layers)
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     copy = z.numel() * z.element_size()
     assert saved(fusion, z) == copy
-    monkeypatch.setattr(module, "RECOMPUTE", False)
+    fusion.keeps = True
     assert saved(fusion, z) >= (1 + HIDDEN * (layers - 1)) * copy
 
 
 @every_depth
 @every_link
-def test_keeping_the_activations_gives_the_same(
-    layers: int, link: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keeping_the_activations_gives_the_same(layers: int, link: bool) -> None:
     fusion = small(layers)
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     weights = torch.randn(2, HEADS, 5, 7), torch.randn(2, 5, 7)
     results = []
-    for recompute in (True, False):
-        monkeypatch.setattr(module, "RECOMPUTE", recompute)
+    for fusion.keeps in (False, True):
         found = fusion.measured(z, link)
         results.append((*found, *gradients(found, weights, [z, *fusion.parameters()])))
     for ours, theirs in zip(*results, strict=True):
