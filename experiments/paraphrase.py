@@ -52,7 +52,7 @@ def make_parser() -> Parser:
             "steps",
             "questions",
             "alone",
-            "gate_target",
+            "gate_heads",
             "gate_steps",
             "gate_rate",
         ),
@@ -74,7 +74,7 @@ def make_parser() -> Parser:
     add("--steps", type=int, default=60, help="updates of the noise at each price")
     add("--questions", type=int, default=16, help="sentences of an update")
     add("--alone", type=int, default=48, help="questions to try one noisy head alone with")
-    add("--gate_target", type=int, default=24, help="heads that the gates leave open")
+    add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="updates of the gates")
     add("--gate_rate", type=float, default=3e-5, help="pressure that a head too many adds")
     add("--heads", type=str, default="54,36,24", help="numbers of heads that stay, commas between")
@@ -176,7 +176,7 @@ class Study:
         self.maps["alone"] = measures.bear_alone(replace(learned, pairs=few), chosen.prior_scale)
         self.maps["gradient"] = measures.rank_by_gradient(replace(learned, pairs=several))
         self._write_heads()  # so that a failure of the gates loses nothing
-        gates = (chosen.gate_target, chosen.gate_steps, chosen.gate_rate)
+        gates = (chosen.gate_heads, chosen.gate_steps, chosen.gate_rate)
         self.maps["gates"] = measures.learn_gates(learned, *gates)
 
     def _rank(self, kind: str) -> Mapping[str, Tensor]:
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("paraphrase.py", stopped="what is written so far stays"):
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
-        check_least(vars(options), **least, gate_target=0, gate_rate=0.0, rounds=0)
+        check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         prices = _read_prices(options.prices)
         heads = whole_numbers("heads", options.heads)
         distinct("heads", heads)

@@ -160,9 +160,9 @@ def _describe_gates(model: Decoder, tokens: int) -> Gates:
         return Gates()
     return Gates(
         gates=_name_chains(selector.chains, CHAINS),
-        gate_open=selector.prior_open,
-        gate_start=selector.location,
-        gate_temperature=selector.temperature,
+        gate_open=selector.gate_open,
+        gate_start=selector.gate_start,
+        gate_temperature=selector.gate_temperature,
         gate_penalty=float(selector.pressure.value) / tokens,
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,24 +15,6 @@ from latentheads.names import CHAINS, chains_of
 from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = ["Gates"]
-
-OWN_NAMES = {
-    "prior_open": "gate_open",
-    "location": "gate_start",
-    "temperature": "gate_temperature",
-    "target": "gate_heads",
-}
-"""The options that stand for arguments of the classes that they make."""
-
-
-@contextmanager
-def _naming_own() -> Iterator[None]:
-    """Names the option where an argument is out of range."""
-    try:
-        yield
-    except ValueError as reason:
-        name, _, rest = str(reason).partition(" ")
-        raise ValueError(f"{OWN_NAMES.get(name, name)} {rest}") from reason
 
 
 @dataclass(frozen=True)
@@ -70,14 +51,7 @@ class Gates:
         own = tuple(chain for chain in chains if chosen is None or chain in chosen)
         if not own:
             return None
-        with _naming_own():
-            return Gating(
-                heads,
-                own,
-                prior_open=self.gate_open,
-                location=self.gate_start,
-                temperature=self.gate_temperature,
-            )
+        return Gating(heads, own, self.gate_open, self.gate_start, self.gate_temperature)
 
     def closing(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
@@ -95,8 +69,7 @@ class Gates:
         model.pressure.value.fill_(self.gate_penalty * tokens)
         if not self.gate_heads:
             return None
-        with _naming_own():
-            return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+        return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:

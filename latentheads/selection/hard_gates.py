@@ -52,27 +52,27 @@ class Gating(DrawnSelector):
     Args:
         heads: H, the heads of a block, and its candidates too.
         chains: The chains whose heads are gated.
-        prior_open: pi, the prior probability that a gate is open.
-        location: log alpha, where every gate starts.
-        temperature: beta.
+        gate_open: pi, the prior probability that a gate is open.
+        gate_start: log alpha, where every gate starts.
+        gate_temperature: beta.
         pressure: What an open gate costs while training.
     """
 
     gain: ClassVar[float] = 30.0
 
-    prior_open: float = 0.5
-    location: float = 3.0
-    temperature: float = 0.33
+    gate_open: float = 0.5
+    gate_start: float = 3.0
+    gate_temperature: float = 0.33
     pressure: GatePenalty = field(default_factory=GatePenalty)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.prior_open < 1:
-            raise ValueError(f"prior_open must lie between 0 and 1, got {self.prior_open}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
-        if not math.isfinite(self.location):
-            raise ValueError(f"location must be finite, got {self.location}")
+        if not 0 < self.gate_open < 1:
+            raise ValueError(f"gate_open must lie between 0 and 1, got {self.gate_open}")
+        if not self.gate_temperature > 0:
+            raise ValueError(f"gate_temperature must be positive, got {self.gate_temperature}")
+        if not math.isfinite(self.gate_start):
+            raise ValueError(f"gate_start must be finite, got {self.gate_start}")
 
     def fitting(self, heads: int) -> Gating:
         """The same gates for a block with a number of heads, under the same pressure."""
@@ -90,16 +90,16 @@ class Gating(DrawnSelector):
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> HardConcrete:
         """The law of the gates, with a temperature of its own: it needs no relaxation."""
-        return HardConcrete(logits, self.temperature)
+        return HardConcrete(logits, self.gate_temperature)
 
     def prior(self, chain: str, like: Tensor) -> HardConcrete:
         """Every gate open with probability pi, less under pressure."""
-        logit = like.new_full((1, self.heads), math.log(self.prior_open / (1 - self.prior_open)))
-        return HardConcrete.with_open(logit - self.pressure(), self.temperature)
+        logit = like.new_full((1, self.heads), math.log(self.gate_open / (1 - self.gate_open)))
+        return HardConcrete.with_open(logit - self.pressure(), self.gate_temperature)
 
     def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Where a posterior starts: every gate at the location."""
-        return like.new_full((1, self.heads), self.location)
+        """Where a posterior starts: every gate at the same place."""
+        return like.new_full((1, self.heads), self.gate_start)
 
     def choose(
         self,
@@ -127,35 +127,36 @@ class GateController:
 
     .. math:: \Lambda \leftarrow \max(0, \Lambda + r N (E[\text{open}] - H_t)),
 
-    while the wanted number :math:`H_t` falls from all heads to the target in the first half of
+    while the wanted number :math:`H_t` falls from all heads to ``gate_heads`` in the first half of
     training.
 
     Args:
         model: A model with gates.
         guide: Its guide.
-        target: Heads that stay open.
+        gate_heads: Heads that stay open.
         steps: Updates of the whole training.
-        rate: r, in nats a target token for one head too many.
+        gate_rate: r, in nats a target token for one head too many.
         tokens: N, target tokens of the data set.
 
     Raises:
-        ValueError: The target is no number of gated heads.
+        ValueError: ``gate_heads`` is no number of gated heads.
     """
 
     def __init__(
-        self, model: Any, guide: Any, target: int, steps: int, rate: float, tokens: int
+        self, model: Any, guide: Any, gate_heads: int, steps: int, gate_rate: float, tokens: int
     ) -> None:
         self.pressure: GatePenalty = model.selector.pressure
         self.families = list(guide.selections.values())
         self.gated = sum(family.logits.numel() for family in self.families)
-        if not 0 <= target < self.gated:
-            raise ValueError(f"target must lie in 0 ... {self.gated - 1}, got {target}")
-        self.target, self.steps, self.rate, self.tokens = target, steps, rate, tokens
+        if not 0 <= gate_heads < self.gated:
+            raise ValueError(f"gate_heads must lie in 0 ... {self.gated - 1}, got {gate_heads}")
+        self.gate_heads, self.steps = gate_heads, steps
+        self.gate_rate, self.tokens = gate_rate, tokens
 
     def wanted(self, step: int) -> float:
         """Heads that are to be open after some updates."""
         share = min(1.0, 2 * step / self.steps)
-        return self.gated + share * (self.target - self.gated)
+        return self.gated + share * (self.gate_heads - self.gated)
 
     @torch.no_grad()
     def expected(self) -> Tensor:
@@ -166,5 +167,5 @@ class GateController:
     def __call__(self, step: int) -> None:
         """Moves the pressure after an update."""
         excess = self.expected() - self.wanted(step)
-        self.pressure.value += self.rate * self.tokens * excess
+        self.pressure.value += self.gate_rate * self.tokens * excess
         self.pressure.value.clamp_(min=0)

@@ -41,7 +41,7 @@ def task(tmp_path: Path) -> list[str]:
 
 
 def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path) -> None:
-    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--gate_target=2"]
+    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--gate_heads=2"]
     words += ["--gate_steps=1"]
     done = inside("paraphrase.py", *task, *words, "--heads=2", "--rounds=1", "--prices=.1")
     assert done.returncode == 0, done.stderr

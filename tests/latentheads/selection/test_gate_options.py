@@ -57,7 +57,8 @@ def test_what_closes_gates_is_made_as_the_options_say() -> None:
     model = Translation(*types, law, sizes(), selector=gates.gating(sizes().heads))
     closing = gates.closing(model, Tied(model), steps=7, tokens=11)
     assert closing is not None
-    assert (closing.target, closing.steps, closing.rate, closing.tokens) == (3, 7, 0.02, 11)
+    assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
+    assert (closing.steps, closing.tokens) == (7, 11)
     assert float(closing.pressure.value) == 22
     assert Gates("all").closing(model, Tied(model), 7, 11) is None
 

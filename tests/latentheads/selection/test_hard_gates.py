@@ -56,7 +56,7 @@ def test_gates_start_open_and_cost_their_prior_once() -> None:
 
 
 def test_gates_have_a_temperature_of_their_own() -> None:
-    gating, like = Gating(HEADS, temperature=0.7), torch.zeros(1)
+    gating, like = Gating(HEADS, gate_temperature=0.7), torch.zeros(1)
     laws = gating.prior("encoder-self", like), gating.posterior("encoder-self", like)()
     assert [law.temperature for law in laws] == [0.7, 0.7]
 
@@ -193,7 +193,7 @@ def test_every_gate_learns_and_only_under_training_is_there_pressure(batch: Batc
 def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     model = gated("language-model").train()
     guide = FORMS["tied"](model).double()
-    closing = GateController(model, guide, target=2, steps=300, rate=0.02, tokens=10)
+    closing = GateController(model, guide, gate_heads=2, steps=300, gate_rate=0.02, tokens=10)
     worth = torch.tensor([0.1, 3.0, 0.3, 2.0, 0.2, 0.4]).view(2, 1, 3)
     optimiser = torch.optim.Adam(guide.parameters(), 0.02)
     assert closing.wanted(0) == 6
@@ -228,9 +228,9 @@ def test_pressure_is_kept_with_the_model() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior_open": 0.0}, "prior_open must lie between 0 and 1"),
-        ({"temperature": 0.0}, "temperature must be positive"),
-        ({"location": float("inf")}, "location must be finite"),
+        ({"gate_open": 0.0}, "gate_open must lie between 0 and 1"),
+        ({"gate_temperature": 0.0}, "gate_temperature must be positive"),
+        ({"gate_start": float("inf")}, "gate_start must be finite"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, float], message: str) -> None:
@@ -240,5 +240,5 @@ def test_bad_options_are_refused(options: dict[str, float], message: str) -> Non
 
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
-    with pytest.raises(ValueError, match=r"target must lie in 0 \.\.\. 17, got 18"):
+    with pytest.raises(ValueError, match=r"^gate_heads must lie in 0 \.\.\. 17, got 18"):
         GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)
