@@ -1,4 +1,4 @@
-"""Invariant 6: ELBO <= IWAE_2 <= IWAE_8 <= ... <= log p(y | x), against exact answers."""
+"""Number 6 of what must always hold: ELBO <= IWAE_2 <= IWAE_8 <= ... <= log p(y | x), exactly."""
 
 from __future__ import annotations
 
