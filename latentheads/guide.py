@@ -29,7 +29,7 @@ from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
-from latentheads.names import CHOICE, Block, block_of
+from latentheads.names import POINTING, Block, block_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -360,7 +360,7 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     Raises:
         ValueError: They are those of no law of the block's alignments.
     """
-    site = CHOICE if prior.context is None else prior.context.block.site(CHOICE)
+    site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
     return law_of(pointing, prior.valid, prior.below, prior.context)
 

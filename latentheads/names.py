@@ -9,7 +9,7 @@ from latentheads.checks import check_known, split_items
 __all__ = [
     "ALIGNMENT",
     "CHAINS",
-    "CHOICE",
+    "POINTING",
     "SENTENCES",
     "TARGET",
     "Block",
@@ -25,7 +25,7 @@ TARGET = "target"
 CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
 ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
-CHOICE = "choice"
+POINTING = "choice"
 """The name of the draw of their heads: the position that each points at."""
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["finite", "fit", "make_group", "plain", "refuse_unknown", "take_group"]
+__all__ = ["convert", "finite", "make_group", "plain", "refuse_unknown", "take_group"]
 
 T = TypeVar("T")
 LISTS = (list, tuple, Sequence)
 
 
-def fit(name: str, annotation: Any, value: Any) -> Any:
+def convert(name: str, annotation: Any, value: Any) -> Any:
     """A value as an annotation wants it; what another annotation than these means is left alone.
 
     Args:
@@ -42,7 +42,7 @@ def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
     """
     hints = get_type_hints(kind)
     refuse_unknown(known, [each.name for each in fields(kind)])  # type: ignore[arg-type]
-    return kind(**{name: fit(name, hints[name], value) for name, value in known.items()})
+    return kind(**{name: convert(name, hints[name], value) for name, value in known.items()})
 
 
 def take_group(kind: type[T], known: Mapping[str, Any]) -> T:

@@ -21,7 +21,7 @@ from latentheads.alignment.summed import Summed, block_tables, sum_of
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import LinearOutput
-from latentheads.names import ALIGNMENT, CHOICE, Block
+from latentheads.names import ALIGNMENT, POINTING, Block
 
 __all__ = [
     "AlignedTokens",
@@ -408,7 +408,7 @@ class Aligner(nn.Module):
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)
-            value = pyro.sample(block.site(CHOICE), law_of(prior, valid, drawn, context))
+            value = pyro.sample(block.site(POINTING), law_of(prior, valid, drawn, context))
             drawn = value if drawn is None else _joined(drawn, value)
         assert drawn is not None
         return AlignedTokens(aligned, drawn)

@@ -26,7 +26,7 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
-from latentheads.names import CHOICE, latent_of
+from latentheads.names import POINTING, latent_of
 
 __all__ = [
     "TOKENS",
@@ -280,10 +280,10 @@ def draw_terms(
         held: Of each draw, what all sentences share.
     """
     once = _drawn(model, guide, batch, held[0])
-    further = held[1:] if _noisy(once) - {CHOICE} else []
+    further = held[1:] if _noisy(once) - {POINTING} else []
     draws = [once, *(_drawn(model, guide, batch, keep) for keep in further)]
     log_weights = torch.stack([draw.log_weight for draw in draws])
-    if once.summed is not None and _noisy(once) == {CHOICE}:
+    if once.summed is not None and _noisy(once) == {POINTING}:
         again = once.summed.log_weights(len(held) - 1)
         log_weights = torch.cat([log_weights, again])
     return draws, Importance(log_weights.expand(len(held), -1))
@@ -375,7 +375,7 @@ def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
 
 def aligns_alone(how: Mapping[str, str]) -> bool:
     """Whether nothing that has noise is drawn but alignments."""
-    return all(latent_of(site) == CHOICE or each == "fixed" for site, each in how.items())
+    return all(latent_of(site) == POINTING or each == "fixed" for site, each in how.items())
 
 
 def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:

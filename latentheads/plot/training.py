@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from latentheads.inference.showing import tell_known
-from latentheads.names import CHOICE, block_of, latent_of
+from latentheads.names import POINTING, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -206,4 +206,4 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
 
 def _label(site: str) -> str:
     """The block of logits or of choices; of what else a block draws the whole name."""
-    return block_of(site) if latent_of(site) in ("logits", CHOICE) else site
+    return block_of(site) if latent_of(site) in ("logits", POINTING) else site

@@ -15,7 +15,7 @@ from latentheads.runs.recipes import (
     DEFAULTS,
     LOGITS,
     NAMED,
-    Tied,
+    OfGuide,
     class_path,
     fit_options,
     name_of,
@@ -160,7 +160,7 @@ def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:
     prior_class, guide_class = prior.find("prior"), guide.find("guide")
     guide_options = fit_options("guide", guide.name, guide_class, guide.options)
     prior_options = fit_options("prior", prior.name, prior_class, prior.options)
-    if prior_class is Tied:
+    if prior_class is OfGuide:
         prior_class = _find_tied_prior(guide_class)
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}

@@ -11,7 +11,7 @@ from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.selection.laws import LAWS, Law
-from latentheads.values import fit
+from latentheads.values import convert
 
 __all__ = [
     "ALIGNED",
@@ -19,7 +19,7 @@ __all__ = [
     "LOGITS",
     "NAMED",
     "OF_LOGITS",
-    "Tied",
+    "OfGuide",
     "check_untyped",
     "class_path",
     "find_recipe",
@@ -49,7 +49,7 @@ OF_LOGITS = {"alignments": 0}
 BASES: dict[str, type] = {"guide": ModelGuide, "prior": Prior}
 
 
-class Tied(Prior):
+class OfGuide(Prior):
     """Stands for the prior that has the guide's own form; resolved before anything is built."""
 
     def __call__(self, block: Any) -> NoReturn:
@@ -57,7 +57,7 @@ class Tied(Prior):
         raise TypeError("prior tied must be resolved first")
 
 
-NAMED: dict[str, dict[str, type]] = {"guide": {**GUIDES}, "prior": {**PRIORS, "tied": Tied}}
+NAMED: dict[str, dict[str, type]] = {"guide": {**GUIDES}, "prior": {**PRIORS, "tied": OfGuide}}
 """The classes that have a name, of each kind."""
 
 
@@ -76,7 +76,7 @@ def fit_options(kind: str, name: str, known: type, given: Mapping[str, Any]) -> 
         if each.default is each.empty and each.name not in given:
             raise ValueError(f"{kind} {name!r} needs {kind}.{each.name}")
     hints = read_hints(known)
-    found = {n: fit(f"{kind}.{n}", hints.get(n, Any), value) for n, value in given.items()}
+    found = {n: convert(f"{kind}.{n}", hints.get(n, Any), value) for n, value in given.items()}
     check_untyped(kind, known, found)
     return found
 

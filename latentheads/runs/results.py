@@ -9,7 +9,7 @@ from typing import Any
 
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
-from latentheads.values import fit
+from latentheads.values import convert
 
 __all__ = ["Figures", "Perplexity", "Results"]
 
@@ -247,7 +247,7 @@ class Results:
         """
         if not isinstance(said, dict) or not said.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        found: Results = fit("results", cls, said)
+        found: Results = convert("results", cls, said)
         for site in found.kl_by_site:
             if not _is_site(site) or site not in found.kl_how:
                 raise ValueError(f"results: kl_by_site: {site!r} is no site")

@@ -28,7 +28,7 @@ from latentheads.runs.trust import refuse_code
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
-from latentheads.values import fit, plain, refuse_unknown, take_group
+from latentheads.values import convert, plain, refuse_unknown, take_group
 
 __all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "join_unused", "trusted_paths"]
 
@@ -265,7 +265,7 @@ class Settings:
         known.pop("unused", None)
         refuse_unknown({**known, **unused}, option_names())
         hints = get_type_hints(cls)
-        own = {name: fit(name, hints[name], known[name]) for name in _own_names() if name in known}
+        own = {n: convert(n, hints[n], known[n]) for n in _own_names() if n in known}
         own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
         own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
         return cls(**own, unused=unused)
