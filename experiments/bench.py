@@ -50,7 +50,7 @@ from latentheads.experiments.benchmarks.command_line import (
 )
 from latentheads.experiments.benchmarks.growth import draw_rows
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
-from latentheads.experiments.cli.plain import Parser, writable
+from latentheads.experiments.cli.plain import PlainParser, writable
 
 NUMBERS = ("rounds", "warmup", *SIZES)
 """Numbers of the plan that have an option."""
@@ -195,7 +195,7 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     save(figure, path)
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     parser = bench_parser("bench.py", __doc__, FULL, NUMBERS)
     parser.add_argument(

@@ -38,7 +38,7 @@ from latentheads.experiments.benchmarks.baselines import (
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import Growth, begin, growth_parser, race_at_all
 from latentheads.experiments.benchmarks.racing import quartiles
-from latentheads.experiments.cli.plain import Parser
+from latentheads.experiments.cli.plain import PlainParser
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation, make_prior
 
@@ -103,7 +103,7 @@ def show(points: Sequence[Point], memory: str) -> None:
         print(form.format(p.length, p.row, *cells))
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     return growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
 

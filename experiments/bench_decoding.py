@@ -54,7 +54,7 @@ from latentheads.experiments.benchmarks.command_line import (
 )
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
 from latentheads.experiments.cli.errors import leave
-from latentheads.experiments.cli.plain import Parser, positive
+from latentheads.experiments.cli.plain import PlainParser, positive
 from latentheads.model import DecodingState
 from latentheads.models import Translation
 
@@ -302,7 +302,7 @@ def show(results: list[Result]) -> None:
         print(form.format(r.recipe, r.beam, r.row, *cells, r.ties))
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     parser = bench_parser("bench_decoding.py", __doc__, FULL, NUMBERS)
     parser.add_argument(

@@ -36,7 +36,7 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.plain import Parser
+from latentheads.experiments.cli.plain import PlainParser
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
 from latentheads.runs.recipes import split_law
@@ -76,7 +76,7 @@ def _fusions_of(network: nn.Module) -> list[Fusion]:
     return [module for module in network.modules() if isinstance(module, Fusion)]
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     parser = growth_parser("bench_length.py", __doc__)
     parser.add_argument(

@@ -34,7 +34,7 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.plain import Parser
+from latentheads.experiments.cli.plain import PlainParser
 from latentheads.guides import Cascaded, Tied
 from latentheads.pretrained import latent
 
@@ -89,7 +89,7 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
     return loss, list(network.parameters())
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     return growth_parser("bench_pretrained.py", __doc__, FULL)
 

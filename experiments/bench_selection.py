@@ -35,7 +35,7 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
 )
 from latentheads.experiments.benchmarks.racing import quartiles
-from latentheads.experiments.cli.plain import Parser
+from latentheads.experiments.cli.plain import PlainParser
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
@@ -125,7 +125,7 @@ def show(points: Sequence[Point]) -> None:
         print(form.format(p.length, p.row, *cells, f"{masked[p.length] / p.ms:.2f}"))
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
     return growth_parser("bench_selection.py", __doc__, FULL, figure=False)
 

@@ -35,7 +35,7 @@ from latentheads.checks import split_items
 from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.groups import BENCH_GROUPS
 from latentheads.experiments.cli.jobs import ended_by_signals
-from latentheads.experiments.cli.plain import Parser, positive
+from latentheads.experiments.cli.plain import PlainParser, positive
 from latentheads.experiments.machine.jobs import (
     Journal,
     Launch,
@@ -59,9 +59,9 @@ def steps(text: str) -> list[str]:
     return names
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
-    parser = Parser("gpu.py", __doc__, BENCH_GROUPS)
+    parser = PlainParser("gpu.py", __doc__, BENCH_GROUPS)
     parser.add_argument("--out", type=Path, default=Path("gpu"), help="default: gpu")
     parser.add_argument(
         "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"
@@ -78,7 +78,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def refuse_empty(parser: Parser, options: argparse.Namespace, planned: Sequence[str]) -> None:
+def refuse_empty(parser: PlainParser, options: argparse.Namespace, planned: Sequence[str]) -> None:
     """Refuses a step that was named and has no jobs."""
     for name in options.steps or []:
         if name not in planned:

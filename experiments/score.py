@@ -17,7 +17,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.experiments.cli.errors import tell
 from latentheads.experiments.cli.groups import Paragraphs
-from latentheads.experiments.cli.plain import Parser, writable
+from latentheads.experiments.cli.plain import PlainParser, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
 from latentheads.metrics.recognition import Errors
@@ -45,9 +45,9 @@ GROUPS = {
 TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
 
-def make_parser() -> Parser:
+def make_parser() -> PlainParser:
     """Builds the command line."""
-    parser = Parser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs)
+    parser = PlainParser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )

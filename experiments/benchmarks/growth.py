@@ -24,7 +24,7 @@ from latentheads.experiments.benchmarks.command_line import (
     write,
 )
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
-from latentheads.experiments.cli.plain import Parser, positive, writable
+from latentheads.experiments.cli.plain import PlainParser, positive, writable
 
 __all__ = [
     "FULL",
@@ -196,7 +196,7 @@ def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None
 
 def growth_parser(
     name: str, description: str | None, full: Growth = FULL, figure: bool = True
-) -> Parser:
+) -> PlainParser:
     """Builds the options that the benchmarks of growth share.
 
     Args:
@@ -235,7 +235,7 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
 
 
 def begin(
-    parser: Parser, arguments: Sequence[str] | None, full: Growth = FULL
+    parser: PlainParser, arguments: Sequence[str] | None, full: Growth = FULL
 ) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
     """Reads the command line, sets up the machine, and gathers the facts that figures depend on."""
     begun = command_line.begin(parser, arguments, lambda options: make_growth(options, full))

@@ -52,8 +52,6 @@ NUMBERS = ("--cutoffs", "--task_sizes")
 INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
 """Options that replace another one in a file."""
 
-FLAGS = ("--overwrite", "--verbose", "--tensorboard", "--report")
-
 SAYS = {
     "recipe": ("prior", "guide", "alignments", "select"),
     "guide": ("guide", "select"),
@@ -65,6 +63,7 @@ UNSAID = {"alignments": "null", "select": "none"}
 """The values of these options under a name that does not mention them."""
 
 FILES = ("--config", "--preset")
+OWN = ("--guide.", "--prior.")
 HELP = ("--guide.help", "--prior.help")
 WITH_VALUES = (*FILES, *HELP, *JOINED, *(f"--{name}" for name in SAYS))
 
@@ -77,10 +76,11 @@ def presets() -> dict[str, Path]:
 def expand_words(arguments: Sequence[str]) -> list[str]:
     """Turns the short words of a command line into what the parser knows.
 
-    A recipe becomes a prior and a guide, a preset a configuration file, a name a class, a bare flag
-    ``true``, numbers with commas a list, an option said for each stack one text; a law of selection
-    behind a ``+`` becomes ``--select``. Files come first, so that any other word changes what they
-    say; then the names of guide and prior, then everything else, their own options included.
+    A recipe becomes a prior and a guide, a preset a configuration file, a name a class, an option
+    of a guide or a prior that stands alone ``true``, numbers with commas a list, an option said for
+    each stack one text; a law of selection behind a ``+`` becomes ``--select``. Files come first,
+    so that any other word changes what they say; then the names of guide and prior, then everything
+    else, their own options included.
     """
     words = _split_equals(arguments)
     files: list[str] = []
@@ -89,8 +89,8 @@ def expand_words(arguments: Sequence[str]) -> list[str]:
     parts: dict[str, list[str]] = {}
     pairs = pairwise([*words, "--"])
     for word, following in pairs:
-        if word in FLAGS and following.startswith("--"):
-            rest += [word, "true"]
+        if word.startswith(OWN) and word not in HELP and following.startswith("--"):
+            rest.append(word if "=" in word else f"{word}=true")
         elif word in NUMBERS and not following.startswith("--"):
             next(pairs, None)
             rest += [word, f"[{following.strip().removeprefix('[').removesuffix(']')}]"]

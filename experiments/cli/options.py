@@ -79,6 +79,13 @@ class Parser(ArgumentParser):
         arrange_options(self, self.sections)
         return super().format_help().replace("``", "")  # type: ignore[no-any-return]
 
+    def parse_args(self, *given: Any, **more: Any) -> Any:
+        """Parses words; an option that is true or false is true where it stands alone."""
+        for action in self._actions:
+            if getattr(action, "_typehint", None) is bool:
+                action.nargs, action.const = "?", True
+        return super().parse_args(*given, **more)
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the heart of a message and exits; a parser within another hands it on."""
         if not self.exit_on_error:

@@ -10,10 +10,10 @@ from typing import NoReturn
 from latentheads.experiments.cli.errors import leave
 from latentheads.experiments.cli.groups import arrange_options
 
-__all__ = ["Parser", "positive", "writable"]
+__all__ = ["PlainParser", "positive", "writable"]
 
 
-class Parser(argparse.ArgumentParser):
+class PlainParser(argparse.ArgumentParser):
     """Reports a wrong argument in one line, and shows its options in groups.
 
     Args:

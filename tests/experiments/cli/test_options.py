@@ -4,19 +4,51 @@ from __future__ import annotations
 
 import pytest
 
+from latentheads.experiments import prune
 from latentheads.experiments.cli import plain
 from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.cli.options import Parser, read_settings
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    for parser in (Parser(prog="some.py"), plain.Parser("some.py", None, {})):
+    for parser in (Parser(prog="some.py"), plain.PlainParser("some.py", None, {})):
         parser.add_argument("--recipe", type=str)
         with pytest.raises(SystemExit) as left:
             parser.parse_args(["--recip", "coda"])
         assert left.value.code == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.endswith("nrecognized arguments: --recip coda")
+
+
+@pytest.mark.parametrize(
+    ("words", "tokenised"),
+    [
+        (["--tokenised"], True),
+        (["--tokenised", "--lowercase", "false"], True),
+        (["--lowercase=false", "--tokenised", "false"], False),
+        (["--tokenised=true", "--tokenised=false"], False),
+    ],
+)
+def test_an_option_that_is_true_or_false_may_stand_alone(words: list[str], tokenised: bool) -> None:
+    folder = ["--data=FOLDER", "--source=en", "--target=de"]
+    settings, _ = read_settings([*folder, *words], "run.py", "")
+    assert (settings.data.tokenised, settings.data.lowercase) == (tokenised, False)
+
+
+def test_so_may_an_option_of_a_prior(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--prior.zero", "--prior=cascaded", "--prior.link=false", "--prior.learned_scale"]
+    settings, _ = read_settings(words, "run.py", "")
+    said = settings.prior.options
+    assert (said["zero"], said["link"], said["learned_scale"]) == (True, False, True)
+    with pytest.raises(SystemExit):
+        read_settings(["--prior=independent", "--prior.scale", "--verbose"], "run.py", "")
+    assert capsys.readouterr().err == "run.py: error: --prior.scale: expected float, got True\n"
+
+
+def test_importance_may_be_said_to_be_normalised() -> None:
+    parser = prune.make_parser()
+    assert parser.parse_args(["RUN", "--normalise"]).normalise
+    assert not parser.parse_args(["RUN", "--normalise", "false"]).normalise
 
 
 @pytest.mark.parametrize("words", [["--trust", "m:C,n:D"], ["--trust=m:C,n:D"]])
