@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import os
 import re
@@ -10,16 +9,13 @@ import shutil
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.inspect import stringify_signature
 from sphinx.writers.html5 import HTML5Translator
 
-from latentheads.arguments import WithOptions
 from latentheads.experiments.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -142,17 +138,6 @@ def mend_docstring(
         lines[:] = [f"{lines[-1].removeprefix(TYPE)}: {lines[0]}", *lines[1:-1]]
 
 
-def show_options(
-    app: Sphinx, what: str, name: str, thing: Any, options: object, said: str, returned: str
-) -> tuple[str, str] | None:
-    """Shows the options of a class that keeps them, not the ``*args`` by which it does."""
-    if what != "class" or not issubclass(thing, WithOptions):
-        return None
-    signature = inspect.signature(thing.__init__)
-    own = [each for each in signature.parameters.values() if each.name != "self"]
-    return stringify_signature(signature.replace(parameters=own), show_annotation=False), returned
-
-
 FRACTION = re.compile(r"\\t?frac(\w)(\w)")
 """A fraction of two signs, without braces."""
 
@@ -179,6 +164,5 @@ def setup(app: Sphinx) -> None:
     app.add_directive("program-help", ProgramHelp)
     app.add_html_math_renderer("mathml", (write_inline, None), (write_display, None))
     app.connect("builder-inited", copy_folders, priority=100)
-    app.connect("autodoc-process-signature", show_options)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", mend_docstring, priority=900)

@@ -158,11 +158,11 @@ class Autoregressive(Guide):
         scale: float = 1.0,
         reads: Reads = "target",
     ) -> None:
+        super().__init__(model)
         check_options(hidden, scale)
         check_words({"form": form}, form=get_args(Form))
         self.form, self.hidden, self.scale = form, hidden, scale
         self.reads = reads
-        super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Linear or not, around the corrected scores."""

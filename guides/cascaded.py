@@ -50,11 +50,11 @@ class Cascaded(Guide):
         learned_scale: bool = True,
         reads: Reads = "target",
     ) -> None:
+        super().__init__(model)
         check_options(hidden, scale)
         self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
         self.reads = reads
-        super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Scores plus fused logits below, with its own scale."""

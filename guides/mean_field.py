@@ -56,11 +56,11 @@ class MeanField(Guide):
         learned_scale: bool = True,
         reads: Reads = "target",
     ) -> None:
+        super().__init__(model)
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         self.reads = reads
         self._plain: dict[str, Tensor] = {}
-        super().__init__(model)
 
     def family(self, block: Block) -> Family:
         """Corrected scores of the pass without noise, with its own scale."""

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import Any, ClassVar
+from abc import ABCMeta
+from inspect import Signature, signature
+from typing import Any, ClassVar, TypeVar
 
 __all__ = ["WithOptions"]
 
+Made = TypeVar("Made", bound="WithOptions")
 
-class WithOptions:
+
+class _Making(ABCMeta):
+    """Does what has to wait until every constructor of a class is through."""
+
+    def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:  # type: ignore[misc]
+        """Makes an object, notes its options and finishes it."""
+        made: Made = type.__call__(cls, *args, **kwargs)
+        _, *given = signature(cls.__init__).bind(made, *args, **kwargs).arguments.items()
+        made.options = {name: value for name, value in given if name not in cls.no_options}
+        made.finish()
+        return made
+
+    @property
+    def __signature__(cls) -> Signature:
+        """That of the constructor, which a reader is shown; else it were that of the call above."""
+        own = signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+
+class WithOptions(metaclass=_Making):
     """Notes the arguments of its constructor, so that no subclass has to.
 
     Attributes:
@@ -19,14 +40,5 @@ class WithOptions:
     options: dict[str, Any]
     no_options: ClassVar[tuple[str, ...]] = ()
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Notes the options; a call that does not fit is refused by the constructor itself."""
-        self = super().__new__(cls)
-        try:
-            # of the constructor: a class without one of its own has the signature of __new__
-            _, *given = signature(cls.__init__).bind(self, *args, **kwargs).arguments.items()
-        except (TypeError, ValueError):
-            given = []
-        options = {name: value for name, value in given if name not in cls.no_options}
-        self.__dict__["options"] = options  # before a Module is ready for attributes
-        return self
+    def finish(self) -> None:
+        """Makes what hangs on options, behind every constructor; nothing unless overridden."""

@@ -121,7 +121,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
         alignment_form: What a head of an alignment block reads of others in its posterior; None:
             this guide has no such posterior.
-        reads: What it reads of a sentence pair; set before ``super().__init__``.
+        reads: What the posterior of alignments reads of a sentence pair.
         alignments: The posterior of the alignment blocks; None where there are none.
 
     Args:
@@ -137,21 +137,13 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     reads: Reads = "target"
     _told: Batch | None = None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Makes it ready for modules, so that a subclass may set some before this constructor."""
-        self = super().__new__(cls, *args, **kwargs)
-        nn.Module.__init__(self)
-        return self
-
     def __init__(self, model: HeadModel) -> None:
         if not isinstance(model, HeadModel):
             raise ValueError(
                 "model must be one of heads, as Translation or lh.latent(network), "
                 f"got {type(model).__name__}"
             )
-        made = self._modules, self._parameters, self._buffers
-        GuideMessenger.__init__(self, model)  # runs the constructor of Module, which empties them
-        self._modules, self._parameters, self._buffers = made
+        super().__init__(model)
         self.selections = nn.ModuleDict()
         self._selecting: dict[str, str] = {}
         for module in model.selecting:
@@ -161,8 +153,12 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             if family is not None:
                 self.selections[block.key] = family
                 self._selecting[block.site("selection")] = block.key
+
+    def finish(self) -> None:
+        """Makes the posterior of alignments, once the constructor of every subclass is through."""
         self.alignments: AlignmentPosterior | None = None
-        aligner, form = model.alignments, self.alignment_form
+        model, form = self.model, self.alignment_form
+        aligner = model.alignments
         if aligner is not None and form is not None and not aligner.soft:
             width = model.output.weight.shape[-1] if isinstance(model.output, LinearOutput) else 0
             self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
@@ -279,8 +275,8 @@ class Guide(ModelGuide):
     A subclass says which family stands at a block. What n-gram heads say has a family too,
     :meth:`outputs`. More freedom: override :meth:`posterior`, which is told the block, the batch
     and the states that the block reads, or :meth:`prepare`. A site of anything else, a latent of
-    the user's own, keeps its prior. Options, and modules that all blocks share, are set before
-    ``super().__init__``, which asks for the families.
+    the user's own, keeps its prior. A constructor is written as that of any module; the families
+    are asked for when it is through, so what changes them overrides :meth:`finish`.
 
     Args:
         model: A model that lists its latent ``blocks``.
@@ -294,12 +290,14 @@ class Guide(ModelGuide):
         'analytic'
     """
 
-    def __init__(self, model: HeadModel) -> None:
-        super().__init__(model)
-        noisy = [m.block for m in model.drawn_blocks if m.attends and m.has_noise]
+    def finish(self) -> None:
+        """Makes the families too."""
+        super().finish()
+        drawn = self.model.drawn_blocks
+        noisy = [module.block for module in drawn if module.attends and module.has_noise]
         self.families = nn.ModuleDict({block.key: self.family(block) for block in noisy})
         self._blocks = {block.site(): block for block in noisy}
-        for module in model.drawn_outputs:
+        for module in self.model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
 

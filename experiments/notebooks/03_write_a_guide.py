@@ -66,8 +66,8 @@ class DampedGuide(Guide):
     """A damped family at every block."""
 
     def __init__(self, model: lh.HeadModel, start: float = 0.0) -> None:
-        self.start = start
         super().__init__(model)
+        self.start = start
 
     def family(self, block: lh.Block) -> Family:
         return Damped(block.heads, self.start)

@@ -26,8 +26,8 @@ from latentheads.families import Gaussian, HeadScale, Plain
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
-        self.start = start
         super().__init__(model)
+        self.start = start
 
     def family(self, block):
         return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))

@@ -100,8 +100,8 @@ from latentheads.families import Gaussian, HeadScale, Plain
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5):
-        self.start = start
         super().__init__(model)
+        self.start = start
 
     def family(self, block):
         return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
@@ -145,8 +145,8 @@ class Mistaken(Family):
 
 class MistakenGuide(Guide):
     def __init__(self, model, mistake: str = "shape"):
-        self.mistake = mistake
         super().__init__(model)
+        self.mistake = mistake
 
     def family(self, block):
         return Mistaken(self.mistake)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from functools import partial
+from inspect import signature
 from typing import Any
 
 import pyro
@@ -63,8 +67,8 @@ class Mistaken(Family):
 
 class MistakenGuide(Guide):
     def __init__(self, model: Any, mistake: str) -> None:
-        self.mistake = mistake
         super().__init__(model)
+        self.mistake = mistake
 
     def family(self, block: Block) -> Family:
         return Mistaken(self.mistake)
@@ -103,13 +107,62 @@ def test_one_law_for_all_sentences_is_a_law_for_each(batch: Batch) -> None:
     assert terms(model, Alike(model), batch).elbo.shape == (3,)
 
 
+class Behind(Guide):
+    def __init__(self, model: Any, start: float = 0.5) -> None:
+        super().__init__(model)
+        self.start = start
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
+
+
+class Ahead(Behind):
+    def __init__(self, model: Any, start: float = 0.5) -> None:
+        self.start = start
+        super().__init__(model, start)
+
+
+class Further(Behind):
+    def __init__(self, model: Any, factor: float, start: float = 0.5) -> None:
+        super().__init__(model, start)
+        self.factor = factor
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Plain(), HeadScale(block.heads, self.factor * self.start, learned=True))
+
+
+@pytest.mark.parametrize(
+    ("made", "scale", "options"),
+    [
+        (partial(Behind, start=0.3), 0.3, {"start": 0.3}),
+        (partial(Ahead, start=0.3), 0.3, {"start": 0.3}),
+        (partial(Further, factor=3), 1.5, {"factor": 3}),
+        (lambda model: Further(model, 2, 0.7), 1.4, {"factor": 2, "start": 0.7}),
+    ],
+)
+def test_families_are_made_when_every_constructor_is_through(
+    made: Callable[[Any], Any], scale: float, options: dict[str, Any]
+) -> None:
+    model = build("language-model")
+    guide = made(model)
+    for each in (guide, copy.copy(guide), copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
+        found = each.families[model.blocks[0].key].scale().flatten()
+        assert torch.allclose(found, torch.full((HEADS,), scale))
+        assert each.options == options
+
+
+def test_a_class_of_guides_shows_its_options() -> None:
+    assert list(signature(Further).parameters) == ["model", "factor", "start"]
+    assert list(signature(Tied).parameters) == ["model"]
+
+
 class Amortised(Guide):
     """Moves the logits of every query by what one network, shared by all blocks, reads there."""
 
     def __init__(self, model: Any) -> None:
+        super().__init__(model)
         self.reader = nn.Linear(model.network.width, 1)
         self.seen: dict[str, HeadContext] = {}
-        super().__init__(model)
 
     def family(self, block: Block) -> Family:
         return Gaussian(Plain(), HeadScale(block.heads))
