@@ -149,6 +149,8 @@ class Autoregressive(Guide):
 
     tied_prior = "autoregressive"
     alignment_form = "autoregressive"
+    of_logits = ("form", "hidden", "scale")
+    of_alignments = ("reads",)
 
     def __init__(
         self,

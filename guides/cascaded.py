@@ -40,6 +40,8 @@ class Cascaded(Guide):
 
     tied_prior = "cascaded"
     alignment_form = "cascaded"
+    of_logits = ("hidden", "link", "scale", "learned_scale")
+    of_alignments = ("reads",)
 
     def __init__(
         self,

@@ -47,6 +47,8 @@ class MeanField(Guide):
     passes = 2
     tied_prior = "independent"
     alignment_form = "mean-field"
+    of_logits = ("hidden", "scale", "learned_scale")
+    of_alignments = ("reads",)
 
     def __init__(
         self,

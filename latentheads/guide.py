@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from inspect import signature
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro import poutine
@@ -122,6 +123,9 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         alignment_form: What a head of an alignment block reads of others in its posterior; None:
             this guide has no such posterior.
         reads: What the posterior of alignments reads of a sentence pair.
+        of_logits: Options that act on drawn logits alone. A subclass says its own, for it may put
+            the same option to another use.
+        of_alignments: The same of drawn alignments.
         alignments: The posterior of the alignment blocks; None where there are none.
 
     Args:
@@ -135,6 +139,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     tied_prior: str | None = None
     alignment_form: Form | None = None
     reads: Reads = "target"
+    of_logits: ClassVar[tuple[str, ...]] = ()
+    of_alignments: ClassVar[tuple[str, ...]] = ()
     _told: Batch | None = None
 
     def __init__(self, model: HeadModel) -> None:
@@ -154,8 +160,31 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
                 self.selections[block.key] = family
                 self._selecting[block.site("selection")] = block.key
 
+    @classmethod
+    def find_idle(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
+        """The options that were changed and act on nothing in a model, with what they act on.
+
+        Args:
+            model: The model.
+            options: Those that were given.
+        """
+        own, plain = vars(cls), signature(cls).parameters
+        idle: dict[str, str] = {}
+        if not _noisy_blocks(model):
+            idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
+        if not model.sums_alignments:
+            idle |= dict.fromkeys(own.get("of_alignments", ()), "alignments")
+        default = {name: plain[name].default for name in idle}
+        return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
+
     def finish(self) -> None:
-        """Makes the posterior of alignments, once the constructor of every subclass is through."""
+        """Makes the posterior of alignments, once the constructor of every subclass is through.
+
+        Raises:
+            ValueError: Options that were given act on nothing in this model.
+        """
+        for option, what in self.find_idle(self.model, self.options).items():
+            raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None
         model, form = self.model, self.alignment_form
         aligner = model.alignments
@@ -293,8 +322,7 @@ class Guide(ModelGuide):
     def finish(self) -> None:
         """Makes the families too."""
         super().finish()
-        drawn = self.model.drawn_blocks
-        noisy = [module.block for module in drawn if module.attends and module.has_noise]
+        noisy = _noisy_blocks(self.model)
         self.families = nn.ModuleDict({block.key: self.family(block) for block in noisy})
         self._blocks = {block.site(): block for block in noisy}
         for module in self.model.drawn_outputs:
@@ -350,6 +378,11 @@ class Guide(ModelGuide):
         law = self.posterior(block, replace(prior.context, batch=self.batch))
         check_law(name, law, prior.shape())
         return law
+
+
+def _noisy_blocks(model: HeadModel) -> list[Block]:
+    """The blocks whose logits have noise."""
+    return [each.block for each in model.drawn_blocks if each.attends and each.has_noise]
 
 
 def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:

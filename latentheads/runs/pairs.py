@@ -142,8 +142,10 @@ class Pair:
         return self.prior_class(**self.prior_options)
 
     def make_guide(self, model: HeadModel) -> ModelGuide:
-        """Makes the guide of a model."""
-        return self.guide_class(model, **self.guide_options)
+        """Makes the guide of a model; an option that acts on nothing there is left out."""
+        idle = self.guide_class.find_idle(model, self.guide_options)
+        acting = {name: value for name, value in self.guide_options.items() if name not in idle}
+        return self.guide_class(model, **acting)
 
 
 def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:

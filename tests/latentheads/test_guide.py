@@ -21,8 +21,9 @@ from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.distributions import NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Plain
 from latentheads.guide import ModelGuide
-from latentheads.guides import Guide, Tied
+from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.names import Block
+from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import HEADS, KINDS, attach, build, jiggle
 from tests.typechecking import unchecked
 
@@ -149,6 +150,42 @@ def test_families_are_made_when_every_constructor_is_through(
         found = each.families[model.blocks[0].key].scale().flatten()
         assert torch.allclose(found, torch.full((HEADS,), scale))
         assert each.options == options
+
+
+OF_LOGITS = {
+    "cascaded": {"hidden": 7, "link": True, "scale": 0.1, "learned_scale": False},
+    "mean-field": {"hidden": 7, "scale": 0.1, "learned_scale": False},
+    "autoregressive": {"form": "masked", "hidden": 7, "scale": 0.1},
+}
+CHANGES = [
+    *((name, "logits", *each) for name, options in OF_LOGITS.items() for each in options.items()),
+    *((name, "alignments", "reads", "prefix") for name in OF_LOGITS),
+]
+
+
+@pytest.mark.parametrize(("name", "what", "option", "value"), CHANGES)
+def test_an_option_that_acts_on_nothing_is_refused(
+    name: str, what: str, option: str, value: Any
+) -> None:
+    pointing = aligned(SHAPES["two blocks"])
+    model, kind = pointing if what == "logits" else build(), GUIDES[name]
+    said = f"^guide.{option} acts on {what} alone, and this model draws none$"
+    with pytest.raises(ValueError, match=said):
+        kind(model, **{option: value})
+    default = signature(kind).parameters[option].default
+    assert kind(model, **{option: default}).options == {option: default}
+    both = aligned(SHAPES["two blocks"], prior="independent", latent=None)
+    assert getattr(kind(both, **{option: value}), option) == value
+
+
+def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
+    class Own(MeanField):
+        def __init__(self, model: Any, scale: float = 1.0) -> None:
+            super().__init__(model, hidden=5)
+            self.start = scale
+
+    guide = Own(aligned(SHAPES["one head"]), scale=0.3)
+    assert (guide.start, guide.hidden, guide.options) == (0.3, 5, {"scale": 0.3})
 
 
 def test_a_class_of_guides_shows_its_options() -> None:

@@ -12,6 +12,8 @@ from latentheads.models.priors import Independent
 from latentheads.runs.build import make_accelerator
 from latentheads.runs.pairs import Spec
 from latentheads.runs.settings import Settings
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import build
 
 
 class Guide(MeanField):
@@ -48,3 +50,13 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
     found = make_accelerator(tmp_path, Settings(), torch.device("cpu"), tensorboard=False)
     assert found["mixed_precision"] == "no"
+
+
+@pytest.mark.parametrize(("draws", "left"), [("logits", "hidden"), ("alignments", "reads")])
+def test_a_folder_whose_guide_has_options_that_act_on_nothing_is_opened(
+    draws: str, left: str
+) -> None:
+    said = {"hidden": 7, "reads": "prefix"}
+    pair = Settings(prior=Spec("independent"), guide=Spec("cascaded", said)).pair
+    model = build() if draws == "logits" else aligned(SHAPES["one head"])
+    assert pair.make_guide(model).options == {left: said[left]}
