@@ -9,12 +9,13 @@ from typing import Any
 
 import pyro
 from pyro import poutine
+from pyro.distributions import MaskedDistribution
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
 from pyro.poutine.trace_messenger import TraceMessenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
-from torch.distributions import constraints
+from torch.distributions import Independent, constraints
 
 from latentheads.alignment.law import Alignments
 from latentheads.distributions import HeadVariable
@@ -33,14 +34,26 @@ __all__ = [
 
 
 def plug_in_value(law: Any) -> Tensor:
-    """The value a plug-in network uses: a location, or the likeliest of what is discrete."""
+    """The value a plug-in network uses: a location, or the likeliest of what is discrete.
+
+    Raises:
+        ValueError: The law knows no such value.
+    """
     if isinstance(law, HeadVariable):
         return law.location
     if isinstance(law, Selection | Alignments):
         return law.mode
-    if law.support.is_discrete:
+    if isinstance(law, Independent | MaskedDistribution):
+        return plug_in_value(law.base_dist)
+    if law.support is constraints.boolean:  # whose mode is no number where both are as likely
         return (law.mean > 0.5).to(law.mean.dtype)
-    return law.mean
+    try:
+        return law.mode if law.support.is_discrete else law.mean
+    except NotImplementedError:
+        raise ValueError(
+            "a plug-in network takes the mode of what is discrete and the mean of what is not: "
+            f"{type(law).__name__} knows it not"
+        ) from None
 
 
 @contextmanager

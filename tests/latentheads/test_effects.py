@@ -51,6 +51,40 @@ def test_plug_in_of_a_relaxed_gate_is_its_mean() -> None:
     assert torch.allclose(plug_in_value(law), torch.full((3,), 0.25))
 
 
+PROBABLE = torch.tensor([[0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])
+LIKELIEST = {
+    "categorical": (dist.Categorical(PROBABLE), [2, 1]),
+    "one-hot": (dist.OneHotCategorical(PROBABLE), [[0, 0, 1], [0, 1, 0]]),
+    "poisson": (dist.Poisson(torch.tensor([7.3, 0.2])), [7, 0]),
+    "binomial": (dist.Binomial(5, torch.tensor([0.9, 0.3])), [5, 1]),
+    "geometric": (dist.Geometric(torch.tensor([0.1, 0.9])), [0, 0]),
+    "bernoulli": (dist.Bernoulli(torch.tensor([0.5, 0.7])), [0, 1]),
+}
+
+
+@pytest.mark.parametrize("law", LIKELIEST)
+def test_plug_in_of_what_is_discrete_is_its_likeliest_value(law: str) -> None:
+    plain, likeliest = LIKELIEST[law]
+    mask = torch.ones(2, dtype=torch.bool)
+    for same in (plain, plain.mask(mask), plain.to_event(1), plain.mask(mask).to_event(1)):
+        found = plug_in_value(same)
+        assert found.tolist() == likeliest
+        assert found.dtype == plain.sample().dtype
+        assert plain.support.check(found).all()
+
+
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [
+        (dist.Multinomial(3, PROBABLE).mask(False), "Multinomial"),
+        (dist.RelaxedBernoulli(torch.tensor(0.5), probs=PROBABLE).to_event(1), "RelaxedBernoulli"),
+    ],
+)
+def test_a_law_without_a_plug_in_value_is_named_in_one_line(law: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"the mean of what is not: {name} knows it not$"):
+        plug_in_value(law)
+
+
 def test_plug_in_leaves_an_unobserved_target_to_be_drawn(batch: Batch) -> None:
     model = build()
     with PlugIn():
