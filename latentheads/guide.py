@@ -15,6 +15,7 @@ from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
@@ -35,6 +36,7 @@ from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
 __all__ = [
+    "TOLD",
     "Guide",
     "ModelGuide",
     "WithSelection",
@@ -44,6 +46,9 @@ __all__ = [
     "check_pair",
     "conditioned",
 ]
+
+TOLD = "told"
+"""Where a site keeps what it was told in ``infer`` as its guide was asked, the prior among it."""
 
 
 def check_options(hidden: int, scale: float) -> None:
@@ -226,8 +231,10 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         if selection is not None and not msg["is_observed"]:
             msg["infer"]["prior"] = msg["fn"]
             msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
+            msg[TOLD] = msg["infer"]
             return
         super()._pyro_sample(msg)
+        msg[TOLD] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
         # pairs that no density counts may be read by the block above: drawn from another law than
@@ -236,6 +243,9 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
+        told = msg.pop(TOLD, msg["infer"])
+        if msg["infer"] is not told:  # by poutine.replay, which knows the prior of another pass
+            msg["infer"] = msg["infer"] | told
         if msg["is_observed"] and "prior" in msg["infer"]:
             # by a handler around the guide, which Pyro asks after it: the model's law is scored
             msg["fn"] = msg["infer"].pop("prior").expand(msg["fn"].batch_shape)
@@ -243,6 +253,22 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
             msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
         super()._pyro_post_sample(msg)
+
+    def get_traces(self) -> tuple[Trace, Trace]:
+        """The traces of the last pass: the model's and the guide's.
+
+        Raises:
+            ValueError: A handler drew a site that the guide was not asked for.
+        """
+        for name, site in self.trace.nodes.items():
+            asked = site["type"] != "sample" or "prior" in site["infer"]
+            if not (asked or site["is_observed"] or site_is_subsample(site)):
+                raise ValueError(
+                    f"site {name!r} was drawn by a handler such as poutine.do or "
+                    "poutine.uncondition, so that there is no bound: give values by "
+                    "poutine.condition or poutine.replay"
+                )
+        return cast(tuple[Trace, Trace], super().get_traces())
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the trace of a pass, whose tensors have a graph; a copy begins one."""

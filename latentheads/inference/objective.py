@@ -25,7 +25,7 @@ from latentheads.alignment.options import Objective
 from latentheads.checks import check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
-from latentheads.guide import ModelGuide, check_own_model
+from latentheads.guide import TOLD, ModelGuide, check_own_model
 from latentheads.inference.bound import check_sites, closed_form, traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
@@ -268,14 +268,15 @@ class _EagerKL(Messenger):
         self.kl = kl
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        prior = msg["infer"].get("prior")
+        told = msg.get(TOLD, msg["infer"])
+        prior = told.get("prior")
         heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
         if msg["is_observed"] or not heads:
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
             msg[KL] = self.kl(prior, msg)
-        msg["fn"] = msg["infer"]["prior"] = _Dropped(msg["name"])
+        msg["fn"] = told["prior"] = _Dropped(msg["name"])
 
 
 class _Dropped:

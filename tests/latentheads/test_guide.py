@@ -19,6 +19,7 @@ from torch import nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.distributions import NormalHeads
+from latentheads.effects import SharedDraws
 from latentheads.families import Family, Gaussian, HeadScale, Plain
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
@@ -289,6 +290,41 @@ def test_heads_that_are_given_are_scored_by_the_prior(
         expected = poutine.trace(model).get_trace(batch).log_prob_sum()
     for found in (loss, plain):
         assert found.item() == pytest.approx(-expected.item())
+
+
+@pytest.mark.parametrize("traced", ["guide", "model"])
+@pytest.mark.parametrize("options", [{}, {"analytic": True}])
+def test_values_that_are_replayed_are_held_against_the_prior_of_this_pass(
+    options: dict[str, Any], traced: str, batch: Batch
+) -> None:
+    """A trace brings what was known of its sites in the pass that it is of, the prior too."""
+    model = build("language-model").eval()
+    guide = attach("cascaded", model).eval()
+    known = poutine.trace(guide if traced == "guide" else model).get_trace(batch)
+    jiggle(model, 0.2), jiggle(guide, 0.2)
+    objective = Head_ELBO(**options)(model, guide)
+    with SharedDraws({n: known.nodes[n]["value"] for n in known.stochastic_nodes}):
+        expected, bound = objective(batch), terms(model, guide, batch)
+    with poutine.replay(trace=known):
+        assert objective(batch).item() == pytest.approx(expected.item())
+        assert terms(model, guide, batch).elbo.tolist() == pytest.approx(bound.elbo.tolist())
+
+
+@pytest.mark.parametrize("handler", [poutine.do, poutine.uncondition])
+def test_what_a_handler_draws_in_place_of_the_guide_has_no_bound(
+    handler: Callable[..., Any], batch: Batch
+) -> None:
+    model = build("language-model", layers=1).eval()
+    guide = attach("cascaded", model)
+    site = "decoder.0.self.logits"
+    given = {"data": {site: torch.randn(3, HEADS, 4, 4)}} if handler is poutine.do else {}
+    taken = site if given else "target"
+    said = rf"^site '{taken}' was drawn by a handler such as poutine.do or .* poutine.replay$"
+    handled = handler(guide, **given)
+    assert handled(batch)["target"].shape == batch.target.shape
+    for bound in (terms, Head_ELBO().loss, Head_ELBO(analytic=True).loss, Trace_ELBO().loss):
+        with pytest.raises(ValueError, match=said):
+            bound(model, handled, batch)
 
 
 def test_what_is_wrapped_around_the_model_alone_is_told_to_stand_around_both(batch: Batch) -> None:
