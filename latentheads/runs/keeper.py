@@ -7,6 +7,7 @@ tells which are lost or damaged, and how training goes on without them.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Keeper:
         if gone:
             self.folder.write("config.yaml", self.folder.configuration)
             self._write_names()
-            print(f"{self.folder.path} had lost {', '.join(gone)}: written again")
+            self._print_line(f"{self.folder.path} had lost {', '.join(gone)}: written again")
 
     def keep(self, found: Look) -> bool:
         """Keeps the weights of an evaluation where they are worth it; True: stop here."""
@@ -160,8 +161,9 @@ class Keeper:
             self.best = Best()
 
     def _print_line(self, line: str) -> None:
+        """Tells a line beside the progress: standard output may have lost its reader."""
         if self.main:
-            print(line, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
     @property
     def _reported(self) -> Path:

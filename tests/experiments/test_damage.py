@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_where_the_best_weights_are_lost_the_last_are_reported(
     before = checkpoints.load(trained / LAST)[0]
     spoil(trained / BEST)
     run = trained_again(trained)
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert said in told
     assert "; the figures are of the last weights\n" in told
     assert told.count("\n") == 1
@@ -179,13 +180,22 @@ def test_where_the_best_weights_are_lost_the_last_are_reported(
     assert all(torch.equal(before[name], kept[name]) for name in kept)
 
 
+def test_lost_weights_are_told_where_nobody_reads_the_output(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trained / BEST).unlink()
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert trained_again(trained).reported == 3
+
+
 @pytest.mark.parametrize("spoil", [Path.unlink, shorten])
 def test_lost_best_weights_are_looked_for_anew(
     halted: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(halted / BEST)
     run = trained_again(halted, "--steps=6")
-    assert "; the best weights are looked for anew\n" in capsys.readouterr().out
+    assert "; the best weights are looked for anew\n" in capsys.readouterr().err
     assert run.reported == 6
 
 
@@ -198,13 +208,13 @@ def test_an_average_is_of_those_that_are_whole(
     shorten(kept[1])
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
-    assert f"{kept[1]} is no whole checkpoint" in (said := capsys.readouterr().out)
+    assert f"{kept[1]} is no whole checkpoint" in (said := capsys.readouterr().err)
     assert said.endswith("; it is left out of the average\n")
     for path in kept:
         path.write_bytes(b"")
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (0, 3)
-    assert "no checkpoint to average; the figures are of the last" in capsys.readouterr().out
+    assert "no checkpoint to average; the figures are of the last" in capsys.readouterr().err
     assert checkpoints.load(out / "checkpoints" / "average.safetensors")[1] == {"step": 3}
 
 
@@ -341,7 +351,7 @@ def test_what_is_removed_while_it_trains_is_missed(
     monkeypatch.setattr(Trainer, "_tick", lose)
     done = again(tmp_path / "run")
     assert done.returncode == status
-    assert said in (done.stdout if status == 0 else done.stderr.splitlines()[-1])
+    assert said in (done.stderr if status == 0 else done.stderr.splitlines()[-1])
     if status == 0:
         loaded = inside("translate.py", str(tmp_path / "run"), text="the dog\n")
         assert loaded.returncode == 0, loaded.stderr

@@ -199,7 +199,7 @@ def test_a_finished_run_is_given_more_updates(
     found = timeless(one.fit(steps=6))
     assert (found["steps"], found["reported_step"]) == (6, 6)
     assert "3 updates are done, and 3 follow; the learning rate falls by the" in (
-        capsys.readouterr().out
+        capsys.readouterr().err
     )
     assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
     two = trainer(corpus, tmp_path / "two", steps=6, **plan)
