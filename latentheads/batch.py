@@ -94,6 +94,10 @@ class Batch:
             raise ValueError(
                 f"target must be a tensor of sentences and tokens, got {shortened(self.target)}"
             )
+        if not self.target.shape[1]:
+            raise ValueError(
+                "target must have a token in one sentence at least: each ends with EOS"
+            )
         check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
         for each in fields(self):

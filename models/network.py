@@ -211,7 +211,18 @@ class Embedding(Placed):
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens that begin at a position."""
-        return self.place(self.table(tokens), start)
+        return self.place(self._look_up(tokens), start)
+
+    def _look_up(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
+        try:
+            return self.table(tokens)
+        except IndexError as reason:  # on a CPU, and of an adaptive table never
+            assert isinstance(self.table, nn.Embedding)
+            low, high = map(int, tokens.aminmax())
+            raise ValueError(
+                f"token ids must lie between 0 and {self.table.num_embeddings - 1}, those of the "
+                f"vocabulary, got {low} to {high}"
+            ) from reason
 
 
 class FrameEmbedding(Placed):

@@ -59,6 +59,10 @@ def test_places_and_size_stand_for_the_corpus() -> None:
             {"target": [[1, 2]]},
             r"target must be a tensor of sentences and tokens, got \[\[1, 2\]\]",
         ),
+        (
+            {"target": torch.empty(3, 0, dtype=torch.long)},
+            "target must have a token in one sentence at least: each ends with EOS",
+        ),
     ],
 )
 def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], said: str) -> None:

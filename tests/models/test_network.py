@@ -34,6 +34,14 @@ def test_embedding_is_the_scaled_table_and_positions() -> None:
     assert not embedding.table.weight[PAD].any()
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(7, "2 to 7"), (-3, "-3 to 5")])
+def test_a_token_of_another_vocabulary_is_refused(wrong: int, said: str) -> None:
+    embed = Embedding(Embedding.new_table(7, 4), 0.0)
+    message = rf"^token ids must lie between 0 and 6, those of the vocabulary, got {said}$"
+    with pytest.raises(ValueError, match=message):
+        embed(torch.tensor([[5, wrong, 2]]))
+
+
 def test_a_table_starts_as_wide_as_its_states_are_long() -> None:
     """So that a state of unit variance has scores of unit variance."""
     table = Embedding.new_table(5003, 6).weight
