@@ -63,14 +63,14 @@ class Choice:
             return self
         behind = (..., *[None] * hypotheses, slice(None))
         index = None if self.index is None else self.index[behind]
-        return Choice(self.weight[behind], index, self.silent)
+        return Choice(self.weight[behind], index)
 
     def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
         """The choice of some of the sentences."""
         if self.common:
             return self
         index = None if self.index is None else self.index.index_select(0, sentences)
-        return Choice(self.weight.index_select(0, sentences), index, self.silent)
+        return Choice(self.weight.index_select(0, sentences), index)
 
 
 @dataclass(frozen=True)
