@@ -260,7 +260,7 @@ def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_p
     done = inside("run.py", *words, "--steps=4")
     assert done.returncode == 0, done.stderr
     assert "resumed at step 2" in done.stdout
-    assert "falls linearly to 0 over all 4" in done.stdout
+    assert "falls linearly to 0 over all 4" in done.stderr
     run = lh.load_run(tmp_path / "run")
     assert run.results is not None
     assert (run.settings.training.steps, run.results.steps) == (4, 4)
