@@ -99,7 +99,6 @@ class LatentAttention(HeadBlock):
         if not self.attention.heads:
             return self.attention.out.bias.expand(query.shape), None
         q, k, v = self._project_all(query, memory, cache, choice)
-        below = None if choice is not None and choice.silent else below
         keys = memory if memory is not None else query if cache is None else None
         states = BlockStates(query, keys)
         context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
@@ -109,8 +108,7 @@ class LatentAttention(HeadBlock):
             every, over = mask.over_keys(active)
             seen = (self.attention.placed(each, choice) for each in (every, v))
             self._tell_watchers(*seen, over, self._find_active(every, choice))
-        update = self.attention.read_out(active, v, mask, choice)
-        return update, self.attention.placed(logits, choice)
+        return self.attention.read_out(active, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:
         """An empty cache for decoding token by token."""
