@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.decoding.beam_search import beam_search
 from latentheads.effects import SharedDraws
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.inference.evaluation import evaluate, fixed_noise
 from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.reading import Recording
 from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice, Selector
 from tests.crossing import in_turn
@@ -175,6 +177,26 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
     torch.testing.assert_close(fast, slow)
 
 
+def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
+    model, batch = make("selection"), alone(two_tasks(), 1)
+    guide, term, told = jiggle(Tied(model).double(), 1.0), Disagreement(KINDS, diagonal=False), []
+    for chosen in (batch, replace(batch, one_task=False)):
+        with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+            model.states(chosen)
+        told.append((heads, found))
+    (fast, agreed), (slow, expected) = told
+    torch.testing.assert_close(agreed, expected)
+    for module in model.selecting:
+        mine, whole = (heads[module.block.name] for heads in (fast, slow))
+        silent = ~mine.speaks
+        assert 0 < silent.sum() < CANDIDATES
+        assert torch.equal(mine.speaks, whole.speaks)
+        torch.testing.assert_close(mine.outputs, whole.outputs)
+        torch.testing.assert_close(mine.logits[~silent], whole.logits[~silent])
+        assert not mine.logits[silent].any()
+        assert whole.logits[silent].any()
+
+
 def flops(model: Any, batch: Batch, guide: Any) -> int:
     with FlopCounterMode(display=False) as counter, PlugIn(), WithSelection(guide), torch.no_grad():
         model.states(batch)
@@ -218,7 +240,7 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> No
     shared = sum(kl.sum() for kl in found.shared_kl.values())
     torch.testing.assert_close(losses[0].detach(), shared - found.log_likelihood.sum())
     torch.testing.assert_close(losses[1].detach(), shared - 10 * found.log_likelihood.sum())
-    losses[1].backward()
+    (losses[1] - losses[0]).backward()  # what the selection costs is in both
     for family in guide.selections.values():
         assert (family.weight.grad != 0).all()
 
