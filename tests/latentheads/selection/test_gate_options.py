@@ -51,6 +51,18 @@ def trainer(*words: str) -> Any:
     return trainer_of(*read_settings([*FEW, *words], "run.py", ""))
 
 
+def test_gates_are_made_as_the_options_say() -> None:
+    gates = Gates("decoder-self,encoder-self", gate_open=0.3, gate_start=1.7, gate_temperature=0.7)
+    made = gates.gating(3)
+    assert made is not None
+    assert made.chains == ("encoder-self", "decoder-self")
+    assert (made.heads, made.prior_open, made.location, made.temperature) == (3, 0.3, 1.7, 0.7)
+    of_decoder = gates.gating(3, ("decoder-self",))
+    assert of_decoder is not None
+    assert of_decoder.chains == ("decoder-self",)
+    assert gates.gating(3, ("decoder-cross",)) is Gates().gating(3) is None
+
+
 def test_what_closes_gates_is_made_as_the_options_say() -> None:
     gates = Gates("all", gate_penalty=2.0, gate_heads=3, gate_rate=0.02)
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")

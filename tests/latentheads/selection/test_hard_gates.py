@@ -96,15 +96,16 @@ def test_what_the_gates_cost_is_shared_by_all_sentences_before_a_leak_is_found(
     assert leaking.leak.startswith("the mean bound lies 0.0010 nats a sentence above")
 
 
-def test_draws_of_gates_serve_all_tasks(batch: Batch) -> None:
+@pytest.mark.parametrize("draws", [0, 3])
+def test_draws_of_gates_serve_all_tasks(draws: int, batch: Batch) -> None:
     model = gated()
     guide = spread(model)
     tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([1, 0, 1])}
     found = []
     for given in (batch, replace(batch, **tasks)):
         torch.manual_seed(0)
-        with PlugIn(), WithSelection(guide, 3):
-            found.append(beam_search(model, given, beam=2, limit=5, draws=3))
+        with PlugIn(), WithSelection(guide, draws):
+            found.append(beam_search(model, given, beam=2, limit=5, draws=draws))
     assert found[0] == found[1]
 
 
@@ -214,6 +215,19 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     assert kept.tolist() == [[False, True, False], [True, False, False]]
     assert float(closing.expected()) == pytest.approx(2, abs=0.3)
     assert model.pressure.value > 0
+
+
+def test_the_pressure_moves_by_the_heads_too_many_and_never_below_zero() -> None:
+    model = gated("language-model")
+    closing = GateController(model, spread(model), target=2, steps=10, rate=0.5, tokens=7)
+    closing(0)  # all six are wanted, and fewer are open
+    assert float(model.pressure.value) == 0
+    closing(10)
+    closing(10)
+    opened = float(closing.expected())
+    assert float(model.pressure.value) == pytest.approx(2 * 0.5 * 7 * (opened - 2))
+    closing(0)
+    assert float(model.pressure.value) == pytest.approx(0.5 * 7 * (3 * opened - 10))
 
 
 def test_pressure_is_kept_with_the_model() -> None:
