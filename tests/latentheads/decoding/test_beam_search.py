@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -166,6 +167,13 @@ def test_the_batch_does_not_matter(kind: str) -> None:
             agree(found, together[place])
 
 
+def test_a_text_is_begun_anew_whatever_stood_before_it() -> None:
+    model, batch = small("language-model"), small_batch()
+    cut = replace(batch, before=torch.tensor([4, 5, 6]))
+    for found, expected in zip(*(beam_search(model, b, 2) for b in (cut, batch)), strict=True):
+        agree(found, expected)
+
+
 class Watched:
     """A model that notes the shapes of what it is fed."""
 
@@ -212,10 +220,12 @@ def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[
         assert not any(repeats(each.tokens, no_repeat) for each in found)
 
 
-@pytest.mark.parametrize("draws", [0, 2])
-def test_a_limit_of_its_own_comes_before_the_least(draws: int) -> None:
-    found = beam_search(small(), small_batch(), beam=2, draws=draws, least=17)
+@pairwise(draws=[0, 2], no_repeat=[0, 7])
+def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -> None:
+    model, rules = small(), {"least": 17, "no_repeat": no_repeat}
+    found = beam_search(model, small_batch(), beam=2, draws=draws, **rules)
     for row, source in zip(found, SOURCES, strict=True):
+        assert row
         assert {len(each.tokens) for each in row} <= set(range(min(17, 10 + 2 * len(source)), 99))
 
 
