@@ -18,6 +18,7 @@ from pyro.infer import Trace_ELBO
 from torch import nn
 
 from latentheads import Batch, Head_ELBO, HeadContext, terms
+from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
 from latentheads.effects import SharedDraws
 from latentheads.families import Family, Gaussian, HeadScale, Plain
@@ -265,6 +266,27 @@ def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
     terms(model, attach("cascaded", model), batch)
     assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
     assert seen[0].batch is None
+
+
+@pytest.mark.parametrize("mixers", ["attention", "ngram"])
+def test_while_decoding_a_memory_alone_is_told_as_keys(mixers: str, batch: Batch) -> None:
+    seen: dict[str, bool] = {}
+
+    class Curious(Family):
+        def forward(self, context: HeadContext) -> NormalHeads:
+            assert context.block is not None
+            assert context.states is not None
+            assert context.query.shape == (3, 1, 6)
+            seen[context.block.name] = context.states.key is not None
+            return NormalHeads(context.scores, context)
+
+    model = build(mixers=mixers).eval()
+    for module in (m for m in model.modules() if isinstance(m, HeadBlock)):
+        if module.block.chain.startswith("decoder"):
+            module.prior = Curious()
+    model.step(batch.fed[:, :1], model.begin(batch))
+    assert seen == {block: "cross" in block for block in seen}
+    assert len(seen) == 4
 
 
 def test_a_guide_of_no_model_is_refused_in_one_line() -> None:

@@ -127,6 +127,8 @@ def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
     remove_heads(model, {"decoder.0.self": [0], "decoder.1.self": [2], "decoder.2.self": []})
     assert [module.block.heads for module in attentions_of(model)] == [2, 2, 0]
     assert [module.attention.speakers for module in attentions_of(model)] == [1, 1, 0]
+    assert [module.places for module in attentions_of(model)] == [[0], [1], []]
+    assert [module.projection.in_features for module in attentions_of(model)] == [2, 2, 0]
     assert [block.layer for block in model.blocks] == [0, 1]
 
 

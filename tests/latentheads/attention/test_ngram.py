@@ -583,6 +583,7 @@ def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
     columns = before.out.weight.unflatten(1, (HEADS, SIZE))[:, [0, 2]].flatten(1)
     assert torch.equal(after.out.weight, columns)
     assert torch.equal(after.out.bias, before.out.bias)
+    assert after.out.in_features == 2 * SIZE
     assert (after.block.heads, after.reading) == (2, [0, 2])
     twice = copy.deepcopy(model)
     remove_heads(twice, {"decoder.0.self": [1]})
