@@ -40,7 +40,8 @@ class Choice:
         weight: The factor of the output of the head in each place: one, with the gradient of a
             relaxation, or zero where no head speaks.
         index: The candidate in each place; None: every candidate has its own place.
-        silent: Whether only the places of ``index`` are computed and all others say nothing.
+        silent: Whether only the places of ``index`` are computed and all others say nothing; all
+            sentences share such a choice.
     """
 
     weight: Float[Tensor, "*sentences place"]
