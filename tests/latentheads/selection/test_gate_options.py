@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from latentheads.guides import Tied
-from latentheads.models import Translation, make_prior
+from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
@@ -73,6 +74,26 @@ def test_what_closes_gates_is_made_as_the_options_say() -> None:
     assert (closing.steps, closing.tokens) == (7, 11)
     assert float(closing.pressure.value) == 22
     assert Gates("all").closing(model, Tied(model), 7, 11) is None
+
+
+def test_the_figures_count_every_gate_that_lets_something_through() -> None:
+    gates = Gates("decoder-self", gate_heads=2)
+    gating = gates.gating(sizes().heads, ("decoder-self",))
+    model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(), selector=gating)
+    guide = Tied(model)
+    start = torch.tensor([[-4.0, -0.5, 4.0]])
+    for family in guide.selections.values():
+        family.weight.data = start / family.gain
+    assert model.pressure is not None
+    model.pressure.value.fill_(22.0)
+    opened = (start - 0.33 * math.log(0.1 / 1.1)).sigmoid()
+    assert gates.facts(model, guide, tokens=11) == {
+        "gated": 6,
+        "open": 4,
+        "expected": pytest.approx(2 * float(opened.sum())),
+        "wanted": 2,
+        "lambda": 2.0,
+    }
 
 
 def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -> None:

@@ -50,6 +50,9 @@ def test_every_sentence_gets_the_choice_of_its_task() -> None:
     assert together.common
     assert together.index is not None
     assert together.index.tolist() == [2, 1]
+    in_front = selector.choose(drawn.expand(5, -1, -1), tasks[:1], common=True)
+    assert in_front.index is not None
+    assert in_front.index.tolist() == 5 * [[[2, 1]]]
 
 
 def test_static_sets_are_shared_by_a_family() -> None:
