@@ -416,6 +416,17 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     assert 0 < float(value[-1]) < 1
 
 
+def test_heads_behind_closed_gates_are_not_compared(batch: Batch) -> None:
+    model = gated("language-model", heads=4)
+    guide, term = spread(model), Disagreement(("output",), diagonal=False)
+    with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+        model.states(batch)
+    said = normalize(heads["decoder.0.self"].outputs[:, 1:], dim=-1)
+    each = agreement(said, diagonal=False) * batch.target_valid
+    expected = each.sum(-1) / batch.target_valid.sum(-1)
+    assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
+
+
 @pairwise(kind=KINDS, choice=CHOICES, noise=[0.0, NOISE])
 def test_closed_gates_are_removed_with_equal_outputs(
     kind: str, choice: str, noise: float, batch: Batch
