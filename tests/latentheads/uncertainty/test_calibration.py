@@ -48,6 +48,11 @@ def test_a_sentence_that_is_drawn_twice_counts_twice() -> None:
     assert bins.excess == pytest.approx(expected.excess)
 
 
+def test_a_probability_on_an_edge_falls_into_the_bin_below_it() -> None:
+    sums = sum_bins(np.array([0.5]), np.array([True]), np.array([0]), 1, edges_of_width(2))
+    assert sums.count.tolist() == [[1, 0]]
+
+
 def test_an_empty_bin_says_nothing_and_costs_nothing() -> None:
     bins = sum_bins(np.array([1.0]), np.array([True]), np.array([0]), 1, edges_of_width(3)).bins()
     assert np.isnan(bins.accuracy[:2]).all()

@@ -1,5 +1,6 @@
 """Committees: exact where they can be counted, and one network where they are one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,13 +9,17 @@ from torch import Tensor
 
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.summed import block_tables, sum_of
-from latentheads.batch import Batch
+from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.decoding.beam_search import beam_search
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.translate import Decoding, search
 from latentheads.effects import PlugIn
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
-from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.inference.evaluation import (
+    evaluating,
+    fixed_noise,
+    plug_in_log_likelihood,
+)
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.uncertainty.committees import (
@@ -34,6 +39,8 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_b
 from tests.typechecking import unchecked
 
 DECODING = Decoding(max_tokens=5)
+LONG = Decoding(max_tokens=7, min_tokens=7, no_repeat=1)
+"""Seven different tokens: who writes by another law writes others."""
 CPU = torch.device("cpu")
 FIGURES = ("log_law", "mean_log", "data", "reverse")
 
@@ -160,7 +167,8 @@ def test_dropout_and_draws_of_heads_go_together() -> None:
 
 
 def test_an_ensemble_is_the_mean_of_its_networks() -> None:
-    one, other = build(prior="delta").eval(), build(prior="delta").eval()
+    """Each at the location of its heads, noise or none."""
+    one, other = build(prior="delta").eval(), build().eval()
     batch = small_batch()
     found = Ensemble([one, other]).predict(batch)
     members = [Alone(model).predict(batch).log_law for model in (one, other)]
@@ -184,6 +192,73 @@ def test_a_model_that_does_not_decode_is_refused(kind: type[Committee]) -> None:
     network, made = torch.nn.Linear(2, 3), object.__new__(kind)
     with pytest.raises(ValueError, match=r"^a committee is made of models that decode, .*Linear$"):
         unchecked(kind.__init__)(made, [network] if kind is Ensemble else network)
+
+
+def choosing(surely: float = 1.0) -> tuple[Any, Any]:
+    """A network, and a guide that leaves one head of three open in every block, if surely."""
+    gates = Gating(3)
+    model: Any = Translation(
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(heads=3), selector=gates
+    )
+    model = jiggle(model, 0.4).double().eval()
+    guide = Tied(model).double().eval()
+    with torch.no_grad():
+        for family in guide.selection_families:
+            family.weight.copy_(surely * torch.tensor([[1.0, -1.0, -1.0]]))
+    return model, guide
+
+
+def test_every_committee_has_the_likeliest_heads_of_its_guide() -> None:
+    (model, guide), batch = choosing(), small_batch()
+    wanted = plug_in_log_likelihood(model, batch, guide).detach()
+    with evaluating(model), WithSelection(guide):
+        best = search(model, batch, LONG, 0)
+    for committee in (
+        Alone(model, guide),
+        Ensemble([model, model], [guide, guide]),
+        DroppedOut(model, guide, members=2),
+        Noised(model, guide, members=2, scale=0.0),
+    ):
+        law = committee.predict(batch).log_law.gather(-1, batch.target[..., None])[..., 0]
+        assert torch.allclose((law * batch.target_valid).sum(-1), wanted)
+        assert committee.write(batch, LONG) == best
+    assert Alone(model, Tied(model).double()).write(batch, LONG) != best
+
+
+def test_with_draws_of_the_heads_go_draws_of_which_are_open() -> None:
+    model, guide = choosing(surely=0.0)
+    batch = small_batch()
+    written = []
+    for draws in (4, 1):
+        with fixed_noise(3, CPU), evaluating(model), WithSelection(guide, draws):
+            written.append(search(model, batch, LONG, draws))
+    committee = HeadDraws(model, guide, members=4)
+    with fixed_noise(3, CPU):
+        assert committee.write(batch, LONG) == written[0]
+    with fixed_noise(3, CPU):
+        assert committee.write_by_one(batch, LONG) == written[1]
+    assert Alone(model, guide).write(batch, LONG) not in written
+
+
+def test_an_ensemble_writes_what_is_likeliest_under_its_mean_law() -> None:
+    networks = [jiggle(build(prior="delta"), 0.7).eval() for _ in "12"]
+    committee, batch = Ensemble(networks), small_batch()
+    written = committee.write(batch, LONG)
+    assert all(len(tokens) == 7 for tokens in written)
+    law = committee.predict(replace(Batch.of(written), source=batch.source)).log_law
+    for sentence, tokens in enumerate(written):
+        for place in range(6):
+            law[sentence, place, [PAD, BOS, EOS, *tokens[:place]]] = -torch.inf
+    assert law[:, :-1].argmax(-1).tolist() == [tokens[:-1] for tokens in written]
+
+
+def test_an_ensemble_writes_without_dropout_whatever_the_mode_of_a_network() -> None:
+    one, other = (build(prior="delta", dropout=0.5) for _ in "12")
+    batch = small_batch()
+    still = Ensemble([one.eval(), other.eval()]).write(batch, LONG)
+    assert Ensemble([one.train(), other.train()]).write(batch, LONG) == still
+    assert one.training
+    assert other.training
 
 
 def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:

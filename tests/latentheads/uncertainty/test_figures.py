@@ -18,6 +18,7 @@ from latentheads.uncertainty.figures import (
     with_targets,
     write_part,
 )
+from latentheads.uncertainty.prediction import Prediction
 from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
 
 LAW = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.5, 0.45]]).double()
@@ -88,6 +89,21 @@ def test_every_batch_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     found = read_tokens(committee, PART.take([0, 0]), TARGET_TYPES)
     first, second = np.split(found.mean_log, 2)
     assert not np.isclose(first, second).any()
+
+
+class Watched(HeadDraws):
+    """Notes how many places of tokens it is asked about at a time."""
+
+    def predict(self, batch: Batch) -> Prediction:
+        self.seen = max(getattr(self, "seen", 0), batch.target.numel())
+        return super().predict(batch)
+
+
+def test_the_laws_of_all_members_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    committee = Watched(build(layers=1).eval(), members=3)
+    monkeypatch.setattr(rooms, "NUMBERS", 3 * 10 * TARGET_TYPES)
+    read_tokens(committee, PART, TARGET_TYPES)
+    assert committee.seen <= 10
 
 
 def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:

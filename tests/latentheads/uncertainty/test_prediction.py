@@ -48,6 +48,7 @@ def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
     )
     data = (0.9 * entropy_of(0.5, 0.5) + 0.5 * entropy_of(0.2, 0.8)) / 1.4
     assert float(found.data[0, 1]) == pytest.approx(data)
+    assert float(found.mean_log[0, 1]) == pytest.approx((math.log(0.5) + math.log(0.8)) / 2)
 
 
 def test_one_member_differs_from_nobody() -> None:

@@ -13,9 +13,17 @@ from latentheads.decoding.translate import Decoding, work_through
 from latentheads.inference.evaluation import fixed_noise
 from latentheads.metrics.resampling import draw_places
 from latentheads.uncertainty import measures
+from latentheads.uncertainty.calibration import edges_of_mass, sum_bins
 from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws
 from latentheads.uncertainty.edits import label_tokens
-from latentheads.uncertainty.figures import UNCERTAINTIES, fit_temperature, write_part
+from latentheads.uncertainty.figures import (
+    UNCERTAINTIES,
+    fit_temperature,
+    read_tokens,
+    score_sentences,
+    with_targets,
+    write_part,
+)
 from latentheads.uncertainty.measures import (
     baseline_of,
     bins_of_law,
@@ -59,6 +67,25 @@ def test_temperature_and_line_are_fitted_on_validation(model: Any, trial: Trial)
     assert trial.line == fit_line(written.log_prob, written.right)
 
 
+def test_all_draws_of_a_trial_are_of_its_seed(model: Any) -> None:
+    committee, types, written = HeadDraws(model, members=3), len(TEXTS.target), {}
+    trial = try_committee(committee, TEXTS, DECODING, 7, written=written)
+    parts = {"valid": TEXTS.valid, TEST: TEXTS.test, **TEXTS.others}
+    assert written == {n: write_part(committee, each, DECODING, 7) for n, each in parts.items()}
+    assert trial.temperature == fit_temperature(committee, TEXTS.valid, types, 7)
+    own = {name: with_targets(each, written[name]) for name, each in parts.items()}
+    judged, mine, turned = (
+        read_tokens(committee, part, types, seed=7)
+        for part in (TEXTS.test, own[TEST], own["turned"])
+    )
+    assert trial.references.mean_log.tolist() == judged.mean_log.tolist()
+    assert trial.output.figures.mean_log.tolist() == mine.mean_log.tolist()
+    scores = score_sentences(turned)
+    assert trial.scores["turned"]["mean_log"].tolist() == scores["mean_log"].tolist()
+    held_out = Output.of(committee, TEXTS.valid, types, written["valid"], 7)
+    assert trial.line == fit_line(held_out.log_prob, held_out.right)
+
+
 def test_figures_of_references_are_means_over_their_tokens(trial: Trial) -> None:
     found = measure_trial(trial)
     for temperature, ending in ((1.0, ""), (trial.temperature, "_scaled")):
@@ -72,6 +99,10 @@ def test_figures_of_references_are_means_over_their_tokens(trial: Trial) -> None
         assert found[f"excess{ending}"](WHOLE) == pytest.approx(excess)
         bins = bins_of_law(trial.references, judged).bins()
         assert found[f"ece{ending}"](WHOLE) == pytest.approx(bins.error)
+        columns = judged.confidence[inner], judged.right[inner], trial.references.sentence[inner]
+        mass = sum_bins(*columns, 3, edges_of_mass(columns[0])).bins().error
+        assert found[f"ece_mass{ending}"](WHOLE) == pytest.approx(mass)
+        assert abs(mass - bins.error) > 1e-3
 
 
 def test_figures_of_a_resample_are_those_of_its_sentences(trial: Trial) -> None:
@@ -105,6 +136,14 @@ def test_what_is_written_is_compared_with_its_references(trial: Trial) -> None:
     uncertain = trial.scores[TEST]["log_prob"]
     expected = correlation(-uncertain, trial.chrf)
     assert found["chrf_log_prob"](WHOLE) == pytest.approx(expected, nan_ok=True)
+
+
+def test_tokens_that_are_too_sure_do_not_make_up_for_others(trial: Trial) -> None:
+    output = replace(trial.output, right=np.arange(len(trial.output.right)) % 2 == 0)
+    bins = output.bins(np.exp(output.log_prob)).bins()
+    assert bins.error > abs(bins.excess) + 0.01
+    found = measure_trial(replace(trial, output=output))
+    assert found["own_ece"](WHOLE) == pytest.approx(bins.error)
 
 
 def test_every_score_is_there_for_every_text(trial: Trial) -> None:
