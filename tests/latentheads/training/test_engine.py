@@ -54,12 +54,27 @@ def test_an_objective_of_alignments_needs_some_that_are_drawn(objective: Any) ->
         assert (made.objective, made.objective_draws) == (objective, 3)
 
 
+@pytest.mark.parametrize("select_gradient", ["straight-through", "score", "enumerate"])
+def test_the_objective_takes_its_options(select_gradient: Any) -> None:
+    free_bits = 0.1 if select_gradient == "straight-through" else 0.0
+    plan = Training(select_gradient=select_gradient, free_bits=free_bits)
+    for kl in ("analytic", "sampled"):
+        made = make_elbo(replace(plan, kl=kl))
+        assert (made.free_bits, made.analytic) == (free_bits, kl == "analytic")
+
+
 def test_reports_come_in_stretches_and_at_the_end() -> None:
     seen, _ = run(steps=37, report_every=15)
     assert [progress.step for progress in seen] == [15, 30, 37]
     assert seen[-1].objective > seen[0].objective
     assert seen[-1].epoch > 0
     assert all(progress.tokens_per_second > 0 for progress in seen)
+
+
+def test_checkpoints_come_in_stretches_of_their_own_and_at_the_end() -> None:
+    engine, saved = make(checkpoint_every=5), []
+    engine.run(lambda progress: None, lambda: saved.append(engine.step))
+    assert saved == [5, 7]
 
 
 class Clock:
@@ -115,6 +130,30 @@ def test_speed_counts_neither_evaluation_nor_checkpoints(
 
 def test_same_seed_gives_the_same_weights() -> None:
     assert same(run()[1], run()[1])
+
+
+def test_another_seed_has_another_order() -> None:
+    own, first = make(), []
+    for seed in (1, 2):
+        engine = Engine(own.model, own.guide, part(), own.training, seed)
+        ((batch, _),) = next(engine.stream.updates()).shares
+        first.append(batch.sentences.tolist())
+    assert first[0] != first[1]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_was_evaluated_is_trained_in_its_mode_and_precision(precision: Any) -> None:
+    engine, seen = make(steps=2, precision=precision), set()
+    engine.model.eval()
+    engine.guide.eval()
+
+    def note(*_: Any) -> None:
+        modes = engine.model.training, engine.guide.training
+        seen.add((*modes, torch.is_autocast_enabled("cpu")))
+
+    engine.model.register_forward_pre_hook(note)
+    engine.run(lambda progress: None)
+    assert seen == {(True, True, precision == "bf16")}
 
 
 @pytest.mark.parametrize(
@@ -251,7 +290,7 @@ def test_no_process_of_a_seed_has_the_noise_of_another_seed() -> None:
 
 def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
     def second() -> Engine:
-        own = make(steps=5, checkpoint_every=3)
+        own = make(steps=5, checkpoint_every=2)
         engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
         assert engine.rank == 1
         return engine
@@ -259,20 +298,41 @@ def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
     whole, kept = second(), []
     whole.run(lambda progress: None, lambda: kept.append(deepcopy(whole.state())))
     tensors, facts = kept[0]
-    assert (facts["step"], facts["processes"], len(tensors["noise.cpu"])) == (3, 2, 2)
+    assert (facts["step"], facts["processes"], len(tensors["noise.cpu"])) == (2, 2, 2)
     resumed = second()
     resumed.check(tensors, facts)
     checkpoints.restore(Path(), tensors, model=resumed.model, guide=resumed.guide)
     resumed.restore(tensors, facts)
+    assert tensors["loss"] != 0
+    assert resumed.state()[0]["loss"] == 0, "the first process goes on with the sum over all"
     resumed.run(lambda progress: None)
     assert same(outcome(whole), outcome(resumed))
     alone = make(steps=5)
     alone.run(lambda progress: None)
     assert not same(outcome(whole), outcome(alone))
+    make(steps=5).restore(tensors, facts)
+    assert torch.initial_seed() == 5 + 2, "neither the noise of two processes nor that of a start"
 
 
-def test_a_stopped_run_stays_stopped(tmp_path: Any) -> None:
-    engine, seen = make(steps=20), []
+def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_mean() -> None:
+    how = {"optimiser": "nag", "momentum": 0.0, "clip": 0.0, "learning_rate": 1.0}
+    own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
+    engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
+    update, learned = next(engine.stream.updates()), list(own.model.parameters())
+    ((batch, _),) = update.shares
+    law = own.model.likelihood(own.model.states(batch), batch)
+    loss = -2 * law.log_prob(batch.scored).sum() / update.tokens
+    expected = [
+        p.detach() - g for p, g in zip(learned, torch.autograd.grad(loss, learned), strict=True)
+    ]
+    engine.run(lambda progress: None)
+    for found, wanted in zip(learned, expected, strict=True):
+        assert torch.allclose(found, wanted)
+
+
+@pytest.mark.parametrize("checkpoint_every", [0, 5])
+def test_a_stopped_run_stays_stopped(checkpoint_every: int, tmp_path: Any) -> None:
+    engine, seen = make(steps=20, checkpoint_every=checkpoint_every), []
 
     def report(progress: Progress) -> bool:
         seen.append(progress.step)

@@ -19,6 +19,8 @@ def test_inverse_square_root_is_continuous_at_the_end_of_the_warm_up() -> None:
     plan = Training(steps=100, warmup_steps=16, decay="inverse-sqrt")
     assert plan.rate(15) == 1
     assert plan.rate(63) == pytest.approx(0.5)
+    cold = Training(warmup_steps=0, decay="inverse-sqrt")
+    assert [cold.rate(step) for step in (0, 3)] == [1, 0.5]
 
 
 def test_cosine_cycles_grow_and_shrink() -> None:
@@ -46,6 +48,8 @@ def test_one_cosine_covers_all_steps() -> None:
     assert plan.rate(0) == 1
     assert plan.rate(10) == pytest.approx(0.5)
     assert plan.rate(19) < 0.01
+    warmed = Training(steps=20, warmup_steps=10, decay="cosine")
+    assert [warmed.rate(step) for step in (10, 15)] == pytest.approx([1, 0.5])
 
 
 def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
@@ -93,3 +97,4 @@ def test_the_temperature_falls_geometrically() -> None:
     plan = Training(steps=10, temperature=4.0, least_temperature=1.0)
     assert [plan.temperature_at(step) for step in (0, 5, 10)] == pytest.approx([4.0, 2.0, 1.0])
     assert Training(temperature=4.0).temperature_at(7) == 4.0
+    assert Training(select_gradient="score").temperature_at(7) is None
