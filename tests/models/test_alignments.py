@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -32,6 +34,17 @@ def test_at_its_start_it_is_the_plain_network(kind: str, shape: str, batch: Batc
     plain.load_state_dict(own)
     found, wanted = (plug_in_log_likelihood(each, batch) for each in (model, plain))
     assert torch.allclose(found, wanted, rtol=1e-13, atol=0)
+
+
+def test_soft_heads_add_the_mean_word_vector_under_their_scores(batch: Batch) -> None:
+    model = aligned(SOFT["soft"])
+    hidden, (block,) = model.hidden(batch), model.alignments.blocks
+    memory = block.norm(hidden.memory)
+    scores = block.query(hidden.states) @ block.key(memory).mT / math.sqrt(block.size)
+    weights = scores.masked_fill(~hidden.readable, -math.inf).softmax(-1)
+    law = model.output(hidden.states + weights @ block.lexicon(memory)).log_softmax(-1)
+    wanted = law.gather(-1, batch.target[..., None])[..., 0] * batch.target_valid
+    assert torch.allclose(model.law(batch).log_prob(batch.scored), wanted.sum(-1))
 
 
 @every_kind

@@ -11,8 +11,10 @@ import torch
 
 import latentheads as lh
 from latentheads.batch import Batch
-from latentheads.guides import Tied
+from latentheads.families import Family, Plain, Point
+from latentheads.guides import Guide, Tied
 from latentheads.models import LanguageModel, make_prior
+from latentheads.names import Block
 from latentheads.selection.hard_gates import Gating
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
@@ -47,18 +49,21 @@ def test_it_is_the_loop_of_the_engine() -> None:
 
 def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     model, guide = pair()
+    guide.register_buffer("step", torch.zeros(()))
 
     def spoil(step: int) -> None:
+        guide.step.fill_(step)
         if step == 3:
             with torch.no_grad():
                 model.output.table.weight.mul_(100)
 
-    fitted = lh.fit(model, guide, some(), some(2), tick=spoil, samples=2, **PLAN)
+    fitted = lh.fit(model, guide, some(), some(2), seed=3, tick=spoil, samples=2, **PLAN)
     bounds = [record["valid"]["elbo"] for record in fitted.history]
     assert [record["step"] for record in fitted.history] == [1, 2, 3]
     assert (fitted.step, bounds.index(max(bounds))) == (2, 1)
-    assert lh.evaluate(model, guide, some(2)).elbo == pytest.approx(bounds[1])
-    assert fitted.report.iwae_k == 2
+    assert guide.step == 2
+    assert lh.evaluate(model, guide, some(2), seed=3).elbo == pytest.approx(bounds[1])
+    assert fitted.report == lh.evaluate(model, guide, some(2), samples=2, seed=3)
     assert "the weights after 2 updates" in fitted._repr_html_()
     assert "bound" in capsys.readouterr().err
 
@@ -106,6 +111,52 @@ def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
     refuse(said, model, guide, lambda epoch: [one], [one])
     known = replace(one, corpus_size=5)
     lh.fit(model, guide, lambda epoch: [known], [one], quiet=True, **PLAN)
+
+
+def test_under_pressure_a_later_network_is_a_smaller_one() -> None:
+    gating, one = Gating(HEADS, ("decoder-self",)), Batch.of([[5, 6, 2], [7, 2]], corpus_size=2)
+    model = LanguageModel(13, make_prior("delta"), sizes(), selector=gating).double()
+
+    def spoil(step: int) -> None:
+        model.output.table.weight.data.mul_(100 if step == 3 else 1)
+
+    fitted = lh.fit(model, Tied(model).double(), [one], quiet=True, tick=spoil, **PLAN)
+    bounds = [look["valid"]["elbo"] for look in fitted.history]
+    assert (fitted.step, bounds.index(min(bounds))) == (3, 2)
+
+
+def batches_seen(given: Any, seed: int, **how: Any) -> list[Any]:
+    """The targets of all batches that a training learns from."""
+    (model, guide), seen = pair("tied", prior="delta", layers=1), []
+
+    def note(_: Any, args: tuple[Batch]) -> None:
+        if torch.is_grad_enabled():
+            seen.append(args[0].target.tolist())
+
+    model.register_forward_pre_hook(note)
+    lh.fit(model, guide, given, some(1), seed=seed, accumulate=2, quiet=True, **PLAN, **how)
+    return seen
+
+
+def test_order_and_updates_are_those_of_the_seed_and_of_accumulation() -> None:
+    for given, how in ((some(9), {}), (part(), {"tokens": 29})):
+        one, same_again, other = (batches_seen(given, seed, **how) for seed in (1, 1, 2))
+        assert one == same_again != other
+        assert len(one) == 2 * PLAN["steps"]
+
+
+class Pointed(Guide):
+    """A point at every logit."""
+
+    def family(self, block: Block) -> Family:
+        return Point(Plain())
+
+
+def test_a_guide_without_a_bound_is_refused_before_training() -> None:
+    model, _ = pair(layers=1)
+    asked: list[int] = []
+    refuse("a point posterior", model, Pointed(model), some(), tick=asked.append)
+    assert asked == []
 
 
 def test_what_is_frozen_stays() -> None:
