@@ -397,6 +397,7 @@ def test_a_report_says_what_is_exact(batch: Batch) -> None:
     assert report.exact - report.elbo == pytest.approx(report.gap, rel=1e-9)
     assert sum(report.gap_by_site.values()) == pytest.approx(report.gap, rel=1e-12)
     assert report.elbo < report.iwae < report.exact + 0.2
+    assert 1 < report.effective_sample_size < 3
     assert report.plug_in == pytest.approx(report.exact, rel=1e-12)
     assert report.information is not None
     assert report.information > 0

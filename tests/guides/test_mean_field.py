@@ -10,9 +10,11 @@ import torch
 from latentheads import Batch, PlugIn, terms
 from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
+from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guides import MeanField
 from latentheads.inference.bound import traces
 from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.names import Block
 from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
@@ -41,6 +43,20 @@ def test_no_posterior_reads_a_sampled_head_or_dropout(kind: str, prior: str, bat
     first, second = (posteriors(model, guide, batch) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert torch.equal(one.location, other.location)
+
+
+class Climbing(MeanField):
+    """Its families would read the logits below, were they told."""
+
+    def family(self, block: Block) -> Family:
+        return Gaussian(Cascade(block), HeadScale(block.heads))
+
+
+def test_not_even_a_family_that_climbs_reads_a_sampled_head(batch: Batch) -> None:
+    model = build("language-model")
+    guide = Climbing(model).double()
+    first, second = (posteriors(model, guide, batch)[-1].location for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_other_guides_do_read_sampled_heads(batch: Batch) -> None:

@@ -279,6 +279,26 @@ def test_alignments_of_vectorised_particles_are_summed_as_those_of_looped_ones(
     assert torch.allclose(found, torch.stack(losses).mean(), rtol=1e-9)
 
 
+@pytest.mark.parametrize("objective", ["bound", "marginal", "sampled", "iwae", "rws"])
+def test_plate_scales_alignments_too(objective: str) -> None:
+    model = aligned(SHAPES["two blocks"])
+    elbo = Head_ELBO(objective=objective)(model, jiggle(Cascaded(model).double(), 0.2))
+    losses = []
+    for given in (small_batch(), small_batch(index=[7, 0, 3], corpus_size=30)):
+        torch.manual_seed(3)
+        losses.append(elbo(given))
+    assert torch.allclose(losses[1], 10 * losses[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["bound", "marginal"])
+def test_alignments_of_a_masked_sentence_do_not_count(objective: str, batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    elbo = Head_ELBO(objective=objective)(model, jiggle(Cascaded(model).double(), 0.2))
+    with poutine.mask(mask=torch.tensor([True, False, True])):
+        masked = elbo(batch)
+    assert torch.allclose(masked, elbo(rows(batch, [0, 2])), rtol=1e-12)
+
+
 @pairwise(form=FORMS, validation=[True, False], particles=[1, 3])
 def test_vectorised_bound_costs_no_more_passes(
     form: str, validation: bool, particles: int, batch: Batch
