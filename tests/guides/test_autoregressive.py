@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import pytest
@@ -87,6 +88,18 @@ def test_noise_that_has_not_grown_moves_no_head_far(form: str, of: str, batch: B
         value = law.rsample()
         assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-6)
     assert moved[1] < 0.05 < moved[0]
+
+
+@pytest.mark.parametrize("form", ["inverse", "masked"])
+def test_noise_that_has_not_grown_is_read_as_small_as_it_is(form: str) -> None:
+    """Noise is read less; logits as they are, for there is less noise in them already."""
+    family = attach(form, build("language-model"), 0.4).families["decoder_0_self"]
+    scores, values = torch.randn(2, 1, HEADS, 5, 5)
+    shift, log_scale = family._condition(scores, values)
+    warm(family, 0.1)
+    lesser = family._condition(scores, values / 0.1 if form == "inverse" else values)
+    assert torch.allclose(lesser[0], shift)
+    assert torch.allclose(lesser[1], log_scale + math.log(0.1))
 
 
 @every_form

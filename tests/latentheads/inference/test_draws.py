@@ -17,7 +17,7 @@ from latentheads.inference import draws
 from latentheads.inference.bound import traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from tests.guides.attached import LEARNED, attach
-from tests.latentheads.alignment.models import SHAPES, aligned, telling
+from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
 from tests.tiny import jiggle
 
 SOURCE, TARGET = (4, 5, 2), (6, 7)
@@ -89,6 +89,28 @@ def test_one_draw_has_the_gradient_of_the_guides_bound_on_average(shape: str, na
     bound = -Head_ELBO(analytic=True).differentiable_loss(here.model, here.guide, here.batch)
     assert (chance * found).sum().item() == pytest.approx(bound.item(), rel=1e-10)
     here.alike((chance * found).sum(), bound)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_one_draw_is_measured_against_soft_attention(
+    smoothing: float, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model whose heads add a mean, with the same weights, and labels as smooth."""
+    model, soft = aligned(SHAPES["one head"]), aligned(SOFT["soft"])
+    soft.load_state_dict(model.state_dict())
+    for each in (model, soft):
+        each.training, each.label_smoothing = True, smoothing
+    seen: list[Tensor] = []
+
+    def note(drawn: Drawn, baseline: Tensor) -> Tensor:
+        seen.append(baseline)
+        return score_bound(drawn, baseline)
+
+    monkeypatch.setattr("latentheads.inference.objective.score_bound", note)
+    elbo = Head_ELBO(objective="sampled")
+    elbo.differentiable_loss(model, attach("cascaded", model), batch)
+    (baseline,) = seen
+    assert torch.allclose(baseline, soft.law(batch).token_log_prob(batch.scored))
 
 
 def two_of_each(here: Everything, monkeypatch: pytest.MonkeyPatch) -> tuple[Drawn, Tensor, Drawn]:

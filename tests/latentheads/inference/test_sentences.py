@@ -17,14 +17,15 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, sizes,
 
 
 def pairs(kind: str) -> tuple[Any, ModelGuide]:
-    if kind == "alignments":
-        model = aligned(SHAPES["one head"])
+    if kind in ("alignments", "alignments above heads"):
+        latent = () if kind == "alignments" else ("decoder-self",)
+        model = aligned(SHAPES["one head"], prior="independent", latent=latent)
         return model, jiggle(Cascaded(model).double(), 0.3).eval()
     model = build(prior="delta" if kind == "still" else "independent").eval()
     return model, attach("tied" if kind == "still" else "cascaded", model).eval()
 
 
-@pytest.mark.parametrize("kind", ["noisy", "still", "alignments"])
+@pytest.mark.parametrize("kind", ["noisy", "still", "alignments", "alignments above heads"])
 def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
     model, guide = pairs(kind)
     report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
@@ -38,7 +39,7 @@ def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
         assert float(found.exact.sum() / tokens) == pytest.approx(report.exact, abs=1e-12)
     else:
         assert found.exact is None
-    assert found.varies == (kind == "noisy")
+    assert found.varies == (kind in ("noisy", "alignments above heads"))
     assert found.shared_kl == 0
     assert found.pareto_k.isnan().all()  # of three draws no tail is known
 

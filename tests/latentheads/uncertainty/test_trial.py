@@ -150,7 +150,8 @@ def test_every_score_is_there_for_every_text(trial: Trial) -> None:
     assert {*trial.scores} == {TEST, "turned"}
     assert list(trial.scores["turned"]) == [*UNCERTAINTIES, "unlike"]
     assert ((trial.scores[TEST]["unlike"] >= 0) & (trial.scores[TEST]["unlike"] <= 1)).all()
-    assert trial.seconds >= 0
+    timed = replace(trial, references=replace(trial.references, seconds=3.0))
+    assert timed.seconds == pytest.approx(3000 / len(trial.references.token))
     assert TEXTS.sizes == {TEST: 3, "turned": 2}
 
 
