@@ -18,6 +18,7 @@ from latentheads.families import Family, HeadScale
 from latentheads.guides import Guide
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
+from latentheads.selection.hard_gates import Gating
 from latentheads.selection.laws import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_elbo
@@ -222,6 +223,13 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
         plan = Training(steps=steps, temperature=4.0, least_temperature=1.0)
         Engine(model, guide, part(), plan).run(lambda progress: None)
         assert {family().temperature for family in guide.selection_families} == {temperature}
+
+
+def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
+    gates = Gating(HEADS)
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=gates).double()
+    with pytest.raises(ValueError, match=r"^gates are learned by select_gradient straight-through"):
+        Engine(model, FORMS["tied"](model).double(), part(), Training(select_gradient="score"))
 
 
 @pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
