@@ -58,6 +58,7 @@ def test_every_sentence_gets_the_choice_of_its_task() -> None:
 def test_static_sets_are_shared_by_a_family() -> None:
     selector = make_selector("static", 2, sources=1, targets=3, target_sets=(1, 0, 1))
     assert selector.candidates_of("decoder-self") == 4
+    assert selector.candidates_of("decoder-cross") == 4
     assert selector.candidates_of("encoder-self") == 2
     given = selector.draw("unused", "decoder-self", LIKE)
     choice = selector.choose(given, torch.tensor([0, 1, 2]))
@@ -73,9 +74,10 @@ def test_static_sets_are_shared_by_a_family() -> None:
     assert own.candidates_of("decoder-cross") == 6
 
 
-def test_sets_must_name_every_task() -> None:
+@pytest.mark.parametrize("sets", [(0, 1), (0, -1, 1)])
+def test_sets_must_name_every_task(sets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="target_sets must name the set of each of 3 tasks"):
-        make_selector("static", 2, targets=3, target_sets=(0, 1))
+        make_selector("static", 2, targets=3, target_sets=sets)
 
 
 @pytest.mark.parametrize("law", ["selection", "subset", "group"])

@@ -8,6 +8,7 @@ import torch
 
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
+from latentheads.selection.hard_gates import Gating
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import DrawnSelector
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
@@ -35,6 +36,17 @@ def test_a_guide_tells_its_selections_by_block() -> None:
     probabilities = selection_probabilities(guide)["decoder.1.self"]
     torch.testing.assert_close(probabilities[0, 0], torch.tensor(3.0).sigmoid())
     assert sharing(found)[0, 1] == 0
+
+
+def test_a_gate_that_is_half_open_speaks() -> None:
+    gates = Gating(3, ("decoder-self",))
+    types = SOURCE_TYPES, TARGET_TYPES
+    guide = Tied(Translation(*types, make_prior("delta"), sizes(), selector=gates))
+    family = guide.selections["decoder_1_self"]
+    family.weight.data = torch.tensor([[-4.0, -0.5, 4.0]]) / family.gain
+    assert chosen_heads(guide)["decoder.1.self"].tolist() == [[0, 1, 1]]
+    probabilities = selection_probabilities(guide)["decoder.1.self"]
+    torch.testing.assert_close(probabilities, family().open)
 
 
 def test_a_guide_without_a_selection_tells_none() -> None:
