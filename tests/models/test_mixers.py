@@ -184,7 +184,8 @@ def test_dropout_of_local_attention_and_of_ngrams_acts_while_training_alone() ->
     batch = small_batch()
     for choice, option in (("local", "attention_dropout"), ("ngram", "activation_dropout")):
         model = build("language-model", "delta", **CHOICES[choice], **{option: 0.5})
-        model.decoder.layers[0].feed_forward.dropout = 0.0
+        for layer in model.decoder.layers:
+            layer.feed_forward.dropout = 0.0
         assert not torch.equal(model.states(batch), model.states(batch))
         model.eval()
         assert torch.equal(model.states(batch), model.states(batch))

@@ -330,6 +330,16 @@ def test_particles_stand_in_front(batch: Batch) -> None:
         assert elbo.differentiable_loss(model, guide, batch).isfinite()
 
 
+def test_what_heads_say_is_drawn_in_float32_at_least(batch: Batch) -> None:
+    module = noisy("language-model").decoder.layers[0].inner.bfloat16()
+    x = torch.randn(3, 4, 6, dtype=torch.bfloat16)
+    with poutine.trace() as found:
+        said = module(x, Reach(batch.target_drawn))
+    node = found.trace.nodes["decoder.0.self.outputs"]
+    assert node["fn"].context.scores.dtype == node["value"].dtype == torch.float32
+    assert said.dtype == torch.bfloat16
+
+
 def test_the_mask_of_outputs_counts_coordinates() -> None:
     drawn = torch.tensor([[True, True, False], [False, True, False]])
     mask = Reach(drawn, None, 0, torch.float64).outputs(SIZE)
@@ -342,10 +352,16 @@ def test_the_mask_of_outputs_counts_coordinates() -> None:
 # Gated.
 
 
-def gated(kind: str = "translation", choice: str = "ngram", heads: int = 2, **more: Any) -> Any:
+def gated(
+    kind: str = "translation",
+    choice: str = "ngram",
+    heads: int = 2,
+    prior: str = "independent",
+    **more: Any,
+) -> Any:
     """A model whose n-gram blocks have another number of heads than attention has."""
     network = sizes(**{**CHOICES[choice], "ngram_heads": heads, **more})
-    gating, law = Gating(HEADS, CHAIN[kind]), make_prior("independent")
+    gating, law = Gating(HEADS, CHAIN[kind]), make_prior(prior)
     if kind == "translation":
         model: Any = Translation(11, 13, law, network, selector=gating)
     else:
@@ -427,11 +443,14 @@ def test_heads_behind_closed_gates_are_not_compared(batch: Batch) -> None:
     assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
 
 
-@pairwise(kind=KINDS, choice=CHOICES, noise=[0.0, NOISE])
+@pairwise(
+    kind=KINDS, choice=CHOICES, law=[("independent", 0.0), ("independent", NOISE), ("delta", 0.0)]
+)
 def test_closed_gates_are_removed_with_equal_outputs(
-    kind: str, choice: str, noise: float, batch: Batch
+    kind: str, choice: str, law: tuple[str, float], batch: Batch
 ) -> None:
-    model = gated(kind, choice, ngram_noise=noise)
+    prior, noise = law
+    model = gated(kind, choice, prior=prior, ngram_noise=noise)
     guide = spread(model, "cascaded")
     small, cut = copy.deepcopy((model, guide))
     laws = fold_gates(small, cut)
