@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any
 
 import pyro
@@ -337,6 +337,15 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -
                 law_of_tokens = model.likelihood(model.states(one), one)
             expected = law_of_tokens.log_prob(tokens).item()
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+def test_draws_of_heads_share_the_likeliest_selection() -> None:
+    model, batch = make("group"), two_tasks()
+    with WithSelection(jiggle(Tied(model).double(), 1.0)):
+        plain, drawn = (beam_search(model, batch, beam=2, draws=k, limit=5) for k in (0, 3))
+    for one, other in zip(chain(*plain), chain(*drawn), strict=True):
+        assert one.tokens == other.tokens
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
 
 
 class Recorder(Messenger):
