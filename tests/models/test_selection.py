@@ -245,6 +245,19 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> No
         assert (family.weight.grad != 0).all()
 
 
+def test_candidates_that_are_silent_get_a_gradient_in_evaluation_too() -> None:
+    model, one = make("selection"), alone(two_tasks(), 0)
+    guide, losses = jiggle(Tied(model).double(), 0.4), []
+    for size in (1, 10):
+        torch.manual_seed(2)
+        with pyro.validation_enabled(False):
+            batch = replace(one, index=torch.arange(1), corpus_size=size)
+            losses.append(Head_ELBO(analytic=True)(model, guide)(batch))
+    (losses[1] - losses[0]).backward()
+    for name, family in guide.selections.items():
+        assert (family.weight.grad[0 if name.startswith("encoder") else 2] != 0).all()
+
+
 @in_turn(law=[law for law in LAWS if law != "static"], form=FORMS)
 def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -> None:
     model = make(law, "independent")
