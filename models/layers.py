@@ -64,11 +64,14 @@ class Layer(nn.Module):
             x: States.
             reach: What positions may read of each other.
             below: Logits of the nearest blocks below: self, cross.
-            memory: The states that cross-attention reads.
+            memory: The states that cross-attention reads; None where there is none.
             memory_mask: Validity of its pairs.
             state: Caches, when decoding token by token.
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
+
+        Raises:
+            ValueError: There is cross-attention, and no memory or no mask of it.
         """
         choice = choices.get(self.inner.block.name)
         if state is not None and choice is not None:
@@ -78,7 +81,9 @@ class Layer(nn.Module):
         update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
         x = self._adapt_to_task(self.inner_step.leave(x, update), 0, task, state)
         cross = None
-        if self.cross is not None and self.cross_step is not None and memory_mask is not None:
+        if self.cross is not None and self.cross_step is not None:
+            if memory is None or memory_mask is None:
+                raise ValueError("cross-attention must be given memory and memory_mask")
             cache = state and state.cache(self.cross)
             entered = self.cross_step.enter(x)
             if state is not None:

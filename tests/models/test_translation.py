@@ -32,6 +32,16 @@ def test_sites_are_named_by_block_bottom_to_top(batch: Batch) -> None:
     assert [b.name for b in model.blocks] == blocks
 
 
+@pytest.mark.parametrize("left_out", ["memory", "memory_mask"])
+def test_cross_attention_is_passed_over_by_nobody(left_out: str, batch: Batch) -> None:
+    model = build()
+    state = model.begin(batch)
+    given = {"memory": state.memory, "memory_mask": state.memory_mask, left_out: None}
+    x, reach = model.target_embedding(batch.fed), model.reach(batch.target_drawn)
+    with pytest.raises(ValueError, match=r"^cross-attention must be given memory and memory_mask$"):
+        model.decoder(x, reach, **given)
+
+
 @pytest.mark.parametrize("latent", [(), ("encoder-self",), ("decoder-cross", "decoder-self")])
 def test_only_the_latent_chains_have_sites(latent: tuple[str, ...], batch: Batch) -> None:
     model = build(latent=latent)
