@@ -135,6 +135,12 @@ class Terms:
         return self.log_likelihood - self.total_kl
 
     @property
+    def varying(self) -> set[str]:
+        """The sites that have noise, but for alignments that are summed."""
+        summed = () if self.summed is None else self.summed.sites
+        return {site for site, how in self.how.items() if how != "fixed"}.difference(summed)
+
+    @property
     def log_weight(self) -> Float[Tensor, batch]:
         """``log p(y, z | x) - log q(z)`` of this draw, given what all sentences share."""
         drawn = self.log_likelihood if self.drawn is None else self.drawn

@@ -7,8 +7,7 @@ in float64 and divided by its target tokens once.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,12 +25,10 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
-from latentheads.names import POINTING, latent_of
 
 __all__ = [
     "TOKENS",
     "Report",
-    "aligns_alone",
     "draw_terms",
     "evaluate",
     "evaluating",
@@ -40,7 +37,10 @@ __all__ = [
     "plug_in_log_likelihood",
 ]
 
-OF_ALIGNMENTS = ("exact", "gap", "prior_entropy", "posterior_entropy", "information")
+OF_SUMS = ("prior_entropy", "posterior_entropy", "information")
+"""Figures of the sums over all alignments."""
+
+OF_ALIGNMENTS = ("exact", "gap", *OF_SUMS)
 """Figures of a model with alignments alone."""
 
 TOKENS = 4096
@@ -178,7 +178,7 @@ def plug_in_beside(draw: Terms, model: HeadModel, batch: Batch, guide: ModelGuid
         batch: The sentences.
         guide: Its guide.
     """
-    if not aligns_alone(draw.how):
+    if draw.varying:
         return plug_in_log_likelihood(model, batch, guide)
     return draw.log_likelihood if draw.summed is None else draw.summed.log_evidence.double()
 
@@ -223,7 +223,7 @@ def evaluate(
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     device = next(model.parameters()).device
-    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+    sums = _Sums()
     how: dict[str, str] = {}
     tails: list[Tensor] = []
     held = [SharedDraws() for _ in range(samples)]
@@ -240,15 +240,11 @@ def evaluate(
             tasks.note(batch)
             tails.append(weights.pareto_k.cpu())
             joint += weights.log_weights.sum(-1).cpu()
-            for name, value in _summed(draws):
-                sums[name] = sums[name] + value.cpu()
-            plug_in = plug_in_beside(draws[0], model, here, guide)
-            for name, value in _sums(draws, weights, plug_in):
-                sums[name] = sums[name] + value.cpu()
+            sums.add(draws, weights, plug_in_beside(draws[0], model, here, guide))
+            sums.add_alignments(draws)
             if exact is not None:
-                for name, value in _known(draws, _find_truth(exact, batch.sentences.cpu())):
-                    sums[name] = sums[name] + value
-    if not sums["tokens"]:
+                sums.add_known(draws, _find_truth(exact, batch.sentences.cpu()))
+    if not sums.figures["tokens"]:
         raise ValueError("batches have no token to predict: there is nothing to evaluate")
     if draws and draws[0].shared_kl:
         tails = [_share(draws, tasks, joint, sums)]
@@ -280,10 +276,10 @@ def draw_terms(
         held: Of each draw, what all sentences share.
     """
     once = _drawn(model, guide, batch, held[0])
-    further = held[1:] if _noisy(once) - {POINTING} else []
+    further = held[1:] if once.varying else []
     draws = [once, *(_drawn(model, guide, batch, keep) for keep in further)]
     log_weights = torch.stack([draw.log_weight for draw in draws])
-    if once.summed is not None and _noisy(once) == {POINTING}:
+    if once.summed is not None and not once.varying:
         again = once.summed.log_weights(len(held) - 1)
         log_weights = torch.cat([log_weights, again])
     return draws, Importance(log_weights.expand(len(held), -1))
@@ -314,106 +310,132 @@ class _Tasks:
         return values.cpu()[sorted(own)].sum()
 
 
-def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: dict[str, Tensor]) -> Tensor:
+class _Totals(dict[str, float]):
+    """Totals by name; 0 of what was not met."""
+
+    def __missing__(self, name: str) -> float:
+        return 0.0
+
+    def add(self, name: str, values: Tensor) -> None:
+        """Adds what a batch gives, one number a sentence."""
+        self[name] += float(values.double().sum())
+
+
+@dataclass
+class _Sums:
+    """Everything that adds up over sentences.
+
+    Attributes:
+        figures: By their names in the report.
+        kl: Of every site.
+        gaps: Of every block of alignments.
+        known: Of the sentences whose exact log p(y | x) is known, by the names of the figures.
+        excess: How far a figure lies above that, by the figure's name in words.
+        squares: The squares of the same.
+        varying: The sites that have noise, but for alignments that are summed.
+    """
+
+    figures: _Totals = field(default_factory=_Totals)
+    kl: _Totals = field(default_factory=_Totals)
+    gaps: _Totals = field(default_factory=_Totals)
+    known: _Totals = field(default_factory=_Totals)
+    excess: _Totals = field(default_factory=_Totals)
+    squares: _Totals = field(default_factory=_Totals)
+    varying: set[str] = field(default_factory=set)
+
+    def add(self, draws: list[Terms], weights: Importance, plug_in: Tensor) -> None:
+        """Adds the bound of a batch, a mean over its draws, and what stands beside it."""
+        self.varying |= draws[0].varying
+        self.figures.add("sentences", torch.ones_like(plug_in))
+        self.figures.add("tokens", draws[0].tokens)
+        self.figures.add("log_likelihood", _mean(draw.log_likelihood for draw in draws))
+        self.figures.add("iwae", weights.bound)
+        self.figures.add("effective_sample_size", weights.effective_sample_size)
+        self.figures.add("plug_in", plug_in)
+        for site in draws[0].kl:
+            self.kl.add(site, _mean(draw.kl[site] for draw in draws))
+
+    def add_alignments(self, draws: list[Terms]) -> None:
+        """Adds the sums over alignments, each a mean over the draws of other heads."""
+        found = [draw.summed for draw in draws if draw.summed is not None]
+        if not found:
+            return
+        self.figures.add("exact", _mean(each.log_evidence for each in found))
+        gaps = [each.gap() for each in found]
+        for site in gaps[0]:
+            self.gaps.add(site, _mean(gap[site] for gap in gaps))
+        for name in OF_SUMS:
+            self.figures.add(name, _mean(getattr(each.summed, name) for each in found))
+
+    def add_known(self, draws: list[Terms], truth: Tensor) -> None:
+        """Adds the sentences whose exact log p(y | x) is known."""
+        known = ~truth.isnan()
+        bounds = _mean(draw.elbo for draw in draws).cpu()
+        self.known.add("sentences", known)
+        self.known.add("tokens", draws[0].tokens.cpu()[known])
+        self.known.add("truth", truth[known])
+        self.known.add("elbo", bounds[known])
+        above = {"bound": bounds}
+        if draws[0].summed is not None and not draws[0].varying:
+            above["exact log p"] = draws[0].summed.log_evidence.double().cpu()
+        for name, nats in above.items():
+            excess = (nats - truth)[known]
+            self.excess.add(name, excess)
+            self.squares.add(name, excess.square())
+
+
+def _mean(draws: Iterable[Tensor]) -> Tensor:
+    """The mean over draws, in float64."""
+    return torch.stack([*draws]).double().mean(0)
+
+
+def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: _Sums) -> Tensor:
     """Adds the terms that all sentences share, once; their draws are weighed together."""
     for site in draws[0].shared_kl:
-        each = [tasks.total(site, draw.shared_kl[site]) for draw in draws]
-        sums[f"kl {site}"] = torch.stack(each).mean(0)
+        sums.kl.add(site, _mean(tasks.total(site, draw.shared_kl[site]) for draw in draws))
     parts = [[tasks.total(*item) for item in draw.shared_log_ratios.items()] for draw in draws]
     ratios = torch.stack([torch.stack(each).sum() for each in parts])
     together = Importance((joint + ratios)[:, None])
-    sums["iwae"] = together.bound.sum()
-    sums["effective_sample_size"] = together.effective_sample_size.sum() * sums["sentences"]
+    alike = float(together.effective_sample_size) * sums.figures["sentences"]
+    sums.figures.update(iwae=float(together.bound), effective_sample_size=alike)
     return together.pareto_k
 
 
-def _noisy(draw: Terms) -> set[str]:
-    """The kinds of latents that differ between two draws."""
-    return {latent_of(site) for site, how in draw.how.items() if how != "fixed"}
-
-
-def _sums(draws: list[Terms], weights: Importance, plug_in: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Everything that adds up over sentences."""
-    yield "sentences", torch.tensor(float(len(plug_in)), dtype=torch.float64)
-    yield "tokens", draws[0].tokens.sum()
-    yield "log_likelihood", torch.stack([draw.log_likelihood for draw in draws]).mean(0).sum()
-    yield "iwae", weights.bound.sum()
-    yield "effective_sample_size", weights.effective_sample_size.sum()
-    yield "plug_in", plug_in.sum()
-    for site in draws[0].kl:
-        yield f"kl {site}", torch.stack([draw.kl[site] for draw in draws]).mean(0).sum()
-
-
-def _summed(draws: list[Terms]) -> Iterator[tuple[str, Tensor]]:
-    """The sums of alignments, each a mean over the draws of other heads."""
-    found = [draw.summed for draw in draws if draw.summed is not None]
-    if not found:
-        return
-    evidence = torch.stack([each.log_evidence for each in found])
-    yield "summed evidence", evidence.double().mean(0).sum()
-    gaps = [each.gap() for each in found]
-    for site in gaps[0]:
-        yield f"gap {site}", torch.stack([gap[site] for gap in gaps]).double().mean(0).sum()
-    for name in OF_ALIGNMENTS[2:]:
-        nats = torch.stack([getattr(each.summed, name) for each in found])
-        yield name, nats.double().mean(0).sum()
-
-
-def _alignments(sums: dict[str, Tensor], how: dict[str, str]) -> dict[str, Any]:
+def _alignments(sums: _Sums) -> dict[str, Any]:
     """The sums of alignments divided by the tokens, by the names of the report."""
-    if "summed evidence" not in sums:
+    if not sums.gaps:
         return {}
-    a_token = {name: float(value / sums["tokens"]) for name, value in sums.items()}
-    gaps = {n.removeprefix("gap "): v for n, v in a_token.items() if n.startswith("gap ")}
+    a_token = {name: nats / sums.figures["tokens"] for name, nats in sums.figures.items()}
+    gaps = {site: nats / sums.figures["tokens"] for site, nats in sums.gaps.items()}
     return {
-        "exact": a_token["summed evidence"] if aligns_alone(how) else None,
+        "exact": None if sums.varying else a_token["exact"],
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
-        **{name: a_token[name] for name in OF_ALIGNMENTS[2:]},
+        **{name: a_token[name] for name in OF_SUMS},
     }
 
 
-def aligns_alone(how: Mapping[str, str]) -> bool:
-    """Whether nothing that has noise is drawn but alignments."""
-    return all(latent_of(site) == POINTING or each == "fixed" for site, each in how.items())
-
-
-def _known(draws: list[Terms], truth: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The sums over the sentences whose exact log p(y | x) is known."""
-    known = ~truth.isnan()
-    bounds = torch.stack([draw.elbo for draw in draws]).mean(0)
-    yield "known sentences", known.double().sum()
-    yield "known tokens", draws[0].tokens.cpu()[known].sum()
-    yield "known truth", truth[known].sum()
-    yield "known bound", bounds.cpu()[known].sum()
-    above = {"bound": bounds}
-    if draws[0].summed is not None and aligns_alone(draws[0].how):
-        above["exact log p"] = draws[0].summed.log_evidence.double()
-    for name, nats in above.items():
-        excess = (nats.cpu() - truth)[known]
-        yield f"excess {name}", excess.sum()
-        yield f"squares {name}", excess.square().sum()
-
-
-def _truth(sums: dict[str, Tensor], shared: Iterable[str]) -> dict[str, Any]:
+def _truth(sums: _Sums, shared: Iterable[str]) -> dict[str, Any]:
     """The exact log p(y | x) a token, beside the bound on the same sentences."""
-    number = int(sums["known sentences"])
-    if not number:
+    known = sums.known
+    if not (number := int(known["sentences"])):
         return {}
-    of_all = sum(float(sums[f"kl {site}"]) for site in shared)
-    bound = sums["known bound"] - of_all
-    truth, elbo = (float(nats / sums["known tokens"]) for nats in (sums["known truth"], bound))
-    leak = _find_leak(sums, number, of_all)
-    return {"truth": truth, "truth_elbo": elbo, "truth_sentences": number, "leak": leak}
+    of_all = sum(sums.kl[site] for site in shared)
+    return {
+        "truth": known["truth"] / known["tokens"],
+        "truth_elbo": (known["elbo"] - of_all) / known["tokens"],
+        "truth_sentences": number,
+        "leak": _find_leak(sums, number, of_all),
+    }
 
 
-def _find_leak(sums: dict[str, Tensor], number: int, of_all: float) -> str | None:
+def _find_leak(sums: _Sums, number: int, of_all: float) -> str | None:
     """Says what lies above the truth by more than its standard error over sentences allows."""
     if number < 2:
         return None
-    for name in [each.removeprefix("excess ") for each in sums if each.startswith("excess ")]:
-        mean = float(sums[f"excess {name}"]) / number
-        spread = float(sums[f"squares {name}"]) / number - mean**2
+    for name, excess in sums.excess.items():
+        mean = excess / number
+        spread = sums.squares[name] / number - mean**2
         error = math.sqrt(max(0.0, spread) / (number - 1))
         above = mean - of_all / number
         if above > max(LEAK_NATS, LEAK_ERRORS * error):
@@ -425,27 +447,27 @@ def _find_leak(sums: dict[str, Tensor], number: int, of_all: float) -> str | Non
 
 
 def _report(
-    sums: dict[str, Tensor], how: dict[str, str], tails: Tensor, samples: int, shared: Iterable[str]
+    sums: _Sums, how: dict[str, str], tails: Tensor, samples: int, shared: Iterable[str]
 ) -> Report:
-    tokens = sums["tokens"]
-    kl_by_site = {site: float(sums[f"kl {site}"] / tokens) for site in how}
+    figures, tokens = sums.figures, sums.figures["tokens"]
+    kl_by_site = {site: sums.kl[site] / tokens for site in how}
     kl = sum(kl_by_site.values())
-    log_likelihood = float(sums["log_likelihood"] / tokens)
+    log_likelihood = figures["log_likelihood"] / tokens
     heavy, unknown = (float(found.double().mean()) for found in (tails > 0.7, tails.isnan()))
     return Report(
         elbo=log_likelihood - kl,
         log_likelihood=log_likelihood,
         kl=kl,
-        iwae=float(sums["iwae"] / tokens),
+        iwae=figures["iwae"] / tokens,
         iwae_k=samples,
-        plug_in=float(sums["plug_in"] / tokens),
+        plug_in=figures["plug_in"] / tokens,
         tokens=int(tokens),
-        effective_sample_size=float(sums["effective_sample_size"] / sums["sentences"]),
+        effective_sample_size=figures["effective_sample_size"] / figures["sentences"],
         pareto_k=None if samples < TAIL_DRAWS else heavy,
         pareto_unknown=None if samples < TAIL_DRAWS else unknown,
         kl_by_site=kl_by_site,
         how=how,
-        sentences=int(sums["sentences"]),
+        sentences=int(figures["sentences"]),
         **_truth(sums, shared),
-        **_alignments(sums, how),
+        **_alignments(sums),
     )

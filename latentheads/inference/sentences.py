@@ -12,7 +12,6 @@ from latentheads.batch import Batch
 from latentheads.effects import SharedDraws
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import (
-    aligns_alone,
     draw_terms,
     evaluating,
     fixed_noise,
@@ -39,6 +38,7 @@ class SentenceBounds:
         pareto_k: Shape of the tail of the weights; NaN where it is not known; None as above.
         exact: Log p(y | x) itself; None where something besides alignments is drawn.
         how: How the KL of each site was computed.
+        varies: Whether something besides alignments has noise: two draws of the heads may differ.
     """
 
     tokens: Float[Tensor, " batch"]
@@ -50,11 +50,7 @@ class SentenceBounds:
     pareto_k: Float[Tensor, " batch"] | None
     exact: Float[Tensor, " batch"] | None
     how: dict[str, str]
-
-    @property
-    def varies(self) -> bool:
-        """Whether something besides alignments has noise: two draws of the heads may differ."""
-        return not aligns_alone(self.how)
+    varies: bool
 
 
 def sentence_bounds(
@@ -75,7 +71,7 @@ def sentence_bounds(
         draws, weights = draw_terms(model, guide, here, held)
         plug_in = plug_in_beside(draws[0], model, here, guide)
     shared, known = bool(draws[0].shared_kl), draws[0].summed
-    exact = known is not None and aligns_alone(draws[0].how)
+    varies = bool(draws[0].varying)
     return SentenceBounds(
         tokens=draws[0].tokens,
         elbo=torch.stack([draw.elbo for draw in draws]).mean(0),
@@ -84,6 +80,7 @@ def sentence_bounds(
         plug_in=plug_in,
         iwae=None if shared else weights.bound,
         pareto_k=None if shared else weights.pareto_k,
-        exact=known.log_evidence.double() if exact and known is not None else None,
+        exact=None if varies or known is None else known.log_evidence.double(),
         how=draws[0].how,
+        varies=varies,
     )

@@ -12,7 +12,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads import Batch, Importance, PlugIn, terms
 from latentheads.alignment.law import Alignments
@@ -27,6 +27,7 @@ from latentheads.inference.evaluation import (
     fixed_noise,
     plug_in_log_likelihood,
 )
+from latentheads.inference.sentences import sentence_bounds
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
 from tests.crossing import pairwise
@@ -217,6 +218,23 @@ def test_log_p_given_a_draw_of_other_heads_raises_no_alarm() -> None:
     truth = drawn.summed.log_evidence - 0.01
     assert drawn.elbo.mean() < truth.mean()
     assert evaluate(model, guide, [batch], truth=truth.tolist()).leak is None
+
+
+@pytest.mark.parametrize("site", ["topic.z", "topic.choice"])
+def test_log_p_is_exact_by_what_is_drawn_and_not_by_what_it_is_called(site: str) -> None:
+    model, batch = aligned(SHAPES["one head"]), small_batch()
+
+    def move(_: nn.Module, __: object, states: Tensor) -> Tensor:
+        return states * pyro.sample(site, dist.Normal(torch.ones(3), 1.0))[:, None, None]
+
+    model.decoder.register_forward_hook(move)
+    report = evaluate(model, Tied(model), [batch], samples=2)
+    assert report.how == {site: "tied", "decoder.0.alignment.choice": "tied"}
+    assert report.exact is None
+    assert report.plug_in != report.log_likelihood
+    bounds = sentence_bounds(model, Tied(model), batch, samples=2)
+    assert bounds.varies
+    assert bounds.exact is None
 
 
 def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None:
