@@ -182,9 +182,11 @@ def test_other_sizes_are_impossible() -> None:
 
 @KINDS
 def test_a_plate_may_stretch_a_law(kind: str) -> None:
-    law = make(kind, logits(8))
+    law = make(kind, logits(8), 0.3)
     wide = law.expand((3, TASKS))
     assert wide.batch_shape == (3, TASKS)
+    assert (wide.temperature, wide.has_rsample) == (0.3, True)
+    assert not make(kind, logits(8), None).expand((3, TASKS)).has_rsample
     torch.testing.assert_close(wide.mean[1], law.mean)
     assert law.expand((TASKS,)) is law
     other = make(kind, logits(9))
