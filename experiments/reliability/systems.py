@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from latentheads.corpora import batches
+from latentheads.inference.evaluation import TOKENS
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.run import Run
 from latentheads.uncertainty.committees import (
@@ -34,6 +36,9 @@ KINDS = {
 
 PASSES = ("dropout", "heads", "both", "noise")
 """The kinds that take several passes of one network."""
+
+PROBED = 4
+"""Sentences that tell whether a network has dropout."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ Make = Callable[[Run], Committee]
 
 def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
     first = group.runs[0]
-    drop, draw = can_drop_out(first.model), can_draw_heads(first.model)
+    few = next(batches(first.corpus.test.first(PROBED), TOKENS))
+    drop, draw = can_drop_out(first.model, few, first.guide), can_draw_heads(first.model)
     makers: dict[str, tuple[bool, str, Make]] = {
         "alone": (True, "", lambda run: Alone(run.model, run.guide)),
         "dropout": (drop, "dropout", lambda run: DroppedOut(run.model, run.guide, members)),

@@ -35,9 +35,7 @@ from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import check_own_model
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
-from latentheads.layers.dropping import drops_out
 from latentheads.names import SENTENCES, TARGET
-from latentheads.selection.hard_gates import GatePenalty
 
 __all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
 
@@ -161,7 +159,8 @@ class Terms:
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     """Computes the terms of the bound for one draw.
 
-    The bound is true only with dropout off: put model and guide in evaluation mode first.
+    The bound is of the model in evaluation mode: in training mode dropout, penalties and smoothing
+    act, which make none.
 
     Args:
         model: The model, in evaluation mode.
@@ -171,9 +170,9 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
 
     Raises:
         ValueError: There is no true bound to compute: the guide stands in the model's place or
-            reads another model, or has a site of its own or the target; dropout or a penalty of
-            gates is on, the likelihood is smoothed, a head is observed, a site has a point or a
-            relaxed posterior, or a posterior counts pairs that carry no latent.
+            reads another model, or has a site of its own or the target; a module of the model is in
+            training mode, a head is observed, a site has a point or a relaxed posterior, or a
+            posterior counts pairs that carry no latent.
 
     Example:
         >>> bound = lh.terms(model, guide, batch)
@@ -183,18 +182,15 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         torch.Size([2])
     """
     check_own_model(model, guide)
-    if _acts_in_training(model):
-        raise ValueError(
-            "in training mode dropout, or a penalty, makes no bound: call model.eval()"
-        )
+    network = poutine.unwrap(model)
+    if isinstance(network, nn.Module) and any(part.training for part in network.modules()):
+        raise ValueError("model must be in evaluation mode: call model.eval() first")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     check_sites(model_trace, guide_trace)
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and site["is_observed"] and name != TARGET:
             raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
     target = model_trace.nodes[TARGET]
-    if getattr(target["fn"], "smoothing", 0.0):
-        raise ValueError("a smoothed likelihood has no bound: call model.eval() first")
     drawn = log_likelihood = target["fn"].log_prob(target["value"]).double()
     summed = enumerate_alignments(model_trace, guide_trace)
     of_blocks = {} if summed is None else summed.kl()
@@ -223,15 +219,6 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     tokens = target["fn"].valid.sum(-1).double()
     known = log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios
     return Terms(*known, drawn=drawn, summed=summed)
-
-
-def _acts_in_training(model: Any) -> bool:
-    """Whether a module in training mode leaves something out, or presses gates to close."""
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    return any(
-        each.training and (drops_out(each) or (isinstance(each, GatePenalty) and bool(each())))
-        for each in modules
-    )
 
 
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:

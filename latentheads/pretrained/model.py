@@ -360,7 +360,7 @@ def latent(
             or of the tokens before where there is none; None: none.
 
     Returns:
-        The model of its heads; ``network`` is the network.
+        The model of its heads, in the network's mode; ``network`` is the network.
 
     Raises:
         MissingPackageError: ``transformers`` is not installed; an `ImportError`.
@@ -387,7 +387,9 @@ def latent(
         prior = "independent" if alignments is None or not alignments.blocks else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior
     register()
-    return Pretrained(model, family, blocks, likelihood_of(model, likelihood), gates, alignments)
+    predicted = likelihood_of(model, likelihood)
+    made = Pretrained(model, family, blocks, predicted, gates, alignments)
+    return made if model.training else made.eval()
 
 
 def plain(model: Any) -> Any:

@@ -31,8 +31,7 @@ from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
 from latentheads.effects import PlugIn
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import evaluating
-from latentheads.layers.dropping import drops_out
+from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 from latentheads.uncertainty.prediction import Prediction, mix_laws
@@ -86,11 +85,6 @@ def _check_model(model: object) -> None:
 def can_draw_heads(model: Decoder) -> bool:
     """Whether two draws of a model's heads differ, alignments apart."""
     return any(block.has_noise for block in model.drawn_blocks)
-
-
-def can_drop_out(model: Decoder) -> bool:
-    """Whether a model has dropout."""
-    return any(map(drops_out, model.modules()))
 
 
 @contextmanager
@@ -263,6 +257,20 @@ class DroppedOut(DrawnCommittee):
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches without dropout: the passes then judge what is written."""
         return Alone(self.model, self.guide).write(batch, decoding)
+
+
+def can_drop_out(model: Decoder, batch: Batch, guide: ModelGuide | None = None) -> bool:
+    """Whether two passes with dropout on differ, heads at their location.
+
+    Args:
+        model: The network.
+        batch: What the passes read.
+        guide: Whose selection of heads is used.
+    """
+    passes = DroppedOut(model, guide, members=1)
+    with fixed_noise(0, passes.device):
+        once, again = (passes.predict(batch).log_law for _ in range(2))
+    return not torch.equal(once, again)
 
 
 class Noised(DrawnCommittee):

@@ -71,7 +71,7 @@ def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
     model = Translation(13, 11, make_prior("delta"), network, latent=(), alignments=options)
     assert model.alignments is not None
     torch.nn.init.normal_(model.alignments.blocks[0].lexicon.weight)
-    guide, batch = names["Lexical"](model), small_batch()
+    guide, batch = names["Lexical"](model.eval()), small_batch()
     start = lh.terms(model, guide, batch)
     assert all((nats == 0).all() for nats in start.kl.values())
     torch.nn.init.ones_(guide.trust)
@@ -111,7 +111,7 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
     run(script, names)
     network = Network(width=4, feed_forward=3, heads=2, layers=1)
     model = Translation(13, 11, make_prior("independent"), network)
-    guide = names["Amortised"](model)
+    guide = names["Amortised"](model.eval())
     bound = lh.terms(model, guide, small_batch())
     assert set(bound.how.values()) == {"analytic"}
     assert all((nats > 0).all() for nats in bound.kl.values())

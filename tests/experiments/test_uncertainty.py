@@ -21,6 +21,7 @@ from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.uncertainty import Figure
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
+from tests.tiny import sizes
 
 QUICK = ["--members=2", "--resamples=40", "--sentences=6", "--fitted=5"]
 
@@ -135,6 +136,12 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     both = f"{runs[0].path} and {runs[1].path} are of the same settings and seed 0: give one"
     with pytest.raises(ValueError, match=re.escape(both)):
         group_runs(runs)
+
+
+def test_systems_with_dropout_are_of_networks_that_have_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), network=sizes(attention_dropout=0.3))
+    found = make_systems(group_runs([run]), [*KINDS], 3, 0.0)
+    assert [system.kind for system in found] == ["alone", "dropout", "heads", "both"]
 
 
 def test_a_system_alone_is_held_against_no_other() -> None:

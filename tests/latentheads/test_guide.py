@@ -92,7 +92,7 @@ def test_a_guide_is_refused_what_is_no_law_of_its_heads(mistake: str, batch: Bat
 @every_mistake
 def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
     model = build("language-model").eval()
-    model.decoder.layers[0].inner.prior = Mistaken(mistake)
+    model.decoder.layers[0].inner.prior = Mistaken(mistake).eval()
     with pytest.raises(ValueError, match=WRONG[mistake][1]):
         terms(model, attach("tied", model), batch)
 
@@ -262,7 +262,7 @@ def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
             return NormalHeads(context.scores, context)
 
     model = build("language-model").eval()
-    model.decoder.layers[1].inner.prior = Curious()
+    model.decoder.layers[1].inner.prior = Curious().eval()
     terms(model, attach("cascaded", model), batch)
     assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
     assert seen[0].batch is None

@@ -62,11 +62,11 @@ class Summary(HeadBlock):
 
 def summing(scale: float = 0.7) -> Any:
     """A language model whose lower layer sums tokens up, and attends above."""
-    model = build("language-model").eval()
+    model = build("language-model")
     block = Block("decoder-self", 0, HEADS)
     prior = Gaussian(Plain(), HeadScale(HEADS, scale))
     model.decoder.layers[0].inner = Summary(block, model.network.width, prior).double()
-    return model
+    return model.eval()
 
 
 @pytest.mark.parametrize("form", FORMS)

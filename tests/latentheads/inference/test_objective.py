@@ -139,7 +139,7 @@ def test_a_guide_that_looks_back_is_told_how(batch: Batch) -> None:
 
 def split(model: Any, guide: Any, batch: Batch, tape: NoiseTape) -> tuple[Tensor, list[Tensor]]:
     tape.rewind()
-    found = terms(model, guide, batch)
+    found = terms(model.eval(), guide, batch)
     tape.rewind()
     return found.log_likelihood.sum(), [kl.sum() for kl in found.kl.values()]
 
@@ -171,7 +171,7 @@ def test_weight_may_change_between_steps(batch: Batch, tape: NoiseTape) -> None:
 def test_sampled_weighted_objective_weighs_the_log_ratio(batch: Batch, tape: NoiseTape) -> None:
     model = build()
     guide = attach("cascaded", model)
-    found = terms(model, guide, batch)
+    found = terms(model.eval(), guide, batch)
     tape.rewind()
     loss = Head_ELBO(kl_weight=0.3)(model, guide)(batch)
     assert torch.allclose(loss, -(found.log_likelihood + 0.3 * found.log_ratio).sum())

@@ -32,6 +32,7 @@ from tests.latentheads.pretrained.networks import (
     bart,
     bert,
     gpt2,
+    grouped,
     image,
     inputs_of,
     labels_of,
@@ -269,6 +270,20 @@ def test_svi_trains_network_prior_and_guide() -> None:
     unread = {n for n in still if "embed_positions" in n}
     assert still == unread
     pyro.clear_param_store()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_begins_in_the_mode_of_its_network(training: bool) -> None:
+    network = grouped(attention_dropout=0.5).train(training)
+    assert all(part.training == training for part in lh.latent(network).modules())
+
+
+def test_dropout_of_any_name_makes_no_bound() -> None:
+    model = lh.latent(grouped(attention_dropout=0.5).train(), "delta")
+    batch = model.batch({"input_ids": IDS})
+    refuse(lambda: lh.terms(model, Tied(model), batch), "call model.eval() first")
+    once, again = (lh.terms(model.eval(), Tied(model), batch).elbo for _ in range(2))
+    assert torch.equal(once, again)
 
 
 def test_a_frozen_network_of_transformers_drops_nothing() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.summed import block_tables, sum_of
@@ -149,12 +149,29 @@ def test_dropout_drops_and_leaves_every_module_as_it_was() -> None:
     found = committee.predict(batch)
     assert [part.training for part in model.modules()] == before
     assert float(found.knowledge[batch.target_valid].min()) > 1e-6
-    assert can_drop_out(model)
-    assert not can_drop_out(build(prior="delta"))
     with dropping_out(model):
         assert not model.training
         assert all(part.training for part in model.decoder.modules())
     assert committee.write(batch, DECODING) == Alone(model).write(batch, DECODING)
+
+
+class Halving(nn.Module):
+    """Leaves out half of what it reads while training, where it acts at all."""
+
+    def __init__(self, acts: bool) -> None:
+        super().__init__()
+        self.rate, self.acts = 0.5, acts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.rate, self.training and self.acts)
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_what_drops_out_is_known_by_what_it_does(acts: bool) -> None:
+    model, batch = build(), small_batch()
+    assert not can_drop_out(model, batch)
+    model.decoder.norm = Halving(acts)
+    assert can_drop_out(model, batch) == acts
 
 
 def test_dropout_and_draws_of_heads_go_together() -> None:
