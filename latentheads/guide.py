@@ -19,7 +19,6 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.chain import law_of
 from latentheads.alignment.law import Alignments, Pointing, check_pointing
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
 from latentheads.arguments import WithOptions
@@ -419,7 +418,7 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
-    return law_of(pointing, prior.valid, prior.below, prior.context)
+    return Alignments(pointing, prior.valid, prior.below, prior.context)
 
 
 class WithSelection(Messenger):

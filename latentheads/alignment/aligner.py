@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.alignment.block import AlignmentBlock
-from latentheads.alignment.chain import ChainPointing, SummedChain, law_of
+from latentheads.alignment.chain import SummedChain
 from latentheads.alignment.emission import Asked, word_table
-from latentheads.alignment.law import Pointing
+from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.summed import Summed, block_tables, sum_of
+from latentheads.alignment.summed import Summed, SummedWords, block_tables, sum_of
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import LinearOutput
@@ -94,7 +94,7 @@ class AlignmentPass:
     output: LinearOutput
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
-    known: dict[Any, tuple[Tensor, Summed | SummedChain]] = field(default_factory=dict)
+    known: dict[Any, tuple[Tensor, Summed]] = field(default_factory=dict)
 
     def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
         """The states, plus the vectors of the positions that the heads point at."""
@@ -117,7 +117,7 @@ class AlignmentPass:
 
     def summed(
         self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
-    ) -> Summed | SummedChain:
+    ) -> Summed:
         """All alignments at once, given the tokens; computed once.
 
         Args:
@@ -135,12 +135,11 @@ class AlignmentPass:
             self.known[key] = words, self.summed_from(table)
         return self.known[key][1]
 
-    def summed_from(self, table: Float[Tensor, "*table"]) -> Summed | SummedChain:
+    def summed_from(self, table: Float[Tensor, "*table"]) -> Summed:
         """All alignments at once, from the table of words."""
         valid = self.valid.expand(self.hidden.states.shape[:-1])
-        if isinstance(self.priors[0], ChainPointing):
-            return SummedChain([self.priors[0]], table, valid)
-        return Summed(self.priors, table, valid)
+        kind = SummedChain if self.priors[0].chained else SummedWords
+        return kind(self.priors, table, valid)
 
     def word_table(
         self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
@@ -159,8 +158,7 @@ class AlignmentPass:
     def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
         """How training will weigh the table; None without gradients, or in a chain."""
         laws = self.priors if guide is None else guide
-        chained = any(isinstance(law, ChainPointing) for law in (*self.priors, *laws))
-        if chained or not torch.is_grad_enabled():
+        if self.priors[0].chained or not torch.is_grad_enabled():
             return None
         with torch.no_grad():
             law = sum_of(block_tables(laws))
@@ -208,7 +206,7 @@ class AlignedTokens(Tokens):
 
     def summed(
         self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
-    ) -> Summed | SummedChain:
+    ) -> Summed:
         """All alignments at once, given the tokens; see :class:`AlignmentPass`."""
         return self.aligned.summed(words, guide)
 
@@ -408,7 +406,7 @@ class Aligner(nn.Module):
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)
-            value = pyro.sample(block.site(POINTING), law_of(prior, valid, drawn, context))
+            value = pyro.sample(block.site(POINTING), Alignments(prior, valid, drawn, context))
             drawn = value if drawn is None else _joined(drawn, value)
         assert drawn is not None
         return AlignedTokens(aligned, drawn)

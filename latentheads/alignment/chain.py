@@ -11,27 +11,20 @@ https://arxiv.org/abs/1905.06319.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.law import Alignments, Pointing, draw_place
+from latentheads.alignment.law import Pair, Pointing
+from latentheads.alignment.summed import Summed
 from latentheads.layers.numeric import log_softmax
 
-__all__ = [
-    "ChainAlignments",
-    "ChainPointing",
-    "SummedChain",
-    "detached",
-    "draw_blocks",
-    "law_of",
-    "word_log_probs",
-]
+__all__ = ["ChainPointing", "SummedChain"]
 
 
 @dataclass(frozen=True)
@@ -42,137 +35,60 @@ class ChainPointing(Pointing):
         steps: What a word reads of the one before: its position, then the word's own.
     """
 
-    steps: Float[Tensor, "*batch #target before key"] | None = None
+    chained: ClassVar[bool] = True
+    steps: Float[Tensor, "*batch #target before key"] = field(kw_only=True)
 
     @property
-    def start(self) -> Float[Tensor, "*batch key"]:
-        """Log-probabilities of the first word's positions."""
-        return self.scores[..., 0, 0, :].log_softmax(-1)
+    def between(self) -> Mapping[Pair, Float[Tensor, "*batch #target before key"]]:
+        """What is read of the word before."""
+        return {(self.first, self.first): self.steps}
+
+    def detached(self) -> ChainPointing:
+        """The same parameters, detached from their graph."""
+        return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
 
     @property
     def transitions(self) -> Float[Tensor, "*batch later before key"]:
         """Log-probabilities of every further word's positions, given the one before."""
-        found = transitions(self)
-        return found.expand(*found.shape[:-2], found.shape[-1], -1)
+        steps = self.steps[..., 1:, :, :] if self.steps.shape[-3] > 1 else self.steps
+        return log_softmax(self.scores[..., 1:, 0, None, :] + steps)
 
-
-def transitions(pointing: Pointing) -> Float[Tensor, "*batch later #before key"]:
-    """The transitions of any law of one head; but for a chain they ignore the word before."""
-    scores = pointing.scores[..., 1:, 0, None, :]
-    if isinstance(pointing, ChainPointing) and pointing.steps is not None:
-        steps = pointing.steps
-        scores = scores + (steps[..., 1:, :, :] if steps.shape[-3] > 1 else steps)
-    return log_softmax(scores)
-
-
-def detached(law: Pointing) -> Pointing:
-    """The same parameters, detached from their graph."""
-    pairs = {pair: scores.detach() for pair, scores in law.pairs.items()}
-    found = replace(law, scores=law.scores.detach(), pairs=pairs)
-    if isinstance(found, ChainPointing) and found.steps is not None:
-        return replace(found, steps=found.steps.detach())
-    return found
-
-
-def law_of(
-    pointing: Pointing,
-    valid: Bool[Tensor, "*batch target"],
-    below: Int[Tensor, "*draw target lower"] | None = None,
-    context: Any = None,
-) -> Alignments:
-    """The law that parameters are of: a chain's, or one whose words stand apart."""
-    kind = ChainAlignments if isinstance(pointing, ChainPointing) else Alignments
-    return kind(pointing, valid, below, context)
-
-
-def draw_blocks(
-    pointings: Sequence[Pointing], valid: Bool[Tensor, "*batch target"], draws: int
-) -> Int[Tensor, "draw *batch target head"]:
-    """Draws block after block, each given the draws below it.
-
-    Args:
-        pointings: The parameters of every block, from the lowest.
-        valid: True at the words that are counted.
-        draws: How many.
-    """
-    first, *above = pointings
-    drawn = law_of(first, valid).sample(torch.Size((draws,)))
-    for pointing in above:
-        drawn = torch.cat([drawn, law_of(pointing, valid, drawn).sample()], -1)
-    return drawn
-
-
-def word_log_probs(
-    pointings: Sequence[Pointing],
-    valid: Bool[Tensor, "*batch target"],
-    drawn: Int[Tensor, "draw *batch target head"],
-) -> Float[Tensor, "draw *batch target"]:
-    """Log-probability of every word's alignments, those of some blocks together; 0 at padding."""
-    found = []
-    for pointing in pointings:
-        law = law_of(pointing, valid, drawn[..., : pointing.first])
-        own = drawn[..., pointing.first : pointing.first + len(pointing.heads)]
-        found.append(law.word_log_prob(own) * valid)
-    return torch.stack(found).sum(0)
-
-
-class ChainAlignments(Alignments):
-    """Alignments of one head, each given that of the word before."""
+    @property
+    def marginals(self) -> Float[Tensor, "*batch target head key"]:
+        """The probability of every position of each word, whatever the others'."""
+        found = [self.start]
+        # a view of one step at a time would be given a gradient as large as all of them
+        for steps in self.transitions.unbind(-3):
+            found.append((found[-1][..., None] + steps).logsumexp(-2))
+        return torch.stack(found, -2).exp().unsqueeze(-2)
 
     def word_log_prob(
-        self, value: Int[Tensor, "*draw target head"]
+        self, drawn: Int[Tensor, "*draw target head"]
     ) -> Float[Tensor, "*out target"]:
         """Log-probability of each word's alignment given the one before."""
-        shape = torch.broadcast_shapes((*self.batch_shape, 1), value.shape[:-1])
-        place = value[..., 0].expand(shape)
-        chain = cast(ChainPointing, self.pointing)
-        start = chain.start.expand(*place.shape[:-1], -1).gather(-1, place[..., :1])
-        steps = chain.transitions
+        place = drawn[..., 0]
+        start = self.start.expand(*place.shape[:-1], -1).gather(-1, place[..., :1])
+        steps = self.transitions
         steps = steps.expand(*place.shape[:-1], *steps.shape[-3:])
         before = place[..., :-1, None, None].expand(*place[..., 1:].shape, 1, steps.shape[-1])
         rows = steps.gather(-2, before)[..., 0, :]
         return torch.cat([start, rows.gather(-1, place[..., 1:, None])[..., 0]], -1)
 
-    @property
-    def mode(self) -> Int[Tensor, "*draw target head"]:
-        """Each word's likeliest position, given that of the word before."""
-        return self._walk(self.batch_shape, lambda law: law.argmax(-1))
-
-    @torch.no_grad()
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Int[Tensor, "*draw target head"]:
-        """Draws word after word."""
-        shape = torch.Size(sample_shape) + self.batch_shape
-        return self._walk(shape, draw_place)
-
-    def _walk(
-        self, shape: torch.Size, choose: Callable[[Tensor], Tensor]
+    def walk(
+        self, below: Int[Tensor, "*draw target lower"], choose: Callable[[Tensor], Tensor]
     ) -> Int[Tensor, "*draw target head"]:
-        """Chooses the position of each word by its law given the one before."""
-        chain = cast(ChainPointing, self.pointing)
-        steps = chain.transitions
+        """Chooses the position of word after word, each by its law given the one before."""
+        shape, steps = below.shape[:-2], self.transitions
         steps = steps.expand(*shape, *steps.shape[-3:])
-        places = [choose(chain.start.expand(*shape, -1))]
+        places = [choose(self.start.expand(*shape, -1))]
         for step in steps.unbind(-3):
             before = places[-1][..., None, None].expand(*shape, 1, steps.shape[-1])
             places.append(choose(step.gather(-2, before)[..., 0, :]))
         return torch.stack(places, -1)[..., None]
 
 
-@dataclass(frozen=True)
-class SummedChain:
-    """All alignments of a batch at once, where each word's reads the one before.
-
-    It answers as :class:`latentheads.alignment.summed.Summed` does.
-
-    Attributes:
-        priors: The prior of the only block.
-        words: Log-probability of every word for all positions.
-        valid: True at the words that are counted; padding follows them.
-    """
-
-    priors: Sequence[Pointing]
-    words: Float[Tensor, "*batch target key"]
-    valid: Bool[Tensor, "*batch target"]
+class SummedChain(Summed):
+    """All alignments of a batch at once, where each word's reads the one before, for one head."""
 
     @cached_property
     def _counted(self) -> Float[Tensor, "*batch target key"]:
@@ -182,7 +98,7 @@ class SummedChain:
     @cached_property
     def _forward(self) -> list[Float[Tensor, "*batch key"]]:
         r""":math:`\log p(y_{\le t}, z_t)` of every word."""
-        prior = cast(ChainPointing, self.priors[0])
+        (prior,) = self.priors
         first, *later = self._counted.unbind(-2)
         found = [prior.start + first]
         for steps, own in zip(prior.transitions.unbind(-3), later, strict=True):
@@ -203,72 +119,44 @@ class SummedChain:
 
     def posterior(self) -> list[Pointing]:
         """The exact posterior, itself a chain: the backward algorithm."""
-        prior = cast(ChainPointing, self.priors[0])
-        first, *counted = self._counted.unbind(-2)
+        (prior,) = self.priors
+        start, (first, *counted) = prior.start, self._counted.unbind(-2)
         later = torch.zeros_like(first)
         scores, moves = list[Tensor](), list(prior.transitions.unbind(-3))[::-1]
         for steps, own in zip(moves, counted[::-1], strict=True):
             scores.append(own + later)
             later = (steps + scores[-1][..., None, :]).logsumexp(-1)
-        scores.append(prior.start + first + later)
-        moves.append(torch.zeros_like(moves[0]) if moves else _no_steps(prior))
+        scores.append(start + first + later)
+        moves.append(start.new_zeros(*start.shape, start.shape[-1]))
         own = torch.stack(scores[::-1], -2)
         return [ChainPointing(own.unsqueeze(-2), steps=torch.stack(moves[::-1], -3))]
-
-    @property
-    def prior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Entropy of the alignments of a sentence under the prior."""
-        return self._entropy(self.priors[0])
-
-    @property
-    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Entropy of the alignments of a sentence given its words."""
-        return self._entropy(self.posterior()[0])
-
-    @property
-    def information(self) -> Float[Tensor, "*batch"]:
-        """KL from the exact posterior to the prior: what the words say of their alignments."""
-        return self.kl(self.posterior())[0]
-
-    def _entropy(self, law: Pointing) -> Float[Tensor, "*batch"]:
-        """Entropy of a chain: that of the first position, and the mean of that of every step."""
-        start, steps = law.scores[..., 0, 0, :].log_softmax(-1), transitions(law)
-        rows = (steps.exp() * steps).sum(-1)
-        further = (marginals(law)[..., :-1, :].exp() * rows).sum(-1) * self.valid[..., 1:]
-        return -(start.exp() * start).sum(-1) * self.valid[..., 0] - further.sum(-1)
 
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
         (law,) = posterior
-        return (marginals(law).exp() * self._counted).sum((-1, -2))
+        return (law.marginals[..., 0, :] * self._counted).sum((-1, -2))
 
-    def kl(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
-        """The KL from a posterior to the prior, of the only block."""
-        return [self._kl(posterior[0], self.priors[0])]
+    def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+        """That of the first position, and the mean of that of every step."""
+        (law,) = laws
+        start, steps = law.start, law.transitions
+        return -self._mean(law, (start.exp() * start).sum(-1), (steps.exp() * steps).sum(-1))
 
-    def gap(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
-        """The KL from a posterior to the exact one: what the bound lacks."""
-        return [self._kl(posterior[0], self.posterior()[0])]
+    def _kl(
+        self, laws: Sequence[Pointing], others: Sequence[Pointing]
+    ) -> list[Float[Tensor, "*batch"]]:
+        (law,), (other,) = laws, others
+        first, steps = law.start, law.transitions
+        start = (first.exp() * (first - other.start)).sum(-1)
+        return [self._mean(law, start, (steps.exp() * (steps - other.transitions)).sum(-1))]
 
-    def _kl(self, law: Pointing, other: Pointing) -> Float[Tensor, "*batch"]:
-        first, against = (each.scores[..., 0, 0, :].log_softmax(-1) for each in (law, other))
-        start = (first.exp() * (first - against)).sum(-1)
-        mine, its = transitions(law), transitions(other)
-        rows = (mine.exp() * (mine - its)).sum(-1)
-        before = marginals(law)[..., :-1, :].exp()
-        further = (before * rows).sum(-1) * self.valid[..., 1:]
+    def _mean(
+        self,
+        law: Pointing,
+        start: Float[Tensor, "*batch"],
+        steps: Float[Tensor, "*batch later key"],
+    ) -> Float[Tensor, "*batch"]:
+        """What the first word has, and the mean of what each other has given the one before."""
+        before = law.marginals[..., :-1, 0, :]
+        further = (before * steps).sum(-1) * self.valid[..., 1:]
         return start * self.valid[..., 0] + further.sum(-1)
-
-
-def _no_steps(prior: ChainPointing) -> Tensor:
-    keys = prior.scores.shape[-1]
-    return prior.scores.new_zeros(*prior.scores.shape[:-3], keys, keys)
-
-
-def marginals(law: Pointing) -> Float[Tensor, "*batch target key"]:
-    """Log-probability of every word's positions, whatever the others'."""
-    found = [law.scores[..., 0, 0, :].log_softmax(-1)]
-    # a view of one step at a time would be given a gradient as large as all of them
-    for steps in transitions(law).unbind(-3):
-        found.append((found[-1][..., None] + steps).logsumexp(-2))
-    return torch.stack(found, -2)

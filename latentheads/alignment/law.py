@@ -12,9 +12,9 @@ reads the word before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,15 +24,23 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
 from latentheads.distributions.heads import spreads
-from latentheads.layers.numeric import log_softmax
+from latentheads.layers.numeric import log_softmax, softmax
 
-__all__ = ["NOWHERE", "Alignments", "Pointing", "check_pointing", "draw_place"]
+__all__ = [
+    "NOWHERE",
+    "Alignments",
+    "Pointing",
+    "check_pointing",
+    "draw_blocks",
+    "draw_place",
+    "word_log_probs",
+]
 
 NOWHERE = -1e9
 """The score of a position that may not be pointed at: finite, and its probability exactly 0."""
 
 Pair = tuple[int, int]
-"""A head, and one below that it reads."""
+"""A head, and one below that it reads; in a chain the head itself, at the word before."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,13 @@ class Pointing:
     """The parameters of a law before anything is drawn.
 
     Attributes:
+        chained: Whether a word's alignment reads that of the word before.
         scores: Of every head of the block for itself; ``NOWHERE`` where it may not point.
         pairs: What a head reads of one below, by both their numbers; for all words or each.
         first: Heads in the blocks below: the number of this block's first head.
     """
 
+    chained: ClassVar[bool] = False
     scores: Float[Tensor, "*batch target head key"]
     pairs: Mapping[Pair, Float[Tensor, "*batch #target lower key"]] = field(default_factory=dict)
     first: int = 0
@@ -53,6 +63,31 @@ class Pointing:
     def heads(self) -> range:
         """The numbers of the block's heads."""
         return range(self.first, self.first + self.scores.shape[-2])
+
+    @property
+    def between(self) -> Mapping[Pair, Float[Tensor, "*batch #target before key"]]:
+        """All that is read of other heads, or in a chain of the word before."""
+        return self.pairs
+
+    def detached(self) -> Pointing:
+        """The same parameters, detached from their graph."""
+        pairs = {pair: scores.detach() for pair, scores in self.pairs.items()}
+        return replace(self, scores=self.scores.detach(), pairs=pairs)
+
+    @property
+    def start(self) -> Float[Tensor, "*batch key"]:
+        """Log-probabilities of the first word's positions, for one head."""
+        return self.scores[..., 0, 0, :].log_softmax(-1)
+
+    @property
+    def transitions(self) -> Float[Tensor, "*batch later #before key"]:
+        """Log-probabilities of further words' positions, for one head; none reads another."""
+        return log_softmax(self.scores[..., 1:, 0, None, :])
+
+    @property
+    def marginals(self) -> Float[Tensor, "*batch target head key"]:
+        """The probability of every position, whatever the other words'; of heads side by side."""
+        return softmax(self.scores)
 
     def lower(self, head: int) -> list[int]:
         """The heads that a head reads."""
@@ -88,6 +123,37 @@ class Pointing:
         found = log_softmax(scores)
         return found.view(*found.shape, *(1,) * (heads - head - 1))
 
+    def word_log_prob(
+        self, drawn: Int[Tensor, "*draw target lower"]
+    ) -> Float[Tensor, "*draw target"]:
+        """Log-probability of each word's alignments, given those of the blocks below.
+
+        Args:
+            drawn: Those of all heads, from the lowest.
+        """
+        found = torch.zeros((), dtype=self.scores.dtype, device=drawn.device)
+        for head in self.heads:
+            law = self.given(head, drawn)
+            law = law.expand(*drawn.shape[:-1], law.shape[-1])
+            found = found + law.gather(-1, drawn[..., head, None])[..., 0]
+        return found
+
+    def walk(
+        self, below: Int[Tensor, "*draw target lower"], choose: Callable[[Tensor], Tensor]
+    ) -> Int[Tensor, "*draw target head"]:
+        """Chooses the positions of head after head, each by its law given those below.
+
+        Args:
+            below: What was drawn of the heads in the blocks below.
+            choose: Takes the log-probabilities of positions, and gives one.
+        """
+        drawn = below
+        for head in self.heads:
+            law = self.given(head, drawn)
+            place = choose(law.expand(*drawn.shape[:-1], law.shape[-1]))
+            drawn = torch.cat([drawn, place[..., None]], -1)
+        return drawn[..., self.first :]
+
 
 def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
     """Refuses parameters of a posterior that are those of no law of a block's alignments.
@@ -98,7 +164,8 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
         prior: Those of the block's prior.
 
     Raises:
-        ValueError: They are of other heads or positions, or a head reads one that is none below.
+        ValueError: They are of other heads or positions, a head reads one that is none below, or
+            a word the one before where the prior is no chain.
     """
     if found.first != prior.first:
         raise ValueError(
@@ -112,17 +179,18 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
             f"site {site!r}: scores must be of sentences, words, heads and positions of shape "
             f"{tuple(wanted)}, got {tuple(shape)}"
         )
-    steps = getattr(found, "steps", None)
-    if steps is not None and shape[-2] > 1:
-        raise ValueError(f"site {site!r}: a chain is of one head, and the block has {shape[-2]}")
+    if found.chained and not prior.chained:
+        raise ValueError(
+            f"site {site!r}: ChainPointing is for alignment_prior chain alone: give Pointing, for "
+            "here no word's alignment reads another's"
+        )
     for head, lower in found.pairs:
         if head not in found.heads or not 0 <= lower < head:
             raise ValueError(
                 f"site {site!r}: pairs must be of a head of the block, of {list(found.heads)}, and "
                 f"one below it, got {(head, lower)}"
             )
-    between = [*found.pairs.values(), *([] if steps is None else [steps])]
-    for each in between:
+    for each in found.between.values():
         if each.shape[-2:] != (shape[-1], shape[-1]) or each.shape[-3] not in (1, shape[-3]):
             raise ValueError(
                 f"site {site!r}: what a head reads of another must be of words, or 1 for all, and "
@@ -178,33 +246,19 @@ class Alignments(TorchDistribution):
         """Log-probability of the alignments of each word."""
         shape = torch.broadcast_shapes((*self.batch_shape, 1), value.shape[:-1])
         every = (self.below.expand(*shape, -1), value.expand(*shape, -1))
-        drawn = torch.cat(every, -1)
-        found = torch.zeros((), dtype=self.pointing.scores.dtype, device=value.device)
-        for head in self.pointing.heads:
-            law = self.pointing.given(head, drawn)
-            law = law.expand(*drawn.shape[:-1], law.shape[-1])
-            found = found + law.gather(-1, drawn[..., head, None])[..., 0]
-        return found
+        return self.pointing.word_log_prob(torch.cat(every, -1))
 
     @property
     def mode(self) -> Int[Tensor, "*draw target head"]:
-        """Each head's likeliest position, given the heads below."""
-        drawn = self.below
-        for head in self.pointing.heads:
-            place = self.pointing.given(head, drawn).argmax(-1, keepdim=True)
-            drawn = torch.cat([drawn, place.expand(*drawn.shape[:-1], 1)], -1)
-        return drawn[..., self.pointing.first :]
+        """Each position the likeliest, given the heads below or the word before."""
+        below = self.below.expand(*self.batch_shape, *self.below.shape[-2:])
+        return self.pointing.walk(below, lambda law: law.argmax(-1))
 
     @torch.no_grad()
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Int[Tensor, "*draw target head"]:
-        """Draws head after head; a word that is not counted is drawn too."""
+        """Draws head after head, a chain word after word; one that is not counted is drawn too."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        drawn = self.below.expand(*shape, *self.below.shape[-2:])
-        for head in self.pointing.heads:
-            law = self.pointing.given(head, drawn)
-            place = draw_place(law.expand(*shape, *law.shape[-2:]))
-            drawn = torch.cat([drawn, place[..., None]], -1)
-        return drawn[..., self.pointing.first :]
+        return self.pointing.walk(self.below.expand(*shape, *self.below.shape[-2:]), draw_place)
 
     def enumerate_support(self, expand: bool = True) -> Int[Tensor, "value *batch target head"]:
         """All alignments of a sentence, keys to the power of words times heads: for small ones.
@@ -230,7 +284,38 @@ class Alignments(TorchDistribution):
         if batch_shape == self.batch_shape:
             return self
         below = self.below.expand(*batch_shape, *self.below.shape[-2:])
-        return type(self)(self.pointing, self.valid, below, self.context)
+        return Alignments(self.pointing, self.valid, below, self.context)
+
+
+def draw_blocks(
+    pointings: Sequence[Pointing], valid: Bool[Tensor, "*batch target"], draws: int
+) -> Int[Tensor, "draw *batch target head"]:
+    """Draws block after block, each given the draws below it.
+
+    Args:
+        pointings: The parameters of every block, from the lowest.
+        valid: True at the words that are counted.
+        draws: How many.
+    """
+    first, *above = pointings
+    drawn = Alignments(first, valid).sample(torch.Size((draws,)))
+    for pointing in above:
+        drawn = torch.cat([drawn, Alignments(pointing, valid, drawn).sample()], -1)
+    return drawn
+
+
+def word_log_probs(
+    pointings: Sequence[Pointing],
+    valid: Bool[Tensor, "*batch target"],
+    drawn: Int[Tensor, "draw *batch target head"],
+) -> Float[Tensor, "draw *batch target"]:
+    """Log-probability of every word's alignments, those of some blocks together; 0 at padding."""
+    found = []
+    for pointing in pointings:
+        law = Alignments(pointing, valid, drawn[..., : pointing.first])
+        own = drawn[..., pointing.first : pointing.first + len(pointing.heads)]
+        found.append(law.word_log_prob(own) * valid)
+    return torch.stack(found).sum(0)
 
 
 @register_kl(Alignments, Alignments)
@@ -240,7 +325,7 @@ def _kl_of_alignments(q: Alignments, p: Alignments) -> Float[Tensor, "*batch"]:
         return q.pointing.scores.new_zeros(q.batch_shape)
     inner = q.pointing.first
     for law in (q, p):
-        if any(other >= inner for _, other in law.pointing.pairs) or type(law) is not Alignments:
+        if any(other >= inner for _, other in law.pointing.between):
             raise NotImplementedError("heads of one block that read each other have no closed form")
     found = torch.zeros((), dtype=q.pointing.scores.dtype, device=q.valid.device)
     for head in q.pointing.heads:

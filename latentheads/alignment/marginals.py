@@ -8,10 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.alignment.chain import ChainPointing, marginals
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.summed import block_tables, sum_of
-from latentheads.layers.numeric import softmax
 
 __all__ = ["head_marginals"]
 
@@ -22,11 +20,8 @@ def head_marginals(laws: Sequence[Pointing]) -> Float[Tensor, "*batch head targe
     Args:
         laws: A law of every block, from the lowest: priors or posteriors.
     """
-    if isinstance(laws[0], ChainPointing):
-        return marginals(laws[0]).exp().unsqueeze(-3)
     if not any(each.pairs for each in laws):
-        scores = torch.cat([each.scores for each in laws], -2)
-        return softmax(scores).transpose(-2, -3)
+        return torch.cat([each.marginals for each in laws], -2).transpose(-2, -3)
     joint = sum_of(block_tables(laws))
     heads = sum(len(each.heads) for each in laws)
     dims = range(-heads, 0)

@@ -200,10 +200,8 @@ class AlignmentPosterior(nn.Module):
         if evidence:  # of what may be pointed at alone: padding explains nothing
             said = [evidence[lower].masked_fill(~readable, NOWHERE), evidence[head]]
         scores: Tensor = self.pairs[f"{head}_{lower}"](known, memory, said)
-        if self.chain and isinstance(prior, ChainPointing) and prior.steps is not None:
-            return scores + prior.steps.detach()
-        if pair in prior.pairs:
-            return scores + prior.pairs[pair].detach()
+        if pair in prior.between:
+            return scores + prior.between[pair].detach()
         return scores
 
     def _read_words(

@@ -151,7 +151,6 @@ class AlignmentState:
         shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
         rows, fed = states.reshape(*shape, states.shape[-1]), tokens.reshape(shape)
         scores = prior.scores[:, :, 0].view(*rows.shape[:-1], -1)
-        assert prior.steps is not None
         found = []
         for new in range(shape[-1]):
             if self._last is None:

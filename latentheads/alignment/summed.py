@@ -13,6 +13,7 @@ and the bound of a guide is a sum too, without a single draw:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from torch import Tensor
 from latentheads.alignment.law import Pointing
 from latentheads.layers.numeric import log_softmax
 
-__all__ = ["Summed", "block_tables"]
+__all__ = ["Summed", "SummedWords", "block_tables", "sum_of"]
 
 
 def block_tables(
@@ -48,18 +49,73 @@ def sum_of(tables: Sequence[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Summed:
+class Summed(ABC):
     """All alignments of a batch at once, under the model's prior.
 
     Attributes:
         priors: The prior of every block, from the lowest.
         words: Log-probability of every word for all positions of all heads.
-        valid: True at the words that are counted.
+        valid: True at the words that are counted; padding follows them.
     """
 
     priors: Sequence[Pointing]
     words: Float[Tensor, "*table"]
     valid: Bool[Tensor, "*batch target"]
+
+    @property
+    @abstractmethod
+    def log_evidence_of_words(self) -> Float[Tensor, "*batch target"]:
+        """Exact log-probability of every word given those before, 0 at padding."""
+
+    @property
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, in nats."""
+        return self.log_evidence_of_words.sum(-1)
+
+    @abstractmethod
+    def posterior(self) -> list[Pointing]:
+        """The exact posterior of every block, given what lies below."""
+
+    @property
+    def prior_entropy(self) -> Float[Tensor, "*batch"]:
+        """Entropy of the alignments of a sentence under the prior."""
+        return self._entropy(self.priors)
+
+    @property
+    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
+        """Entropy of the alignments of a sentence given its words."""
+        return self._entropy(self.posterior())
+
+    @property
+    def information(self) -> Float[Tensor, "*batch"]:
+        """KL from the exact posterior to the prior: what the words say of their alignments."""
+        return sum_of(self.kl(self.posterior()))
+
+    @abstractmethod
+    def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+        """E log p(y | z, x) under a posterior, of every sentence."""
+
+    def kl(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a posterior to the prior, a mean over the blocks below."""
+        return self._kl(posterior, self.priors)
+
+    def gap(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a posterior to the exact one: what the bound lacks."""
+        return self._kl(posterior, self.posterior())
+
+    @abstractmethod
+    def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+        """Entropy of the alignments of a sentence, all blocks together."""
+
+    @abstractmethod
+    def _kl(
+        self, laws: Sequence[Pointing], others: Sequence[Pointing]
+    ) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a law to another."""
+
+
+class SummedWords(Summed):
+    """All alignments of a batch at once, where words stand apart: each is a sum of its own."""
 
     @cached_property
     def log_priors(self) -> list[Float[Tensor, "*table"]]:
@@ -81,11 +137,6 @@ class Summed:
         """Exact log-probability of every word, 0 at padding."""
         return self.log_joint.flatten(self._first).logsumexp(-1) * self.valid
 
-    @property
-    def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, in nats."""
-        return self.log_evidence_of_words.sum(-1)
-
     @cached_property
     def log_posterior(self) -> Float[Tensor, "*table"]:
         """Log-probability of the alignments of all heads, given the word."""
@@ -103,42 +154,26 @@ class Summed:
             return [Pointing(torch.stack([first, own], -2), pair)]
         return [Pointing(first.unsqueeze(-2)), Pointing(own.unsqueeze(-2), pair, 1)]
 
-    @property
-    def prior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Entropy of the alignments under the prior, summed over words."""
-        log_prior = sum_of(self.log_priors).expand_as(self.log_joint)
-        return -self._total(log_prior.exp() * log_prior)
-
-    @property
-    def posterior_entropy(self) -> Float[Tensor, "*batch"]:
-        """Entropy of the alignments given the words, summed over words."""
-        return -self._total(self.log_posterior.exp() * self.log_posterior)
-
-    @property
-    def information(self) -> Float[Tensor, "*batch"]:
-        """KL from the exact posterior to the prior: what the words say of their alignments."""
-        return sum_of(self.kl(self.posterior()))
-
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
         weights = sum_of(block_tables(posterior)).exp()
         return self._total(weights * self.words)
 
-    def kl(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
-        """The KL of every block from a posterior to the prior, a mean over the blocks below."""
-        return self._kl(posterior, self.log_priors)
-
-    def gap(self, posterior: Sequence[Pointing]) -> list[Float[Tensor, "*batch"]]:
-        """The KL of every block from a posterior to the exact one: what the bound lacks."""
-        return self._kl(posterior, block_tables(self.posterior()))
+    def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+        table = sum_of(self._tables(laws)).expand_as(self.words)
+        return -self._total(table.exp() * table)
 
     def _kl(
-        self, posterior: Sequence[Pointing], other: Sequence[Tensor]
+        self, laws: Sequence[Pointing], others: Sequence[Pointing]
     ) -> list[Float[Tensor, "*batch"]]:
-        tables = block_tables(posterior)
+        tables = self._tables(laws)
         weights = sum_of(tables).exp()
-        pairs = zip(tables, other, strict=True)
+        pairs = zip(tables, self._tables(others), strict=True)
         return [self._total(weights * (table - against)) for table, against in pairs]
+
+    def _tables(self, laws: Sequence[Pointing]) -> list[Float[Tensor, "*table"]]:
+        """Those of each block's alignments; of the prior they are made once."""
+        return self.log_priors if laws is self.priors else block_tables(laws)
 
     def _total(self, values: Float[Tensor, "*table"]) -> Float[Tensor, "*batch"]:
         """Sums over positions and over the words that are counted."""

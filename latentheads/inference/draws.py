@@ -14,9 +14,8 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
-from latentheads.alignment.chain import ChainAlignments, draw_blocks, word_log_probs
 from latentheads.alignment.drawn import Drawn
-from latentheads.alignment.law import Alignments
+from latentheads.alignment.law import Alignments, draw_blocks, word_log_probs
 from latentheads.distributions import tokens_of
 from latentheads.inference.enumeration import Enumeration
 from latentheads.names import TARGET
@@ -47,7 +46,7 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
         words,
         word_log_probs([law.pointing for law in priors], valid, drawn),
         word_log_probs([law.pointing for law in laws], valid, drawn),
-        any(isinstance(law, ChainAlignments) for law in (*laws, *priors)),
+        any(law.pointing.chained for law in (*laws, *priors)),
         word_log_probs([law.pointing for law in tied], valid, drawn) if tied else 0.0,
     )
 

@@ -16,8 +16,13 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.chain import SummedChain, detached, draw_blocks, word_log_probs
-from latentheads.alignment.law import Alignments, Pointing, check_pointing
+from latentheads.alignment.law import (
+    Alignments,
+    Pointing,
+    check_pointing,
+    draw_blocks,
+    word_log_probs,
+)
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
 
@@ -35,7 +40,7 @@ class Enumeration:
         tied: The sites whose posterior is the prior itself.
     """
 
-    summed: Summed | SummedChain
+    summed: Summed
     posterior: Sequence[Pointing]
     sites: Sequence[str]
     tied: Sequence[str]
@@ -88,10 +93,10 @@ class Enumeration:
 
     def of_fixed_model(self) -> Enumeration:
         """The same with gradients in the guide alone, and none where the posterior is the prior."""
-        fixed = [detached(law) for law in self.summed.priors]
+        fixed = [law.detached() for law in self.summed.priors]
         summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
         own = zip(self.sites, self.posterior, strict=True)
-        posterior = [detached(law) if name in self.tied else law for name, law in own]
+        posterior = [law.detached() if name in self.tied else law for name, law in own]
         return replace(self, summed=summed, posterior=posterior)
 
 

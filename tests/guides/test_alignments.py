@@ -15,7 +15,7 @@ from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
-from latentheads.alignment.chain import ChainPointing, detached
+from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import Pointing
 from latentheads.guide import conditioned
 from latentheads.guides import GUIDES
@@ -218,7 +218,7 @@ def test_the_model_is_not_reached_through_the_guide(
     guide = attach(name, model)
     found = gradients(model, guide, "bound", batch)
     own = guide.alignment_posterior
-    guide.alignment_posterior = lambda prior: conditioned(prior, detached(own(prior).pointing))
+    guide.alignment_posterior = lambda prior: conditioned(prior, own(prior).pointing.detached())
     torch.testing.assert_close(found, gradients(model, guide, "bound", batch))
 
 
@@ -437,8 +437,10 @@ def test_a_posterior_of_another_kind_is_refused_by_its_site(batch: Batch) -> Non
         terms(model, guide, batch)
 
 
-def test_a_chain_is_of_one_head(batch: Batch) -> None:
-    model = aligned(SHAPES["two heads"])
+@pytest.mark.parametrize("shape", ["one head", "two heads"])
+def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) -> None:
+    """Their sums would not know what a word reads of the one before, and its KL would be wrong."""
+    model = aligned(SHAPES[shape])
     guide = attach("tied", model)
 
     def chain(name: str, prior: Any) -> Any:
@@ -450,7 +452,7 @@ def test_a_chain_is_of_one_head(batch: Batch) -> None:
         )
 
     guide.get_posterior = chain
-    with pytest.raises(ValueError, match="a chain is of one head, and the block has 2"):
+    with pytest.raises(ValueError, match="ChainPointing is for alignment_prior chain alone: give"):
         terms(model, guide, batch)
 
 

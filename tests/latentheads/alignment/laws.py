@@ -8,9 +8,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from latentheads.alignment.chain import ChainAlignments, ChainPointing, SummedChain
+from latentheads.alignment.chain import ChainPointing, SummedChain
 from latentheads.alignment.law import NOWHERE, Alignments, Pointing
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.summed import Summed, SummedWords
 
 SENTENCES, WORDS, KEYS = 2, 3, 3
 SHAPES = {"one head": (1, 1), "two heads": (1, 2), "two blocks": (2, 1)}
@@ -40,7 +40,7 @@ def pointings(kind: str, reads: bool = True) -> list[Pointing]:
     """A random law of every block."""
     if kind == "chain":
         steps = pair(1)
-        return [ChainPointing(scores(1), steps=steps if reads else None)]
+        return [ChainPointing(scores(1), steps=steps if reads else torch.zeros_like(steps))]
     blocks, heads = SHAPES[kind]
     if blocks == 1:
         return [Pointing(scores(heads), {(1, 0): pair()} if heads > 1 and reads else {})]
@@ -58,11 +58,10 @@ def table(kind: str) -> Tensor:
     return torch.randn(SENTENCES, WORDS, *(KEYS,) * heads, dtype=torch.float64)
 
 
-def summed(kind: str, priors: Sequence[Pointing], words: Tensor) -> Summed | SummedChain:
+def summed(kind: str, priors: Sequence[Pointing], words: Tensor) -> Summed:
     """What is tested."""
-    if kind == "chain":
-        return SummedChain(priors, words, valid())  # type: ignore[arg-type]
-    return Summed(priors, words, valid())
+    own = SummedChain if kind == "chain" else SummedWords
+    return own(priors, words, valid())
 
 
 def all_alignments(heads: int) -> Tensor:
@@ -73,16 +72,12 @@ def all_alignments(heads: int) -> Tensor:
 
 def laws(pointed: Sequence[Pointing], value: Tensor) -> list[Alignments]:
     """The law of each block where the blocks below took a value."""
-    found: list[Alignments] = []
-    for each in pointed:
-        kind = ChainAlignments if isinstance(each, ChainPointing) else Alignments
-        found.append(kind(each, valid(), value[..., : each.first]))
-    return found
+    return [Alignments(each, valid(), value[..., : each.first]) for each in pointed]
 
 
 def whole(law: Alignments) -> Alignments:
     """The same law where no word is padding."""
-    return type(law)(law.pointing, torch.ones_like(law.valid), law.below)
+    return Alignments(law.pointing, torch.ones_like(law.valid), law.below)
 
 
 def log_prob(pointed: Sequence[Pointing], value: Tensor) -> Tensor:

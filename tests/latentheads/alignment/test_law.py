@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from latentheads.alignment.chain import ChainAlignments, word_log_probs
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.law import Alignments, Pointing, word_log_probs
 from tests.latentheads.alignment import laws
 
 DRAWS = 20_000
@@ -111,7 +110,7 @@ def test_heads_that_read_each_other_have_no_closed_kl() -> None:
     other = Alignments(laws.pointings("two heads")[0], laws.valid())
     with pytest.raises(NotImplementedError, match="read each other"):
         kl_divergence(law, other)
-    chain = ChainAlignments(laws.pointings("chain")[0], laws.valid())
+    chain = Alignments(laws.pointings("chain")[0], laws.valid())
     with pytest.raises(NotImplementedError, match="read each other"):
         kl_divergence(chain, Alignments(laws.pointings("one head")[0], laws.valid()))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from latentheads.alignment.law import Pointing
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.summed import SummedWords
 
 NOISE, KEYS = 0.02, 3
 WORDS = {
@@ -42,12 +42,14 @@ def law(first: Tensor, second: Tensor, pair: Tensor | None, blocks: int) -> list
     return [Pointing(first[None, None, None]), above]
 
 
-def summed(word: str, blocks: int = 1) -> Summed:
+def summed(word: str, blocks: int = 1) -> SummedWords:
     even = torch.zeros(KEYS, dtype=torch.float64)
-    return Summed(law(even, even, None, blocks), table(word), torch.ones(1, 1, dtype=torch.bool))
+    return SummedWords(
+        law(even, even, None, blocks), table(word), torch.ones(1, 1, dtype=torch.bool)
+    )
 
 
-def improve(here: Summed, given: list[Tensor], blocks: int = 1) -> float:
+def improve(here: SummedWords, given: list[Tensor], blocks: int = 1) -> float:
     """Moves scores to where a law of their form lacks least, and says how much that is."""
     search = torch.optim.LBFGS(given, max_iter=200, line_search_fn="strong_wolfe")
     pair = given[1] if len(given) > 1 else None
@@ -116,7 +118,7 @@ def test_which_form_reads_which_heads() -> None:
 def test_a_product_has_two_ends_where_the_word_has_two_reasons() -> None:
     tilt, even = torch.tensor([1.0, 0.0, 0.0]), torch.zeros(KEYS)
     priors = law(tilt.double(), even.double(), None, 1)
-    here = Summed(priors, table("xor"), torch.ones(1, 1, dtype=torch.bool))
+    here = SummedWords(priors, table("xor"), torch.ones(1, 1, dtype=torch.bool))
     bounds = []
     for head in (0, 1):
         start = torch.zeros(2, KEYS, dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 
 from latentheads.alignment.chain import ChainPointing, SummedChain
 from latentheads.alignment.law import Pointing
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.summed import SummedWords
 from tests.latentheads.alignment import laws
 
 PADDING = torch.tensor([1.0, laws.KEYS], dtype=torch.float64)
@@ -99,7 +99,7 @@ def test_a_chain_of_one_word_is_that_word_alone_and_one_of_none_is_nothing() -> 
     scores, words = torch.randn(2, 1, 1, 3), torch.randn(2, 1, 3)
     valid = torch.tensor([[True], [False]])
     law = ChainPointing(scores, steps=torch.randn(2, 1, 3, 3))
-    chain, alone = SummedChain([law], words, valid), Summed([Pointing(scores)], words, valid)
+    chain, alone = SummedChain([law], words, valid), SummedWords([Pointing(scores)], words, valid)
     uniform = [Pointing(torch.zeros_like(scores))]
     for one, other in (
         (chain.log_evidence, alone.log_evidence),
@@ -127,7 +127,7 @@ def test_blocks_have_a_kl_each(shape: str, which: int) -> None:
 def test_no_position_and_all_the_same_give_the_plain_network() -> None:
     words = torch.randn(2, 3, 1, dtype=torch.float64).expand(2, 3, 5)
     priors = [Pointing(torch.randn(2, 3, 1, 5, dtype=torch.float64))]
-    here = laws.Summed(priors, words, laws.valid())
+    here = SummedWords(priors, words, laws.valid())
     plain = (words[..., 0] * laws.valid()).sum(-1)
     assert torch.allclose(here.log_evidence, plain, rtol=1e-13, atol=0)
     assert math.isclose(here.gap(priors)[0].abs().max().item(), 0, abs_tol=1e-12)
