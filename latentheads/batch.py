@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_number
+from latentheads.names import side_of
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "check_batch", "pad"]
 
@@ -191,7 +192,7 @@ class Batch:
 
     def task_of(self, site: str) -> Int[Tensor, batch] | None:
         """Each sentence's task as a chain or a site of the encoder or the decoder tells it."""
-        return self.source_task if site.startswith("encoder") else self.target_task
+        return self.source_task if side_of(site) == "encoder" else self.target_task
 
     def tasks(self, side: str) -> SentenceTasks | None:
         """The tasks as the encoder or the decoder tells them apart; None where neither does."""

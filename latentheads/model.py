@@ -23,7 +23,7 @@ from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import LinearOutput, Output
 from latentheads.mask import Reach
-from latentheads.names import SENTENCES, TARGET, Block
+from latentheads.names import SENTENCES, TARGET, Block, side_of
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
@@ -106,7 +106,7 @@ class HeadModel(nn.Module, ABC):
             return {m.block.name: self._choose_heads(m, batch, alone, v) for m, v in values}
         found: dict[str, Choice] = {}
         for side in ("encoder", "decoder"):
-            blocks = [m for m in self.selecting if m.block.chain.startswith(side)]
+            blocks = [m for m in self.selecting if side_of(m.block.chain) == side]
             if blocks and self.selector is not None:
                 with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
                     found |= {m.block.name: self._choose_heads(m, batch, alone) for m in blocks}

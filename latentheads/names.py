@@ -18,6 +18,7 @@ __all__ = [
     "chains_of",
     "latent_of",
     "layer_of",
+    "side_of",
 ]
 
 SENTENCES = "sentences"
@@ -48,6 +49,11 @@ def latent_of(site: str) -> str:
 def layer_of(site: str) -> int:
     """``encoder.2.self.logits`` lies in layer 2."""
     return int(site.split(".")[1])
+
+
+def side_of(name: str) -> str:
+    """The chain ``encoder-self`` and the site ``encoder.2.self.logits`` are of the ``encoder``."""
+    return "encoder" if name.startswith("encoder") else "decoder"
 
 
 def chains_of(text: str) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from latentheads.mask import Reach
 from latentheads.models.heads import HeadOptions, fill_places
 from latentheads.models.mixing import heads_below
 from latentheads.models.network import Network
-from latentheads.names import Block
+from latentheads.names import Block, side_of
 from latentheads.selection.selector import Choice
 
 __all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
@@ -125,7 +125,7 @@ def make_mixer(
         network: Sizes, and what is chosen for each layer.
         heads: What is random about them.
     """
-    stack = chain.split("-")[0]
+    stack = side_of(chain)
     chosen, causal = network.stack(stack), stack == "decoder"
     mixing = chosen[layer]
     band = Band(mixing.window, causal)

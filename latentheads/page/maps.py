@@ -16,7 +16,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Links
-from latentheads.names import ALIGNMENT, CHAINS
+from latentheads.names import ALIGNMENT, CHAINS, side_of
 from latentheads.page.packing import code_weights, find_stride, pool_weights
 from latentheads.reading.alignments import LAWS, AlignmentLaws, alignment_laws, draws_alignments
 from latentheads.reading.draws import NO_NOISE, prior_readings, summarise_draws
@@ -91,7 +91,7 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
     found = {}
     for chain in dict.fromkeys(block.chain for block in Recording(run.model).attending):
         rows, columns = name_sides(batch, chain, run.source, run.target, place)
-        decodes, crosses = chain.startswith("decoder"), chain == CHAINS[2]
+        decodes, crosses = side_of(chain) == "decoder", chain == CHAINS[2]
         found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
     if draws_alignments(run.model):
         found[ALIGNMENT] = Side(target, _name_keys(run, batch, place), [], gold)

@@ -15,6 +15,7 @@ from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import Mask, causal
+from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
 from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
 from latentheads.selection.selector import Choice, Selector
@@ -108,7 +109,7 @@ class PretrainedBlock(HeadBlock):
     @property
     def side(self) -> str:
         """Encoder or decoder."""
-        return self.block.chain.split("-")[0]
+        return side_of(self.block.chain)
 
     def note_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keeps the states that the attention module reads, until its heads are drawn."""

@@ -29,7 +29,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
 from latentheads.model import HeadModel
-from latentheads.names import TARGET
+from latentheads.names import TARGET, side_of
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording
 
@@ -74,7 +74,7 @@ def gradient_importance(
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
-                encoder = heads.block.chain.startswith("encoder")
+                encoder = side_of(heads.block.chain) == "encoder"
                 real = here.source_valid if encoder else here.target_valid
                 values, counts = gradient.abs().sum(1), real.sum(-1)
             found.add(heads.block.name, values, heads.speaks, counts)

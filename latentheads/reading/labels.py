@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from latentheads.batch import SPECIALS, Batch
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.names import side_of
 from latentheads.reading.sides import sides
 
 __all__ = ["name_sides", "name_tokens"]
@@ -49,7 +50,7 @@ def name_sides(
         place: Which sentence of the batch.
     """
     known = sides(batch, chain)
-    of_queries = source or target if chain.startswith("encoder") else target
+    of_queries = source or target if side_of(chain) == "encoder" else target
     of_keys = target if chain == "decoder-self" else source or target
     queries = known.queries[place][known.real_queries[place]]
     keys = known.keys[place][known.real_keys[place]]

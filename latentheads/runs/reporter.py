@@ -20,7 +20,7 @@ from latentheads.inference.evaluation import TOKENS, Report, evaluate, fixed_noi
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
-from latentheads.names import CHAINS
+from latentheads.names import CHAINS, side_of
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_written
@@ -175,7 +175,7 @@ class Reporter:
                 continue
             names: tuple[str, ...] = ("",)
             if mixture is not None and selector.tasks(chain) > 1:
-                names = mixture.sources if chain.startswith("encoder") else mixture.targets
+                names = mixture.sources if side_of(chain) == "encoder" else mixture.targets
             shared = torch.stack([sharing(chosen[block]) for block in blocks]).nanmean(0)
             found[chain] = {
                 "tasks": list(names),

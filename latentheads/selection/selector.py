@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_known
-from latentheads.names import CHAINS
+from latentheads.names import CHAINS, side_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -244,7 +244,7 @@ class TaskSelector(Selector):
 
     def tasks(self, chain: str) -> int:
         """Those of the encoder, or of the decoder."""
-        return self.sources if chain.startswith("encoder") else self.targets
+        return self.sources if side_of(chain) == "encoder" else self.targets
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.layers.numeric import numbers_like
+from latentheads.names import side_of
 from latentheads.selection.selector import Choice, TaskSelector, in_order
 
 __all__ = ["StaticSelector"]
@@ -49,7 +50,7 @@ class StaticSelector(TaskSelector):
         return self.heads * (max(self._sets_of(chain)) + 1)
 
     def _sets_of(self, chain: str) -> tuple[int, ...]:
-        given = self.source_sets if chain.startswith("encoder") else self.target_sets
+        given = self.source_sets if side_of(chain) == "encoder" else self.target_sets
         return given or tuple(range(self.tasks(chain)))
 
     def prior(self, chain: str, like: Tensor) -> None:
