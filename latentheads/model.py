@@ -167,14 +167,27 @@ class HeadModel(nn.Module, ABC):
             return pyro.sample(TARGET, law, obs=batch.scored if observe else None)
 
     def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network and gives the law of the scored tokens.
+        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; drawn when not given.
         """
         given = () if choices is None else (choices,)
-        return self.likelihood(self.states(batch, *given), batch)
+        if self.alignments is None:
+            return self.likelihood(self.states(batch, *given), batch)
+        hidden = self.hidden(batch, choices).behind(batch.context)
+        output = cast(LinearOutput, self.output)
+        return self.alignments(hidden, batch.counted, output, self.smoothing)
+
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+        """What alignments above the network know of whole sentences; one with alignments says it.
+
+        Args:
+            batch: The sentences.
+            choices: The selected heads of blocks that select; drawn when not given.
+        """
+        raise NotImplementedError
 
     def _law_of_pass(self, batch: Batch, choices: Mapping[str, Choice]) -> Tokens:
         """The law; while training, with a factor a block for how its heads differ."""
@@ -272,19 +285,6 @@ class Decoder(HeadModel):
         """What alignments above it know of whole sentences: states, and those of earlier words."""
         assert self.alignments is not None
         return self.alignments.look_back(self.states(batch, choices), batch.target_valid)
-
-    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network, draws where alignments point, and gives the law of the scored tokens.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; drawn when not given.
-        """
-        if self.alignments is None:
-            return super().law(batch, choices)
-        hidden = self.hidden(batch, choices).behind(batch.context)
-        output = cast(LinearOutput, self.output)
-        return self.alignments(hidden, batch.counted, output, self.smoothing)
 
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:

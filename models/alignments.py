@@ -17,8 +17,7 @@ def check_alignments(options: AlignmentOptions, sizes: Network, past: bool) -> N
         raise ValueError(
             "alignments need a full softmax: drop the cutoffs, or name a recipe or prior of logits"
         )
-    if options.alignment_window and not past:
-        raise ValueError("alignment_window is for a language model: drop it")
+    options.check_window(past)
 
 
 def make_aligner(

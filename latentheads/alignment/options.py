@@ -91,6 +91,15 @@ class AlignmentOptions:
             return self
         return replace(self, alignments=0 if of_logits else 1 if past else self.blocks)
 
+    def check_window(self, past: bool) -> None:
+        """Refuses a window of heads that point at a source.
+
+        Args:
+            past: Whether heads point at the past of a language model.
+        """
+        if self.alignment_window and not past:
+            raise ValueError("alignment_window is for a language model: drop it")
+
 
 def check_alignment_options(given: object) -> None:
     """Refuses what is neither options of alignment blocks nor None."""

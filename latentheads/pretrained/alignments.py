@@ -319,8 +319,7 @@ def make_aligned(
     own = type(network).__name__
     if not isinstance(labelling, NextToken | TargetToken):
         raise ValueError(f"alignments explain the tokens that a decoder writes: {own} writes none")
-    if settled.alignment_window and not past:
-        raise ValueError("alignment_window is for a language model: drop it")
+    settled.check_window(past)
     output = NetworkOutput(network)
     width = output.weight.shape[1]
     aligner = Aligner(settled, width, past=past).to(network.device, network.dtype)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from latentheads.alignment.options import AlignmentOptions, check_alignment_opti
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family
-from latentheads.layers.output import GivenLogits, LinearOutput
+from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
@@ -293,7 +293,7 @@ class Pretrained(HeadModel):
         Below alignments they are the states that predict each token, before anything is added.
         """
         if self._above is not None:
-            return self._find_hidden(batch, choices).states
+            return self.hidden(batch, choices).states
         outputs = self.run(batch, choices)
         assert isinstance(batch, EncodedBatch)
         assert self.labelling is not None
@@ -301,29 +301,18 @@ class Pretrained(HeadModel):
         check_labels(batch.target, scores.shape)
         return scores
 
-    def _find_hidden(self, batch: Batch, choices: Mapping[str, Choice] | None) -> Hidden:
-        """What alignments know of a batch."""
+    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+        """What alignments know of a batch: the states that are scored, and what they point at."""
         assert self._above is not None
         assert self.labelling is not None
         with self._above.hearing():
             self.run(batch, choices)
             assert isinstance(batch, EncodedBatch)
             sides = batch.decoder_real, batch.encoder_real
-            return self._above.read_hidden(self.labelling, *sides)
-
-    def law(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Tokens:
-        """Runs the network, draws where alignments point, and gives the law of the labels.
-
-        Args:
-            batch: What it is run on.
-            choices: The gates of blocks that have them; drawn when not given.
-        """
-        if self.alignments is None:
-            return super().law(batch, choices)
-        hidden = self._find_hidden(batch, choices)
-        output = cast(LinearOutput, self.output).held()
-        check_labels(batch.target, (*hidden.states.shape[:-1], len(output.weight)))
-        return self.alignments(hidden, batch.counted, output)
+            hidden = self._above.read_hidden(self.labelling, *sides)
+        types = len(self._above.output.layer.weight)
+        check_labels(batch.target, (*hidden.states.shape[:-1], types))
+        return hidden
 
     def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
         """The law of the labels."""
