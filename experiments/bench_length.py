@@ -62,18 +62,17 @@ def _rows_of(
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
-    both = nn.ModuleList([model, guide])
-    rows = {recipe: both}
-    if _fusions_of(both):
-        rows[recipe + KEPT] = kept = deepcopy(both)
-        for fusion in _fusions_of(kept):
+    pairs = {recipe: (model, guide)}
+    if _fusions_of(model, guide):
+        kept = pairs[recipe + KEPT] = deepcopy((model, guide))
+        for fusion in _fusions_of(*kept):
             fusion.keeps = True
-    made = {name: under(Head_ELBO(analytic=True), *row, batch) for name, row in rows.items()}
+    made = {name: under(Head_ELBO(analytic=True), *pair, batch) for name, pair in pairs.items()}
     return [Runner(name, *each, setting, precision) for name, each in made.items()]
 
 
-def _fusions_of(network: nn.Module) -> list[Fusion]:
-    return [module for module in network.modules() if isinstance(module, Fusion)]
+def _fusions_of(*networks: nn.Module) -> list[Fusion]:
+    return [each for part in networks for each in part.modules() if isinstance(each, Fusion)]
 
 
 def make_parser() -> PlainParser:
