@@ -31,12 +31,18 @@ SOURCES = [[4, 5, 6, 2], [7, 2], [5, 5, 8, 5, 2]]
 
 KINDS = ("translation", "language-model")
 NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
+
+
+def _autoregressive(model: Any, form: str, **more: Any) -> Any:
+    """The guide of a form, which is not said where the model draws no logits."""
+    kind, said = GUIDES["autoregressive"], {"form": form}
+    return kind(model, **({} if kind.find_idle(model, said) else said), **more)
+
+
 FORMS: dict[str, Callable[..., Any]] = {
     # "exact" is of alignments, which these models have not: see tests/guides/test_alignments.py
     **{name: guide for name, guide in GUIDES.items() if name not in ("autoregressive", "exact")},
-    "cholesky": partial(GUIDES["autoregressive"], form="cholesky"),
-    "inverse": partial(GUIDES["autoregressive"], form="inverse"),
-    "masked": partial(GUIDES["autoregressive"], form="masked"),
+    **{form: partial(_autoregressive, form=form) for form in ("cholesky", "inverse", "masked")},
 }
 
 
