@@ -64,7 +64,8 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     types = len(corpus.source or ()), len(corpus.target)
     model: Any = Translation(*types, make_prior("delta"), sizes(), (), alignments=options)
     model = jiggle(model, 0.3).double().eval()
-    guide = GUIDES["mean-field"](model, reads="prefix").double().eval()
+    said = {"reads": "prefix"} if shape else {}
+    guide = GUIDES["mean-field"](model, **said).double().eval()
     settings = Settings(guide=Spec("mean-field"), decoding=Decoding(max_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
 
