@@ -14,7 +14,6 @@ from typing import Any
 import latentheads.experiments.cli.beginning  # noqa: F401
 
 import pyro
-import torch
 from torch import Tensor
 
 from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
@@ -195,19 +194,21 @@ class Study:
     def _flat(self, name: str) -> list[float]:
         return [float(x) for each in self.maps[name].values() for x in each]
 
-    def _write_heads(self) -> None:
-        """Writes a line for every head."""
+    def _head_rows(self) -> list[dict[str, Any]]:
+        """A row for every head, with what is measured of it so far."""
         places = [
             {"block": name, "head": head}
             for name, each in self.maps["gradient"].items()
             for head in range(len(each))
         ]
         columns = {name: self._flat(name) for name in self.maps}
-        rows = [
+        return [
             place | {name: values[number] for name, values in columns.items()}
             for number, place in enumerate(places)
         ]
-        _write(self.out / "heads.csv", rows)
+
+    def _write_heads(self) -> None:
+        _write(self.out / "heads.csv", self._head_rows())
 
     def _time(self, number: int) -> None:
         """Times the whole network and the smallest, on the longest questions."""
@@ -225,27 +226,19 @@ class Study:
         self, noise: Sequence[Mapping[str, Any]], removal: Sequence[Mapping[str, Any]]
     ) -> None:
         """Draws everything in one picture."""
-        from latentheads.experiments.retrieval.figure import draw_encoder
-        from latentheads.plot.canvas import save
+        from latentheads.plot import draw_encoder, save  # takes long to load
 
         noisy = self._middle_noise()
         shown = {
-            f"noise that a head bears\n(deviation, price {noisy[6:]})": noisy,
-            "log p that noise in it\nalone costs, nats": "alone",
-            "importance by the\ngradient, nats": "gradient",
-            "log alpha of its gate": "gates",
-        }
-        layers = {
-            title: torch.stack(list(self.maps[name].values())).numpy()
-            for title, name in shown.items()
-        }
-        curves = {
-            kind: [(row["heads"], row["hits"]) for row in removal if row["by"] == kind]
-            for kind in KINDS
+            noisy: f"noise that a head bears\n(deviation, price {noisy[6:]})",
+            "alone": "log p that noise in it\nalone costs, nats",
+            "gradient": "importance by the\ngradient, nats",
+            "gates": "log alpha of its gate",
         }
         about = f"{len(self.test)} questions of the test, seed {self.options.seed}"
         title = f"{Path(self.folder).name}, {about}"
-        save(draw_encoder(layers, noise, curves, title), self.out / "heads.png")
+        figure = draw_encoder(self._head_rows(), noise, removal, shown, title)
+        save(figure, self.out / "heads.png")
         print(f"written to {self.out}")
 
 

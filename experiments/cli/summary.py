@@ -11,6 +11,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import write_text
+from latentheads.metrics.intervals import interval
 from latentheads.metrics.scores import SCORES
 from latentheads.runs.sections import lacking
 
@@ -30,17 +31,6 @@ FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *S
 
 DRAWN = ("iwae", "plug_in")
 """Figures left out where the exact log p is known: the plug-in network is then the exact law."""
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % interval of Student's t; the interval is NaN for a single value."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    from scipy import stats  # takes long to load
-
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return mean, mean - half, mean + half
 
 
 def read_all(plans: Sequence[Plan]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from latentheads.plot.attention import draw_weights
 from latentheads.plot.canvas import Picture, save
 from latentheads.plot.comparison import draw_gaps, draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
+from latentheads.plot.encoder import draw_encoder
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
 from latentheads.plot.links import draw_links
 from latentheads.plot.runs import (
@@ -43,6 +44,7 @@ __all__ = [
     "draw_bound",
     "draw_curves",
     "draw_divergence",
+    "draw_encoder",
     "draw_figures",
     "draw_gaps",
     "draw_gates",

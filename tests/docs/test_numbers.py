@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.experiments.cli.summary import interval
+from latentheads.metrics.intervals import interval
 from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
 
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
