@@ -26,10 +26,11 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import tell_and_write
-from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
+from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, chief_score, title_of
+from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
-    "over seeds, 95 % interval, and the paired difference to the first recipe; curves.png, the "
-    "bound over training; of alignments also gaps.png, what each guide lacks of the exact "
-    "posterior; of translations also significance.csv, the paired bootstrap of their scores (BLEU "
-    "and chrF, with accuracy where it is asked for, or WER and CER) with the first recipe's of the "
-    "same seed. All other options are those of run.py. A finished run in the folder is used again "
-    "if its configuration is the same."
+    "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
+    "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
+    "alignments also gaps.png, what each guide lacks of the exact posterior; of translations also "
+    "significance.csv, the paired bootstrap of their scores (BLEU and chrF, with accuracy where it "
+    "is asked for, or WER and CER) with the first recipe's of the same seed. All other options are "
+    "those of run.py. A finished run in the folder is used again if its configuration is the same."
 )
 
 
@@ -69,12 +70,17 @@ def table(
 ) -> list[list[str]]:
     """The summary in nats a target token, its titles first; each cell as it is told."""
     titles = dict(_name_columns(rows[0]))
-    shown = {n: title for n, title in titles.items() if any(n in row for row in rows)}
+    shown = {name: title for name, title in titles.items() if _is_known(name, rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for place, row in enumerate(rows):
         cells = [tell(row, name, place) for name in shown]
         lines.append([row["recipe"], str(row["seeds"]), *cells, f"{row['parameters']:,}"])
     return lines
+
+
+def _is_known(name: str, rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether a row has a figure; the first one has no difference to another."""
+    return any(name in row for row in (rows[1:] if name in DIFFERENCES else rows))
 
 
 def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -27,8 +27,9 @@ from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import tell_and_write
-from latentheads.experiments.cli.summary import COLUMNS, read_all, summarise, write_tables
+from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.metrics.scores import CHIEF
+from latentheads.metrics.seeds import summarise
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +11,14 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import write_text
-from latentheads.metrics.intervals import interval
 from latentheads.metrics.scores import SCORES
+from latentheads.metrics.seeds import DIFFERENCES, tabulate
 from latentheads.runs.sections import lacking
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "cell", "read_all", "summarise", "write_tables"]
-
-SPREAD = ("head_divergence", "perplexity", "average_", "task ")
-"""Beginnings of the other columns that have a mean and an interval."""
-
-TRUTH = ("truth", "truth_sentences", "sentences")
-"""Columns that depend on the corpus, and not on a recipe."""
-
-FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
-"""Columns of a part, each of which has a mean and an interval."""
-
-DRAWN = ("iwae", "plug_in")
-"""Figures left out where the exact log p is known: the plug-in network is then the exact law."""
+__all__ = ["COLUMNS", "cell", "read_all", "write_tables"]
 
 
 def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
@@ -39,86 +27,15 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     Raises:
         UnfinishedError: A run has no results, or its report lacks something.
     """
-    import pandas as pd  # takes long to load
-
-    rows = []
+    found = []
     for plan in plans:
         results = plan.find_results()
         if results is None:
             raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
-        rows.append(_row(plan.recipe, results.to_json()))
-    return pd.DataFrame(rows)
-
-
-def _row(label: str, results: dict[str, Any]) -> dict[str, Any]:
-    test = results["test"]
-    chains = results["head_divergence_by_chain"].items()
-    return {
-        "recipe": label,
-        "seed": results["seed"],
-        **_told(test),
-        "head_divergence": results["head_divergence"],
-        **{f"head_divergence {chain}": value for chain, value in chains},
-        **_perplexities(results.get("perplexity", [])),
-        **_of_tasks(results),
-        "parameters": results["parameters"],
-        "tokens_per_second": results["tokens_per_second"],
-        **{name: test.get(name) for name in TRUTH},
-    }
-
-
-def _told(found: Mapping[str, Any], names: Iterable[str] = FIGURES) -> dict[str, Any]:
-    """The figures that are known; beside the exact log p none that comes of draws."""
-    left_out = DRAWN if found.get("exact") is not None else ()
-    return {
-        name: found[name] for name in names if found.get(name) is not None and name not in left_out
-    }
-
-
-def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
-    """Perplexities by word: of the test part in the last way named, then every one."""
-    short = [
-        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
-    ]
-    return dict(short) | {
-        f"perplexity of {one['part']} by {one['mode']}: {name}": value
-        for one in found
-        for name, value in one["word"].items()
-    }
-
-
-def _of_tasks(results: dict[str, Any]) -> dict[str, float]:
-    """The averages over tasks, then the figures of every task."""
-    averages = results.get("average", {})
-    told = _told(averages, averages).items()
-    return {f"average_{name}": value for name, value in told} | {
-        f"task {task}: {name}": value
-        for task, figures in results.get("tasks", {}).items()
-        for name, value in _told(figures).items()
-    }
-
-
-def summarise(runs: pd.DataFrame, recipes: list[str]) -> list[dict[str, Any]]:
-    """One row a recipe: mean and interval of each figure, paired difference of the bound."""
-    base = runs[runs.recipe == recipes[0]].set_index("seed").elbo
-    rows = []
-    for recipe in recipes:
-        mine = runs[runs.recipe == recipe].set_index("seed")
-        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
-        row |= {name: mine[name].iloc[0] for name in TRUTH}
-        for name in mine.columns:
-            spread = name in FIGURES or name.startswith(SPREAD)
-            if spread and not mine[name].isna().any():
-                values = [float(value) for value in mine[name]]
-                row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
-        paired = interval(list(mine.elbo - base))
-        row["difference"], row["difference_low"], row["difference_high"] = paired
-        row["parameters"] = int(mine.parameters.iloc[0])
-        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
-        rows.append(row)
-    return rows
+        found.append((plan.recipe, results.to_json()))
+    return tabulate(found)
 
 
 COLUMNS = {
@@ -139,13 +56,16 @@ COLUMNS = {
     "average_exact": "exact log p, average of tasks",
     "average_plug_in": "plug-in, average of tasks",
     **{f"average_{name}": f"{title}, average of tasks" for name, title in SCORES.items()},
-    "difference": "ELBO less first row",
+}
+COLUMNS |= {
+    name: f"{COLUMNS[figure].removesuffix(', %')} less first row"
+    for name, figure in DIFFERENCES.items()
 }
 
 
 def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
     """A mean with its interval; nothing where there is none, or a row is compared with itself."""
-    if name not in row or (name in ("difference", "p") and place == 0):
+    if name not in row or (place == 0 and (name == "p" or name in DIFFERENCES)):
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.metrics.intervals import interval
+from latentheads.metrics.seeds import spread
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -67,7 +67,7 @@ def draw_encoder(
     _draw_noise(noisy, noise, marks)
     _draw_removal(found, removal, "hits", marks)
     _draw_removal(lost, _less_whole(removal), "less", marks)
-    whole, *_ = interval([row["hits"] for row in _whole(removal).values()])
+    whole, *_ = spread([row["hits"] for row in _whole(removal).values()])
     for axis in (noisy, found):
         axis.axhline(whole, label=f"the whole network: {100 * whole:.1f} %", **TRUTH)
     lost.axhline(0, **TRUTH)
@@ -161,4 +161,4 @@ def _grouped(rows: Rows, *names: str) -> dict[tuple[Any, ...], list[Mapping[str,
 def _spread(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, float]:
     """A figure with its interval over seeds, as `read_spread` reads it."""
     ends = (name, f"{name}_low", f"{name}_high")
-    return dict(zip(ends, interval([row[name] for row in rows]), strict=True))
+    return dict(zip(ends, spread([row[name] for row in rows]), strict=True))

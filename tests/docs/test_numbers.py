@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.metrics.intervals import interval
+from latentheads.metrics.seeds import spread
 from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
 
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
@@ -194,8 +194,8 @@ def rows_below(study: str, heading: str) -> list[list[str]]:
 
 def check_spread(cell: str, values: Sequence[float]) -> None:
     """Whether a cell has the mean of some values, and its interval."""
-    for text, figure in zip(numbers(cell), interval(values), strict=True):
-        assert among(text, [figure]), (cell, interval(values))
+    for text, figure in zip(numbers(cell), spread(values), strict=True):
+        assert among(text, [figure]), (cell, spread(values))
 
 
 def check_difference(cell: str, greater: Sequence[float], less: Sequence[float]) -> None:

@@ -99,7 +99,8 @@ def test_one_seed_has_no_interval(copied: Path) -> None:
     with (copied / "table.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
-    assert "[" not in (copied / "table.md").read_text()
+    assert "[" not in (said := (copied / "table.md").read_text())
+    assert "less first row" not in said  # there is but one
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
@@ -110,7 +111,14 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
         plain, aligned = csv.DictReader(file)
     assert float(aligned["gap"]) == pytest.approx(0, abs=1e-5)
     assert float(aligned["exact"]) == pytest.approx(float(aligned["elbo"]), abs=1e-5)
-    assert (plain["exact"], aligned["plug_in"], aligned["iwae"]) == ("", "", "")
+    assert (aligned["plug_in"], aligned["iwae"]) == ("", "")
+    assert plain["exact"] == plain["elbo"]  # it has no latents
+    apart = float(aligned["exact"]) - float(plain["exact"])
+    assert float(aligned["difference_exact"]) == pytest.approx(apart)
+    said = (tmp_path / "table.md").read_text()
+    for title in ("ELBO", "exact log p", "BLEU", "chrF"):
+        assert f"| {title} less first row |" in said
+    assert f"{apart:.4f} |" in said
     assert (tmp_path / "gaps.png").is_file()
     assert "| exact log p | gap of the guide |" in (tmp_path / "table.md").read_text()
 

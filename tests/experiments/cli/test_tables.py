@@ -55,8 +55,8 @@ def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
 
 
 def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -> None:
-    from latentheads.experiments.cli.summary import _of_tasks
     from latentheads.experiments.cli.tables import task_table
+    from latentheads.metrics.seeds import _of_tasks
     from latentheads.runs.reporter import average
 
     tasks = {"de": FIGURES | {"bleu": 5.0}, "fr": FIGURES | {"bleu": 7.0}}

@@ -1,0 +1,175 @@
+"""Figures of runs over seeds: means with intervals, and differences that are paired by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from latentheads.metrics.scores import SCORES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DIFFERENCES", "Spread", "spread", "summarise", "tabulate"]
+
+SPREAD = ("head_divergence", "perplexity", "average_", "task ")
+"""Beginnings of the other columns that have a mean and an interval."""
+
+TRUTH = ("truth", "truth_sentences", "sentences")
+"""Columns that depend on the corpus, and not on a recipe."""
+
+FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
+"""Columns of a part, each of which has a mean and an interval."""
+
+DRAWN = ("iwae", "plug_in")
+"""Figures left out where the exact log p is known: the plug-in network is then the exact law."""
+
+DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in ("exact", *SCORES)}
+"""The figure that each difference to the first recipe is of."""
+
+
+class Spread(NamedTuple):
+    """A mean over seeds, and its 95 % interval of Student's t.
+
+    Attributes:
+        mean: Of the values.
+        low: Lower end of the interval; NaN of a single value.
+        high: Its upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The mean of a figure over seeds, and its interval.
+
+    Two recipes of one seed share its data order and its noise. So what tells them apart is the
+    spread of their differences, taken seed by seed.
+
+    Args:
+        values: The figure, or the difference, of each seed.
+
+    Example:
+        >>> plain, aligned = [-1.70, -1.68, -1.69], [-1.56, -1.55, -1.54]
+        >>> [round(end, 3) for end in spread([b - a for a, b in zip(plain, aligned)])]
+        [0.14, 0.115, 0.165]
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return Spread(mean, math.nan, math.nan)
+    from scipy import stats  # takes long to load
+
+    half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+    return Spread(mean, mean - half, mean + half)
+
+
+def tabulate(found: Iterable[tuple[str, Mapping[str, Any]]]) -> pd.DataFrame:
+    """A row a run, of its test part.
+
+    Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
+    stands too: it is the bound.
+
+    Args:
+        found: The recipe of each run, and its results as ``results.json`` has them.
+    """
+    import pandas as pd  # takes long to load
+
+    rows, certain = [], []
+    for recipe, results in found:
+        rows.append(_row(recipe, results))
+        if set(results["kl_how"].values()) <= {"fixed"}:
+            certain.append(rows[-1])
+    summed = {name for row in rows for name in row if name.endswith("exact")}
+    bounds = {name: f"{name.removesuffix('exact')}elbo" for name in summed}
+    for row in certain:
+        row |= {name: row[bound] for name, bound in bounds.items() if bound in row}
+    return pd.DataFrame(rows)
+
+
+def _row(recipe: str, results: Mapping[str, Any]) -> dict[str, Any]:
+    test = results["test"]
+    chains = results["head_divergence_by_chain"].items()
+    return {
+        "recipe": recipe,
+        "seed": results["seed"],
+        **_told(test),
+        "head_divergence": results["head_divergence"],
+        **{f"head_divergence {chain}": value for chain, value in chains},
+        **_perplexities(results.get("perplexity", [])),
+        **_of_tasks(results),
+        "parameters": results["parameters"],
+        "tokens_per_second": results["tokens_per_second"],
+        **{name: test.get(name) for name in TRUTH},
+    }
+
+
+def _told(found: Mapping[str, Any], names: Iterable[str] = FIGURES) -> dict[str, Any]:
+    """The figures that are known; beside the exact log p none that comes of draws."""
+    left_out = DRAWN if found.get("exact") is not None else ()
+    return {
+        name: found[name] for name in names if found.get(name) is not None and name not in left_out
+    }
+
+
+def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Perplexities by word: of the test part in the last way named, then every one."""
+    short = [
+        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
+    ]
+    return dict(short) | {
+        f"perplexity of {one['part']} by {one['mode']}: {name}": value
+        for one in found
+        for name, value in one["word"].items()
+    }
+
+
+def _of_tasks(results: Mapping[str, Any]) -> dict[str, float]:
+    """The averages over tasks, then the figures of every task."""
+    averages = results.get("average", {})
+    told = _told(averages, averages).items()
+    return {f"average_{name}": value for name, value in told} | {
+        f"task {task}: {name}": value
+        for task, figures in results.get("tasks", {}).items()
+        for name, value in _told(figures).items()
+    }
+
+
+def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
+    """One row a recipe: mean and interval of each figure, differences paired by seed.
+
+    A figure has a difference where all runs have the figure; it is that to the first recipe.
+
+    Args:
+        runs: A row a run, as :func:`tabulate` gives them.
+        recipes: In which order; the first is what others are compared with.
+    """
+    base = runs[runs.recipe == recipes[0]].set_index("seed")
+    paired = {
+        name: figure
+        for name, figure in DIFFERENCES.items()
+        if figure in runs and not runs[figure].isna().any()
+    }
+    rows = []
+    for recipe in recipes:
+        mine = runs[runs.recipe == recipe].set_index("seed")
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
+        row |= {name: mine[name].iloc[0] for name in TRUTH}
+        for name in mine.columns:
+            known = name in FIGURES or name.startswith(SPREAD)
+            if known and not mine[name].isna().any():
+                row |= _columns(name, mine[name])
+        for name, figure in paired.items():
+            row |= _columns(name, mine[figure] - base[figure])
+        row["parameters"] = int(mine.parameters.iloc[0])
+        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
+        rows.append(row)
+    return rows
+
+
+def _columns(name: str, values: Iterable[Any]) -> dict[str, float]:
+    """The three columns of a figure."""
+    mean, low, high = spread([float(value) for value in values])
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}

@@ -1,0 +1,70 @@
+"""Means over seeds, and differences that are paired by seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from latentheads.metrics.seeds import spread, summarise, tabulate
+
+SEEDS = (0, 1, 2)
+PLAIN = {"elbo": [-1.7, -1.5, -1.6], "bleu": [20.0, 24.0, 21.0], "wer": [9.0, 8.0, 7.0]}
+OTHER = {"elbo": [-1.5, -1.3, -1.5], "bleu": [23.0, 26.0, 25.0]}
+
+
+def results(seed: int, test: dict[str, Any], how: str) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "test": test,
+        "kl_how": {"decoder.0.self.logits": how},
+        "head_divergence": None,
+        "head_divergence_by_chain": {},
+        "parameters": 7,
+        "tokens_per_second": 11.0,
+    }
+
+
+def rows(how: str, **figures: list[float]) -> list[dict[str, Any]]:
+    """The summary of a network without latents and of another, paired by three seeds."""
+    runs = [("plain", results(i, {n: PLAIN[n][i] for n in PLAIN}, "fixed")) for i in SEEDS]
+    other = OTHER | figures
+    runs += [("other", results(i, {n: other[n][i] for n in other}, how)) for i in reversed(SEEDS)]
+    return summarise(tabulate(runs), ["plain", "other"])
+
+
+def test_a_mean_has_the_interval_of_student() -> None:
+    mean, low, high = spread([1.0, 2.0, 6.0])
+    ends = stats.t.interval(0.95, 2, loc=3.0, scale=stats.sem([1.0, 2.0, 6.0]))
+    assert (mean, low, high) == pytest.approx((3.0, *ends))
+    assert spread([5.0]).mean == 5
+    assert math.isnan(spread([5.0]).low)
+
+
+def test_every_figure_that_all_runs_have_is_paired_by_seed() -> None:
+    plain, other = rows("sampled")
+    for name, figure in (("difference", "elbo"), ("difference_bleu", "bleu")):
+        paired = spread([b - a for a, b in zip(PLAIN[figure], OTHER[figure], strict=True)])
+        assert tuple(other[f"{name}{end}"] for end in ("", "_low", "_high")) == paired
+        assert plain[name] == 0
+    assert "difference_wer" not in other
+    assert not any("exact" in name for name in (*plain, *other))
+
+
+def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:
+    plain, other = rows("enumerated", exact=[-1.2, -1.1, -1.3])
+    assert plain["exact"] == plain["elbo"]
+    assert other["difference_exact"] == pytest.approx(0.4)
+    assert other["difference"] == pytest.approx(0.5 / 3)
+    runs = [
+        (name, results(0, {"elbo": -1.5} | more, how))
+        for name, how, more in (
+            ("exact", "enumerated", {"exact": -1.25}),
+            ("drawn", "sampled", {"plug_in": -1.0}),
+        )
+    ]
+    _, drawn = summarise(tabulate(runs), ["exact", "drawn"])
+    assert "exact" not in drawn
+    assert "difference_exact" not in drawn
