@@ -181,7 +181,7 @@ class HeadModel(nn.Module, ABC):
         return self.alignments(hidden, batch.counted, output, self.smoothing)
 
     def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
-        """What alignments above the network know of whole sentences; one with alignments says it.
+        """What alignments know of whole sentences; a model that may have some overrides it.
 
         Args:
             batch: The sentences.
