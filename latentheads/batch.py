@@ -95,10 +95,6 @@ class Batch:
             raise ValueError(
                 f"target must be a tensor of sentences and tokens, got {shortened(self.target)}"
             )
-        if not self.target.shape[1]:
-            raise ValueError(
-                "target must have a token in one sentence at least: each ends with EOS"
-            )
         check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
         for each in fields(self):
@@ -152,6 +148,8 @@ class Batch:
     @property
     def fed(self) -> Int[Tensor, "batch target"]:
         """The tokens that the decoder reads: the target shifted right behind ``before``."""
+        if not self.target.shape[1]:
+            raise ValueError("target must have a token in one sentence at least, an EOS")
         begin = torch.full_like(self.target[:, 0], BOS) if self.before is None else self.before
         return torch.cat([begin[:, None], self.target[:, :-1]], 1)
 

@@ -88,7 +88,7 @@ BENCH_GROUPS: Groups = {
         *("width", "feed_forward", "layers", "heads", "vocabulary", "batch", "tokens"),
     ),
     "how often, and where": ("rounds", "warmup", "quick", "device", "threads", "seed"),
-    "output": ("out", "pack", "wheels", "json", "figure", "help"),
+    "output": ("out", "json", "figure", "help"),
 }
 """The options of the benchmarks, and of the plan for a GPU."""
 

@@ -59,10 +59,6 @@ def test_places_and_size_stand_for_the_corpus() -> None:
             {"target": [[1, 2]]},
             r"target must be a tensor of sentences and tokens, got \[\[1, 2\]\]",
         ),
-        (
-            {"target": torch.empty(3, 0, dtype=torch.long)},
-            "target must have a token in one sentence at least: each ends with EOS",
-        ),
     ],
 )
 def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], said: str) -> None:
@@ -123,3 +119,9 @@ def test_repeated_sentences_keep_what_stands_before_them() -> None:
     twice = batch.repeated(2)
     assert twice.fed.tolist() == batch.fed.tolist() * 2
     assert twice.counted.tolist() == batch.counted.tolist() * 2
+
+
+def test_a_decoder_is_fed_one_token_at_least() -> None:
+    empty = Batch(target=torch.empty(3, 0, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"^target must have a token in one sentence at least"):
+        _ = empty.fed

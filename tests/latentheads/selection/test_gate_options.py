@@ -57,7 +57,8 @@ def test_gates_are_made_as_the_options_say() -> None:
     made = gates.gating(3)
     assert made is not None
     assert made.chains == ("encoder-self", "decoder-self")
-    assert (made.heads, made.prior_open, made.location, made.temperature) == (3, 0.3, 1.7, 0.7)
+    assert (made.heads, made.gate_open, made.gate_start) == (3, 0.3, 1.7)
+    assert made.gate_temperature == 0.7
     of_decoder = gates.gating(3, ("decoder-self",))
     assert of_decoder is not None
     assert of_decoder.chains == ("decoder-self",)

@@ -219,7 +219,7 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
 
 def test_the_pressure_moves_by_the_heads_too_many_and_never_below_zero() -> None:
     model = gated("language-model")
-    closing = GateController(model, spread(model), target=2, steps=10, rate=0.5, tokens=7)
+    closing = GateController(model, spread(model), gate_heads=2, steps=10, gate_rate=0.5, tokens=7)
     closing(0)  # all six are wanted, and fewer are open
     assert float(model.pressure.value) == 0
     closing(10)
