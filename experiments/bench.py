@@ -184,14 +184,15 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         axes = figure.subplots(2, 2, sharex="col")
         for (above, below), (axis, points) in zip(axes.T, results.items(), strict=True):
             draw_rows(above, points, f"size.{axis}", "ms")
-            draw_rows(below, points, f"size.{axis}", "ratio")
+            draw_rows(below, points, f"size.{axis}", "ratio", ("ratio_low", "ratio_high"))
             scale_by_log(above)
             below.set_ylim(bottom=0)
             below.set_xlabel(labels[axis])
         axes[0][0].set_ylabel("a step, milliseconds")
         axes[1][0].set_ylabel(f"ratio to {BASELINE}")
         add_legend(figure, columns=4)
-        write_title(figure, f"A training step of {first.recipe}, {first.precision}")
+        what = f"A training step of {first.recipe}, {first.precision}"
+        write_title(figure, f"{what}: medians over rounds\nbars of the ratio: its quartiles")
     save(figure, path)
 
 

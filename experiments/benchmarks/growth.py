@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from latentheads.batch import EOS, SPECIALS, Batch
@@ -152,7 +153,7 @@ def draw(points: Sequence[Point], title: str, path: Path) -> None:
     with styled():
         figure = Picture(WIDTH, 3.5)
         left, right = figure.subplots(1, 2)
-        draw_rows(left, points, "length", "ms")
+        draw_rows(left, points, "length", "ms", ("low", "high"))
         left.set_ylabel("a step, milliseconds")
         draw_rows(right, points, "length", "megabytes")
         right.set_ylabel("memory, MB")
@@ -164,20 +165,27 @@ def draw(points: Sequence[Point], title: str, path: Path) -> None:
     save(figure, path)
 
 
-def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None:
-    """Draws the line of every row over a logarithmic axis.
+def draw_rows(
+    axes: Any,
+    points: Sequence[Any],
+    across: str,
+    value: str,
+    ends: tuple[str, str] | None = None,
+) -> None:
+    """Draws the line of every row over a logarithmic axis, each value within its quartiles.
 
     Args:
         axes: Where.
         points: Each of a ``row``.
         across: The attribute that a row is drawn over, a whole number.
         value: The attribute that is drawn.
+        ends: The attributes of its lower and upper quartile, where it has them.
     """
     from matplotlib.ticker import NullLocator
 
     from latentheads.plot.style import MARKERS, PALETTE
 
-    place_of, read = attrgetter(across), attrgetter(across, value)
+    place_of, read = attrgetter(across), attrgetter(across, value, *(ends or (value, value)))
     rows = dict.fromkeys(point.row for point in points)
     kinds = list(dict.fromkeys(row.removesuffix(KEPT) for row in rows))
     for row in rows:
@@ -186,7 +194,9 @@ def draw_rows(axes: Any, points: Sequence[Any], across: str, value: str) -> None
         if KEPT in row:  # the dashes alone do not show beside the short line of a legend
             style |= {"linestyle": "--", "markerfacecolor": "white"}
         line = [read(point) for point in points if point.row == row]
-        axes.plot(*zip(*line), label=row, **style)
+        where, middle, low, high = np.array(line, dtype=float).T
+        reach = (middle - low, high - middle) if ends else None
+        axes.errorbar(where, middle, reach, elinewidth=2.2, label=row, **style)
     places = sorted({place_of(point) for point in points})
     axes.set_xscale("log", base=2)
     axes.set_xticks(places, [str(place) for place in places])
@@ -250,6 +260,7 @@ def report(points: Sequence[Point], options: argparse.Namespace, facts: dict[str
     if options.figure:
         threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
         what = f"A training step of {facts['plan']['tokens']} tokens"
-        title = f"{what}, {options.precision}, {facts['device']}, {threads}"
+        where = f"{options.precision}, {facts['device']}, {threads}"
+        title = f"{what}, {where}\nmedians of {facts['plan']['rounds']} rounds; bars: quartiles"
         draw(points, title, options.figure)
     write(options.json, facts, points=points)

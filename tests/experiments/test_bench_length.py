@@ -47,6 +47,18 @@ def test_a_row_that_keeps_its_fusion_is_told_apart_by_its_marks() -> None:
     assert computed.get_markerfacecolor() != kept.get_markerfacecolor()
 
 
+def test_a_time_is_drawn_within_its_quartiles_and_memory_has_none() -> None:
+    points = [Point("cascaded", length, 2, 3.0, 2.0, 5.0, 7, 11.0) for length in (16, 32)]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "ms", ("low", "high"))
+    (bars,) = axes.collections
+    drawn = [bar.tolist() for bar in bars.get_segments()]
+    assert drawn == [[[16, 2], [16, 5]], [[32, 2], [32, 5]]]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "megabytes")
+    assert not axes.collections
+
+
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
     recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+selection")]
