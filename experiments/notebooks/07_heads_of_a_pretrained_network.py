@@ -26,9 +26,9 @@ import transformers
 
 import latentheads as lh
 from latentheads.corpora import Part
-from latentheads.families import Gaussian, HeadScale, Plain
-from latentheads.guides import Exact, Guide, Tied
+from latentheads.guides import Exact, Tied
 from latentheads.models import make_prior
+from latentheads.reading import NoisyHeads
 
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
@@ -102,24 +102,12 @@ with torch.no_grad():
 # ## How much noise does a head bear?
 #
 # Now every logit has the prior N(c, 4²), where c is what the network computes, and the guide is
-# N(c, s²) with a scale s for each head. Only those few numbers are trained. With the weight 1 of
-# the KL the objective is the bound; with less, that is the price at which noise is bought. What is
-# printed is the true bound in every row.
-
+# N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With the
+# weight 1 of the KL the objective is the bound; with less, that is the price at which noise is
+# bought. What is printed is the true bound in every row. Where the scales alone are wanted,
+# `lh.reading.learn_noise(model, batches, price)` learns them in one call.
 
 # %%
-class NoisyHeads(Guide):
-    """The network's own logits under noise whose scale each head learns."""
-
-    def family(self, block: lh.Block) -> Gaussian:
-        return Gaussian(Plain(), HeadScale(block.heads, 0.5, learned=True))
-
-    def scales(self) -> torch.Tensor:
-        """Layers by heads."""
-        families = [self.families[block.key] for block in self.model.blocks]
-        return torch.stack([family.scale().detach().flatten() for family in families])
-
-
 PRICES = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
 model = lh.latent(network, make_prior("independent", scale=4.0))
 rows, scales = [], {}
@@ -127,7 +115,7 @@ for price in PRICES:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
     fitted = lh.fit(model, guide, train, valid, max_kl_weight=price, quiet=True, **options)
-    report, scales[price] = fitted.report, guide.scales()
+    report, scales[price] = fitted.report, torch.stack([*guide.scales().values()])
     rows.append({"price": price, "bound": report.elbo, "log-likelihood": report.log_likelihood})
     rows[-1] |= {"KL": report.kl, "least s": scales[price].min(), "largest s": scales[price].max()}
 print(f"without noise: {whole:.3f} nats a token")

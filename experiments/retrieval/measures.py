@@ -10,23 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads import Head_ELBO, terms
+from latentheads import Head_ELBO, reading, terms
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.experiments.retrieval.task import Task
-from latentheads.families import Gaussian, HeadScale, Plain
-from latentheads.guide import Guide
 from latentheads.guides import Tied
 from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.models.priors import Independent
-from latentheads.names import Block
 from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
-from latentheads.reading import gradient_importance
 from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = [
-    "NoisyHeads",
     "bear_alone",
     "learn_gates",
     "learn_noise",
@@ -43,61 +38,17 @@ Heads = dict[str, Tensor]
 """A number for each head of every block."""
 
 
-class NoisyHeads(Guide):
-    """The network's own logits, under noise whose scale each head learns.
-
-    Args:
-        model: The model.
-    """
-
-    def family(self, block: Block) -> Gaussian:
-        """A Gaussian around the scores."""
-        return Gaussian(Plain(), HeadScale(block.heads, 0.5, learned=True))
-
-    def scales(self) -> Heads:
-        """The scale of every head, by block."""
-        found = {}
-        for block in self.model.blocks:
-            family = self.families[block.key]
-            assert isinstance(family, Gaussian)
-            scale = torch.as_tensor(family.scale()).detach().flatten()
-            found[block.name] = scale.expand(block.heads).clone()
-        return found
-
-    @torch.no_grad()
-    def take(self, scales: Mapping[str, Tensor]) -> None:
-        """Sets the scale of every head."""
-        for block in self.model.blocks:
-            family = self.families[block.key]
-            assert isinstance(family, Gaussian)
-            assert family.scale.log is not None
-            family.scale.log.copy_(scales[block.name].log()[:, None, None])
-
-
-def learn_noise(task: Task, weight: float, prior: float, steps: int) -> Heads:
+def learn_noise(task: Task, price: float, prior: float, steps: int) -> Heads:
     """Learns how much noise each head of a frozen network bears: the scale of every head.
-
-    The objective is E log p(answer | z) less the weighted KL to the prior: with the weight 1 the
-    bound, with less the price at which noise is bought.
 
     Args:
         task: What is asked.
-        weight: Of the KL.
+        price: Weight of the KL; 1 is the bound.
         prior: The scale of the prior's noise.
         steps: Updates.
     """
-    torch.manual_seed(task.seed)
-    objective = Head_ELBO(kl_weight=weight, analytic=True)
     with task.latent_under(Independent(prior)) as model:
-        guide = NoisyHeads(model)
-        adam = torch.optim.Adam(guide.parameters(), lr=0.15)
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
-        for batch in task.updates(model, steps):
-            adam.zero_grad()
-            objective.loss_and_grads(model, guide, batch)
-            adam.step()
-            falling.step()
-        return guide.scales()
+        return reading.learn_noise(model, [*task.updates(model, steps)], price, seed=task.seed)
 
 
 def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[str, float]:
@@ -110,7 +61,7 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
     """
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
     with task.latent_under(Independent(prior)) as model:
-        guide = NoisyHeads(model)
+        guide = reading.NoisyHeads(model)
         guide.take(scales)
         with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
             for batch in task.batches(model):
@@ -131,28 +82,13 @@ def bear_alone(task: Task, scale: float) -> Heads:
         scale: Of the noise.
     """
     with task.latent_under(Independent(scale)) as model:
-        guide, batches = NoisyHeads(model), task.batches(model)
-        silent = {block.name: torch.full((block.heads,), 1e-6) for block in model.blocks}
-
-        def measure(scales: Mapping[str, Tensor]) -> float:
-            guide.take(scales)
-            with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
-                return sum(float(terms(model, guide, b).log_likelihood.sum()) for b in batches)
-
-        whole, found = measure(silent), {}
-        for name, none in silent.items():
-            found[name] = torch.zeros(len(none))
-            for head in range(len(none)):
-                noisy = none.clone()
-                noisy[head] = scale
-                found[name][head] = (whole - measure(silent | {name: noisy})) / len(task.pairs)
-        return found
+        return reading.noise_cost(model, task.batches(model), scale, task.seed)
 
 
 def rank_by_gradient(task: Task) -> Heads:
     """The importance of every head by the gradient of the loss, comparable between blocks."""
     with task.latent_under("delta") as model:
-        return gradient_importance(model, task.batches(model), normalise=False)
+        return reading.gradient_importance(model, task.batches(model), normalise=False)
 
 
 def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:

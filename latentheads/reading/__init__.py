@@ -21,6 +21,7 @@ from latentheads.reading.measures import (
     head_entropy,
     measure,
 )
+from latentheads.reading.noise import NoisyHeads, learn_noise, noise_cost
 from latentheads.reading.positional import Positional, Positions
 from latentheads.reading.rare import RareWord, Rarity, frequency_ranks
 from latentheads.reading.record import Heads, Recording, readings
@@ -39,6 +40,7 @@ __all__ = [
     "Heads",
     "LinkScore",
     "Measures",
+    "NoisyHeads",
     "Parsed",
     "Positional",
     "Positions",
@@ -64,10 +66,12 @@ __all__ = [
     "head_cosine",
     "head_entropy",
     "labelled",
+    "learn_noise",
     "likeliest_links",
     "measure",
     "name_sides",
     "name_tokens",
+    "noise_cost",
     "prior_readings",
     "propagate",
     "read_conllu",

@@ -27,7 +27,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/guides.md": 3,
-    "docs/pretrained.md": 4,
+    "docs/pretrained.md": 5,
     "docs/reading.md": 2,
     "docs/report.md": 1,
 }
