@@ -15,7 +15,15 @@ from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_link
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, NO_NOISE, DrawnWeights
 
-__all__ = ["check_places", "draw_row", "draw_weights", "find_row", "name_band", "tell_noise"]
+__all__ = [
+    "check_places",
+    "draw_row",
+    "draw_weights",
+    "find_row",
+    "has_noise",
+    "name_band",
+    "tell_noise",
+]
 
 Numbers = NDArray[np.float64]
 
@@ -75,48 +83,56 @@ def draw_weights(
             frame_links(axis, links if values is mean else ())
         bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9)
         bar.set_label(label)
-    places = np.arange(size[1], dtype=float)
+    places, noisy = np.arange(size[1], dtype=float), has_noise(deviation)
     for axis, head in zip(bars, shown):
-        draw_row(axis, places, mean[head, row], low[head, row], high[head, row])
+        band = (low[head, row], high[head, row]) if noisy else None
+        draw_row(axis, places, mean[head, row], band)
         axis.set_xlim(-0.5, size[1] - 0.5)
         for key in sorted(key for key, query in links if query == row):
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _find_top(high[shown, row])))
     _name_sides((means, deviations, bars), queries, keys, shown)
-    bars[0].set_title(f"row “{queries[row]}”:\n{name_band()}", loc="left")
+    bars[0].set_title(f"row “{queries[row]}”:\n{name_band(noisy)}", loc="left")
     framed = "\nFramed, and grey in the row: the true alignment." if links else ""
     write_title(figure, f"{title}\n{tell_noise(deviation)}{framed}")
     return figure
 
 
-def draw_row(axis: Any, places: Numbers, mean: Numbers, low: Numbers, high: Numbers) -> None:
-    """Draws one query: a bar a key for the mean, and the band of the draws around it."""
+def draw_row(
+    axis: Any, places: Numbers, mean: Numbers, band: tuple[Numbers, Numbers] | None
+) -> None:
+    """Draws one query: a bar a key for the mean, and around it the band of draws that differ."""
     width = 0.8 * (places[1] - places[0] if len(places) > 1 else 1)
     axis.bar(places, mean, color=BLUE, alpha=0.55, width=width)
-    axis.vlines(places, low, high, color=RED, linewidth=2.2)
+    if band is not None:
+        axis.vlines(places, *band, color=RED, linewidth=2.2)
 
 
 def find_row(
     mean: Float[Numbers, "head query key"], deviation: Float[Numbers, "head query key"]
 ) -> int:
     """The query least sure: it varies most over the draws or, without noise, spreads most."""
-    if _find_top(deviation) < NO_NOISE:
+    if not has_noise(deviation):
         return int(np.nan_to_num(mean, nan=1.0).max(-1).mean(0).argmin())
     return int(np.nan_to_num(deviation).mean((0, 2)).argmax())
 
 
-def name_band() -> str:
-    """The legend of the bars and the bands."""
+def has_noise(deviation: Numbers) -> bool:
+    """Whether draws differ by more than rounding."""
+    return _find_top(deviation) >= NO_NOISE
+
+
+def name_band(noisy: bool) -> str:
+    """The legend of the bars and, where draws differ, of the bands."""
     ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
-    return f"mean, {ends} % of draws"
+    return f"mean, {ends} % of draws" if noisy else "its weights"
 
 
 def tell_noise(deviation: Numbers) -> str:
     """How far the draws lie apart, in a sentence."""
-    top = _find_top(deviation)
-    if top < NO_NOISE:
+    if not has_noise(deviation):
         return "These heads carry no noise: every draw is the same."
-    return f"A weight varies by up to {top:.2f} (standard deviation over draws)."
+    return f"A weight varies by up to {_find_top(deviation):.2f} (standard deviation over draws)."
 
 
 def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
-from latentheads.plot.attention import check_places, draw_row, find_row, name_band, tell_noise
+from latentheads.plot.attention import (
+    check_places,
+    draw_row,
+    find_row,
+    has_noise,
+    name_band,
+    tell_noise,
+)
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
 from latentheads.reading.draws import DrawnWeights
@@ -58,7 +65,7 @@ def draw_sound(
     end = len(frames) * FRAME_SECONDS
     heard = (0.0, end, 0.0, float(frames.shape[1]))
     draw_map(sound, frames.T, origin="lower", extent=heard, cmap="magma")
-    sound.set_ylabel("pitch (log-mel bin)")
+    sound.set_ylabel("frequency (mel bin)")
     read = (0.0, seconds, len(tokens) - 0.5, -0.5)
     draw_map(maps, mean[head], extent=read, vmin=0)
     maps.set_yticks(range(len(tokens)), tokens)
@@ -68,8 +75,10 @@ def draw_sound(
     maps.set_title(f"head {head}: mean weight ({scale})", loc="left")
     maps.set_ylabel("written")
     places = POSITION * (np.arange(mean.shape[-1]) + 0.5)
-    draw_row(bars, places, mean[head, row], low[head, row], high[head, row])
-    bars.set_title(f"row “{tokens[row]}”: {name_band()}", loc="left")
+    noisy = has_noise(deviation[head])
+    band = (low[head, row], high[head, row]) if noisy else None
+    draw_row(bars, places, mean[head, row], band)
+    bars.set_title(f"row “{tokens[row]}”: {name_band(noisy)}", loc="left")
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
     write_title(figure, f"{title}\n{tell_noise(deviation[head])}")

@@ -60,9 +60,12 @@ def test_heads_are_those_asked_for_or_the_first_eight() -> None:
     assert len(shown) == 2
 
 
-def test_heads_without_noise_are_said_to_have_none() -> None:
-    figure = draw_weights(some_weights(noise=0.0), QUERIES, KEYS)
+def test_heads_without_noise_are_said_to_have_none_and_have_no_band() -> None:
+    figure: Any = draw_weights(some_weights(noise=0.0), QUERIES, KEYS)
     assert "carry no noise" in figure.get_suptitle()
+    rows = [axis for axis in figure.axes if axis.patches and not axis.images]
+    assert rows[0].get_title(loc="left").endswith(":\nits weights")
+    assert not any(axis.collections for axis in rows)
 
 
 @pytest.mark.parametrize(
