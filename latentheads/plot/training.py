@@ -36,12 +36,15 @@ from latentheads.plot.style import (
 
 __all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "truth_label"]
 
+BOUND = "The bound (ELBO) on validation, while training: lower is better"
 NO_KL = "every KL is 0: the posterior is the prior"
 
 
 @in_style
 def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Draws the true bound on validation, and what stands beside it, over training.
+
+    The objective is a mean over the training batches since the report before, and other text.
 
     Args:
         records: Those of ``metrics.jsonl``, as many as are left.
@@ -60,8 +63,8 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         values = _negate(record["valid"].get(name) for record in records)
         axis.plot(steps, values, line, color=colour, label=label)
     objective = _negate(record["objective"] for record in records)
-    axis.plot(steps, objective, color=GREY, label="training objective (no bound)", zorder=0)
-    _finish(figure, axis, records, f"The bound while training: lower is better\n{title}")
+    axis.plot(steps, objective, color=GREY, label="objective on training batches", zorder=0)
+    _finish(figure, axis, records, f"{BOUND}\n{title}")
     return figure
 
 
@@ -71,7 +74,7 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
     scale_by_log(axis)
     axis.grid(axis="y")
     axis.set_xlabel("updates")
-    axis.set_ylabel("minus nats per target token (validation)")
+    axis.set_ylabel("minus nats per target token")
     add_legend(figure)
     write_title(figure, title)
 
@@ -115,7 +118,7 @@ def draw_curves(
                 axis.plot(steps, values.mean(0), mark + line, color=colour, label=label)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
-    _finish(figure, axis, records, f"The bound (ELBO) while training: lower is better\n{title}")
+    _finish(figure, axis, records, f"{BOUND}\n{title}")
     return figure
 
 

@@ -94,7 +94,7 @@ const LINES = {
   log_likelihood: { name: "expected log-likelihood", colour: "var(--bound)", dash: "6 4" },
   exact: { name: "exact log p", colour: "var(--exact)" },
   plug_in: { name: "plug-in network (no bound)", colour: "var(--none)", dash: "2 4" },
-  objective: { name: "training objective (no bound)", colour: "var(--none)", thin: true },
+  objective: { name: "objective on training batches", colour: "var(--none)", thin: true },
 };
 const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // those of runs that share a colour
 const LOWER = "minus nats a token: lower is better";
