@@ -1,10 +1,12 @@
-"""Scores the translations of finished runs and tests each run against the first.
+"""Scores finished runs and tests each against the first: what they write, or their log p.
 
 python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper iwslt14
+python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --likelihood
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import sys
@@ -15,13 +17,13 @@ from typing import Any, get_args
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.experiments.cli.errors import tell
+from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.groups import Paragraphs
-from latentheads.experiments.cli.plain import PlainParser, writable
+from latentheads.experiments.cli.plain import PlainParser, add_loading_options, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
 from latentheads.metrics.recognition import Errors
-from latentheads.metrics.resampling import RESAMPLES, SEED
+from latentheads.metrics.resampling import RESAMPLES, SEED, check_resamples
 from latentheads.metrics.scores import SCORES
 from latentheads.metrics.translation import Comparison, Estimate, Protocol
 from latentheads.values import finite
@@ -29,19 +31,32 @@ from latentheads.values import finite
 DESCRIPTION = (
     "Scores what finished runs write, and tests each against the first.\n\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
+    "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --likelihood\n"
     "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
     "Translations are scored with BLEU and chrF2, whole ones with accuracy and edit distance "
     "where they are asked for, recognised speech with WER and CER, and the papers' WER where runs "
     "were asked for it. "
     "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
     "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
-    "text files, one sentence a line, may stand for runs: give --references."
+    "text files, one sentence a line, may stand for runs: give --references.\n\n"
+    "With --likelihood it is the log p(y | x) of every test sentence that is compared, exact where "
+    "it is known, else the bound: nats a target token, and the difference to the first run. Runs "
+    "that cut sentences into other tokens are compared in nats a sentence."
 )
 GROUPS = {
-    "what to score": ("direction", "references", "tokenised", "lowercase", "recognised"),
+    "what to score": (
+        *("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),
+    ),
     "how": ("accuracy", "paper", "resamples", "seed"),
+    "the runs, for --likelihood": ("checkpoint", "trust", "device"),
     "output": ("json", "help"),
 }
+OF_TEXT = ("references", "tokenised", "lowercase", "recognised", "accuracy", "paper")
+"""Options of what is written."""
+
+OF_LIKELIHOOD = ("checkpoint", "trust", "device")
+"""Options of what is computed anew."""
+
 TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
 
@@ -50,6 +65,12 @@ def make_parser() -> PlainParser:
     parser = PlainParser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
+    )
+    parser.add_argument(
+        "--likelihood",
+        action="store_true",
+        help="compare the log p(y | x) of the test sentences in place of what is written, with the "
+        "draws of each run's report where it is a bound; a run must have its corpus",
     )
     parser.add_argument(
         "--references", type=Path, metavar="FILE", help="references of plain text files"
@@ -93,6 +114,7 @@ def make_parser() -> PlainParser:
     parser.add_argument(
         "--seed", type=int, default=SEED, help=f"of the resamples (default: {SEED})"
     )
+    add_loading_options(parser)
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all figures there too")
     return parser
 
@@ -130,30 +152,53 @@ def _figures(row: Comparison | Errors) -> dict[str, Any]:
     return {name: asdict(it) for name, it in estimates.items() if it is not None}
 
 
+def _check_options(options: argparse.Namespace, parser: PlainParser) -> None:
+    """Refuses options that act on nothing."""
+    for name in OF_TEXT if options.likelihood else OF_LIKELIHOOD:
+        if getattr(options, name) != parser.get_default(name):
+            why = "of what is written: drop it, or" if options.likelihood else "for"
+            parser.error(f"--{name} is {why} --likelihood")
+
+
+def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The table and all figures of what is written."""
+    systems = read_systems(
+        options.runs,
+        options.references,
+        options.tokenised,
+        options.lowercase,
+        options.direction,
+        options.recognised,
+    )
+    how = (options.paper, options.resamples, options.seed, options.accuracy)
+    rows = compare(systems, *how)
+    return table([system.name for system in systems], rows), record(systems, rows)
+
+
+def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The table and all figures of what runs say of the test part."""
+    from latentheads.experiments.cli import likelihoods  # takes long to load
+
+    check_resamples(options.resamples, options.seed)
+    said = likelihoods.read_said(options)
+    found = likelihoods.compare_said(said, options.resamples, options.seed)
+    return likelihoods.table_of_said(said, found), likelihoods.record_said(said, found)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    try:
-        systems = read_systems(
-            options.runs,
-            options.references,
-            options.tokenised,
-            options.lowercase,
-            options.direction,
-            options.recognised,
-        )
-        how = (options.paper, options.resamples, options.seed, options.accuracy)
-        rows = compare(systems, *how)
-    except ValueError as mistake:
-        parser.error(str(mistake))
+    _check_options(options, parser)
+    with ending("score.py", stopped="nothing was written"):
+        said, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
     if options.json is not None:
-        text = json.dumps(finite(record(systems, rows)), indent=2, ensure_ascii=False)
+        text = json.dumps(finite(figures), indent=2, ensure_ascii=False)
         try:
             options.json.write_text(text + "\n", encoding="utf-8")
         except OSError as reason:
             parser.error(f"--json: cannot write {options.json}: {reason.strerror}")
-    tell("score.py", table([system.name for system in systems], rows))
+    tell("score.py", said)
     return 0
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
-from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -37,6 +37,7 @@ from latentheads.experiments.cli.needs import (
     find_idle_of_guide,
     refusals,
 )
+from latentheads.experiments.cli.plain import add_loading_options
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.runs.loading import load_finished, load_run
@@ -89,7 +90,7 @@ class Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the heart of a message and exits; a parser within another hands it on."""
         if not self.exit_on_error:
-            raise ArgumentError(None, message) from ex
+            raise argparse.ArgumentError(None, message) from ex
         lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
@@ -131,20 +132,7 @@ def add_run_options(parser: Parser, seed: str) -> None:
         seed: What its seed is of.
     """
     parser.add_argument("--seed", type=int, default=0, help=seed)
-    parser.add_argument(
-        "--checkpoint",
-        type=str,
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
-        "are of",
-    )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
-    parser.add_argument(
-        "--trust",
-        "--guide",
-        type=str,
-        help="module:Class, comma between: guides and priors of your own that a run may be made of",
-    )
+    add_loading_options(parser)
 
 
 def make_reader(prog: str, description: str, sections: Mapping[str, Sequence[str]]) -> Parser:
@@ -206,7 +194,7 @@ def trainer_of(settings: Settings, options: Namespace, corpus: Corpus | None = N
     )
 
 
-def open_run(folder: str, options: Namespace, finished: bool = False) -> Run:
+def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -> Run:
     """Loads the run that a command line names, with the options of :func:`add_run_options`."""
     if options.trust:
         find_own_classes()

@@ -10,7 +10,7 @@ from typing import NoReturn
 from latentheads.experiments.cli.errors import leave
 from latentheads.experiments.cli.groups import arrange_options
 
-__all__ = ["PlainParser", "positive", "writable"]
+__all__ = ["PlainParser", "add_loading_options", "positive", "writable"]
 
 
 class PlainParser(argparse.ArgumentParser):
@@ -44,6 +44,24 @@ class PlainParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints the line and leaves with status 2."""
         leave(self.prog, f"error: {' '.join(message.split())}")
+
+
+def add_loading_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say how a finished run is loaded."""
+    parser.add_argument(
+        "--checkpoint",
+        type=str,
+        default="reported",
+        help="best, last, average, step-NNNNNNN, or reported: the weights that the run's figures "
+        "are of",
+    )
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    parser.add_argument(
+        "--trust",
+        "--guide",
+        type=str,
+        help="module:Class, comma between: guides and priors of your own that a run may be made of",
+    )
 
 
 def positive(text: str) -> int:

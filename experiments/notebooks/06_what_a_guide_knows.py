@@ -23,11 +23,11 @@ import os
 import matplotlib.style
 import pandas as pd
 import torch
-from scipy import stats
 from torch import nn
 
 import latentheads as lh
 from latentheads.guides import Cascaded, Exact, MeanField, Tied
+from latentheads.metrics.seeds import spread
 from latentheads.models import Translation
 
 matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
@@ -115,18 +115,10 @@ found[found["guide"] == "exact"][["seed", "exact log p", "true log p"]].round(4)
 # it is 2.5 standard deviations to each side: wide, as it should be. Two guides of one model share
 # all that is good or bad about it, so their *difference* is taken seed by seed.
 
-
 # %%
-def interval(values: pd.Series) -> dict[str, float]:
-    """Mean and 95 % interval of Student's t over seeds."""
-    half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
-    mean = values.mean()
-    return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
 wide = {name: found.pivot(index="seed", columns="guide", values=name) for name in ("gap", "AER")}
 summary = {
-    (measure, what): interval(values)
+    (measure, what): spread(values)._asdict()
     for measure, table in wide.items()
     for what, values in {
         **{name: table[name] for name in guides if name != "exact" or measure == "AER"},
@@ -143,9 +135,9 @@ for axis, (measure, table) in zip(figure.subplots(1, 2), wide.items()):
     for place, name in enumerate(guides):
         values = table[name]
         axis.plot([place] * len(values), values, "o", color="0.6")
-        ends = interval(values)
-        axis.vlines(place + 0.15, ends["low"], ends["high"], color="C0")
-        axis.plot(place + 0.15, ends["mean"], "o", color="C0")
+        ends = spread(values)
+        axis.vlines(place + 0.15, ends.low, ends.high, color="C0")
+        axis.plot(place + 0.15, ends.mean, "o", color="C0")
     axis.set_xticks(range(len(guides)), guides, rotation=20)
     axis.set_ylim(bottom=0)
     axis.grid(axis="y")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.corpora import batches as in_batches
 from latentheads.effects import SharedDraws
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import (
+    TOKENS,
     draw_terms,
     evaluating,
     fixed_noise,
@@ -19,7 +23,7 @@ from latentheads.inference.evaluation import (
 )
 from latentheads.model import HeadModel
 
-__all__ = ["SentenceBounds", "sentence_bounds"]
+__all__ = ["SentenceBounds", "part_bounds", "sentence_bounds"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,17 @@ class SentenceBounds:
     how: dict[str, str]
     varies: bool
 
+    @property
+    def nats(self) -> Float[Tensor, " batch"]:
+        """What is known of log p(y | x) of every sentence: itself, or its bound where that varies.
+
+        Of a KL that all sentences share each bears what its tokens are of all: the sum is the bound
+        on all of them together.
+        """
+        if self.exact is not None:
+            return self.exact
+        return self.elbo - self.shared_kl * self.tokens / self.tokens.sum()
+
 
 def sentence_bounds(
     model: HeadModel, guide: ModelGuide, batch: Batch, samples: int, seed: int = 0
@@ -65,11 +80,49 @@ def sentence_bounds(
         samples: Draws K of the latents.
         seed: Of the noise.
     """
-    here = batch.to(model.device)
     held = [SharedDraws() for _ in range(samples)]
     with evaluating(model, guide), fixed_noise(seed, model.device):
-        draws, weights = draw_terms(model, guide, here, held)
-        plug_in = plug_in_beside(draws[0], model, here, guide)
+        return _draw_bounds(model, guide, batch.to(model.device), held)
+
+
+def part_bounds(
+    model: HeadModel,
+    guide: ModelGuide,
+    batches: Part | Iterable[Batch],
+    samples: int = 1,
+    seed: int = 0,
+) -> SentenceBounds:
+    """Computes the bound of each sentence of a part, in the part's order, on the processor.
+
+    The draws are those of :func:`evaluate`: sums over the sentences are its figures.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        batches: A part of a corpus, or batches, each sentence once.
+        samples: Draws K of the latents.
+        seed: Of the noise.
+
+    Example:
+        >>> found = part_bounds(run.model, run.guide, run.corpus.test)
+        >>> float(found.nats.sum() / found.tokens.sum())  # log p(y | x), or its bound
+    """
+    if isinstance(batches, Part):
+        batches = in_batches(batches, TOKENS)
+    held = [SharedDraws() for _ in range(samples)]
+    found, places = [], []
+    with evaluating(model, guide), fixed_noise(seed, model.device):
+        for batch in batches:
+            found.append(_draw_bounds(model, guide, batch.to(model.device), held))
+            places.append(batch.sentences.cpu())
+    return _join(found, torch.cat(places).argsort())
+
+
+def _draw_bounds(
+    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedDraws]
+) -> SentenceBounds:
+    draws, weights = draw_terms(model, guide, batch, held)
+    plug_in = plug_in_beside(draws[0], model, batch, guide)
     shared, known = bool(draws[0].shared_kl), draws[0].summed
     varies = bool(draws[0].varying)
     return SentenceBounds(
@@ -83,4 +136,21 @@ def sentence_bounds(
         exact=None if varies or known is None else known.log_evidence.double(),
         how=draws[0].how,
         varies=varies,
+    )
+
+
+def _join(found: Sequence[SentenceBounds], order: Tensor) -> SentenceBounds:
+    """The bounds of all batches as those of one, its sentences in an order."""
+
+    def every(name: str) -> Tensor:
+        return torch.cat([getattr(each, name).cpu() for each in found])[order]
+
+    first = found[0]
+    optional = ("iwae", "pareto_k", "exact")
+    return SentenceBounds(
+        **{name: every(name) for name in ("tokens", "elbo", "kl", "plug_in")},
+        **{name: None if getattr(first, name) is None else every(name) for name in optional},
+        shared_kl=first.shared_kl.cpu(),
+        how={site: how for each in found for site, how in each.how.items()},
+        varies=any(each.varies for each in found),
     )

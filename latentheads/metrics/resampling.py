@@ -25,9 +25,11 @@ __all__ = [
     "Resampled",
     "Resamples",
     "check_lines",
+    "check_resamples",
     "compare_lines",
     "draw_places",
     "estimate_systems",
+    "resample_counts",
 ]
 
 FEWEST_RESAMPLES = 40
@@ -45,6 +47,9 @@ Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
 Counts = Float[NDArray[np.float64], "sentence count"]
 """The counts of each sentence."""
 
+Combine = Callable[[Float[NDArray[np.float64], " count"]], float]
+"""Makes a figure of the sums of counts."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -58,7 +63,7 @@ class Metric:
     """
 
     count: Callable[[Sequence[str]], Counts]
-    combine: Callable[[Float[NDArray[np.float64], " count"]], float]
+    combine: Combine
     sign: Callable[[], str]
     most: float = math.inf
 
@@ -68,12 +73,21 @@ class Metric:
 
     def resample(self, lines: Sequence[str], places: Resamples) -> Resampled:
         """The figure of all lines, and that of every resample; NaN where there is one line."""
-        counts = self.count(lines)
-        whole = self.combine(counts.sum(0))
-        if len(counts) == 1:
-            return whole, np.full(len(places), np.nan)
-        each = (self.combine(counts[some].sum(0)) for some in places)
-        return whole, np.array(list(each))
+        return resample_counts(self.count(lines), self.combine, places)
+
+
+def resample_counts(counts: Counts, combine: Combine, places: Resamples) -> Resampled:
+    """A figure of all sentences, and that of every resample; NaN where there is one sentence.
+
+    Args:
+        counts: Those of each sentence.
+        combine: Makes the figure of their sums.
+        places: The resamples.
+    """
+    whole = combine(counts.sum(0))
+    if len(counts) == 1:
+        return whole, np.full(len(places), np.nan)
+    return whole, np.array([combine(counts[some].sum(0)) for some in places])
 
 
 @dataclass(frozen=True)
@@ -160,11 +174,16 @@ def draw_places(number: int, resamples: int, seed: int) -> Resamples:
     Raises:
         ValueError: There are too few resamples for an interval, or the seed is negative.
     """
+    check_resamples(resamples, seed)
+    return np.random.default_rng(seed).choice(number, (resamples, number))
+
+
+def check_resamples(resamples: int, seed: int) -> None:
+    """Refuses resamples that are too few for an interval, and a negative seed."""
     if resamples < FEWEST_RESAMPLES:
         raise ValueError(f"resamples must be at least {FEWEST_RESAMPLES}, got {resamples}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    return np.random.default_rng(seed).choice(number, (resamples, number))
 
 
 def estimate_systems(

@@ -43,7 +43,7 @@ class Spread(NamedTuple):
     high: float
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Iterable[float]) -> Spread:
     """The mean of a figure over seeds, and its interval.
 
     Two recipes of one seed share its data order and its noise. So what tells them apart is the
@@ -57,12 +57,13 @@ def spread(values: Sequence[float]) -> Spread:
         >>> [round(end, 3) for end in spread([b - a for a, b in zip(plain, aligned)])]
         [0.14, 0.115, 0.165]
     """
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
+    known = [float(value) for value in values]
+    mean = math.fsum(known) / len(known)
+    if len(known) < 2:
         return Spread(mean, math.nan, math.nan)
     from scipy import stats  # takes long to load
 
-    half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+    half = float(stats.t.ppf(0.975, len(known) - 1) * stats.sem(known))
     return Spread(mean, mean - half, mean + half)
 
 
@@ -169,7 +170,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     return rows
 
 
-def _columns(name: str, values: Iterable[Any]) -> dict[str, float]:
+def _columns(name: str, values: Iterable[float]) -> dict[str, float]:
     """The three columns of a figure."""
-    mean, low, high = spread([float(value) for value in values])
+    mean, low, high = spread(values)
     return {name: mean, f"{name}_low": low, f"{name}_high": high}

@@ -7,7 +7,7 @@ import pytest
 
 from latentheads.experiments.cli.systems import read_lines
 from latentheads.metrics.translation import paired_bootstrap
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, results_of
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
 GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
@@ -100,6 +100,62 @@ def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Pa
     assert "edit distance  case:mixed|tok:none|norm:nfc|bs:50|" in asked
 
 
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Runs without latents, with logits that are drawn, and on another test part."""
+    folder = tmp_path_factory.mktemp("beside")
+    made = {
+        "plain": ["--recipe=transformer"],
+        "drawn": ["--recipe=coda-cs"],
+        "other": ["--recipe=transformer", "--held_out=7"],
+    }
+    for name, more in made.items():
+        words = [*TINY, *SHORT, "--layers=1", *more]
+        done = inside("run.py", *words, "--out", str(folder / name))
+        assert done.returncode == 0, done.stderr
+    return tuple(folder / name for name in made)
+
+
+def test_log_p_is_compared_exact_where_it_is_known(
+    tiny_run: Path, beside: tuple[Path, ...], tmp_path: Path
+) -> None:
+    runs, out = [beside[0], tiny_run, beside[1]], tmp_path / "said.json"
+    words = ["--likelihood", "--resamples=50", "--json", str(out)]
+    done = inside("score.py", *map(str, runs), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *lines, empty, signature, note = done.stdout.splitlines()
+    titles = "run log p nats a token [95 %] less the first [95 %] p"
+    assert " ".join(head.split()) == titles
+    assert [line.split()[:2] for line in lines] == [
+        [str(run), kind] for run, kind in zip(runs, ("exact", "exact", "bound"), strict=True)
+    ]
+    assert empty == ""
+    assert signature == "12 sentences of test, nats a token|bs:50|seed:12345|p:two-sided"
+    assert note.endswith("a mean over 2 draws of the latents")
+    tests = [results_of(run)["test"] for run in runs]
+    known = [tests[0]["elbo"], tests[1]["exact"], tests[2]["elbo"]]
+    said = json.loads(out.read_text("utf-8"))
+    assert (said["sentences"], said["unit"]) == (12, "token")
+    for system, figure, test in zip(said["systems"], known, tests, strict=True):
+        assert system["nats"]["score"] == pytest.approx(figure, abs=1e-6)
+        assert system["tokens"] == test["tokens"]
+        if system["difference"] is not None:
+            assert system["difference"]["score"] == pytest.approx(figure - known[0], abs=1e-6)
+    assert [system["draws"] for system in said["systems"]] == [None, None, 2]
+    assert said["systems"][0]["difference"] is None
+
+
+def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:
+    plain, _, other = map(str, beside)
+    for words, message in (
+        ([plain, other], f"{other} and {plain} have different test parts: one is needed"),
+        ([plain, "--direction=en-fr"], f"{plain} has one direction alone: drop --direction"),
+    ):
+        done = inside("score.py", *words, "--likelihood")
+        assert_one_line(done, "score.py")
+        assert message in done.stderr
+
+
 def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfle chien\n\nun chat\n")
     assert read_lines(tmp_path / "marked") == ["le chien", "", "un chat"]
@@ -129,6 +185,10 @@ MISTAKES = [
     ("run --resample 50", "unrecognized arguments: --resample 50"),
     ("run --resamples many", "argument --resamples: invalid int value: 'many'"),
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
+    ("run --likelihood", "run is no run folder: it has no config.yaml"),
+    ("run --likelihood --resamples 10", "resamples must be at least 40, got 10"),
+    ("run --likelihood --accuracy", "--accuracy is of what is written: drop it, or --likelihood"),
+    ("run --device cpu", "--device is for --likelihood"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
     ("", "the following arguments are required: RUN"),
 ]

@@ -6,14 +6,27 @@ from typing import Any
 
 import pytest
 
+from latentheads.corpora import Part, Rows, batches
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
 from latentheads.inference.evaluation import evaluate
-from latentheads.inference.sentences import sentence_bounds
+from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, sizes, small_batch
+from tests.tiny import (
+    SOURCE_TYPES,
+    SOURCES,
+    TARGET_TYPES,
+    TARGETS,
+    attach,
+    build,
+    jiggle,
+    sizes,
+    small_batch,
+)
+
+PART = Part(Rows.of(TARGETS), Rows.of(SOURCES))
 
 
 def pairs(kind: str) -> tuple[Any, ModelGuide]:
@@ -44,10 +57,40 @@ def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
     assert found.pareto_k.isnan().all()  # of three draws no tail is known
 
 
-def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
+@pytest.mark.parametrize("kind", ["noisy", "still", "alignments", "alignments above heads"])
+def test_those_of_a_part_are_its_figures_in_its_order(kind: str) -> None:
+    model, guide = pairs(kind)
+    cut = list(batches(PART, 1))[::-1]
+    assert len(cut) == len(PART)
+    found = part_bounds(model, guide, cut, samples=2, seed=5)
+    report = evaluate(model, guide, cut, samples=2, seed=5)
+    assert found.tokens.tolist() == PART.targets.lengths.tolist()
+    known = report.exact if kind == "alignments" else report.elbo
+    assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(known, abs=1e-12)
+    if not found.varies:
+        alone = sentence_bounds(model, guide, small_batch(), samples=1)
+        for beside in (alone, part_bounds(model, guide, PART)):
+            assert beside.nats.tolist() == pytest.approx(found.nats.tolist(), abs=1e-12)
+
+
+def selecting() -> tuple[Any, ModelGuide]:
+    """A model with gates that all sentences share."""
     law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
     model = Translation(SOURCE_TYPES, TARGET_TYPES, law, sizes(), selector=gates).double().eval()
-    guide = jiggle(Cascaded(model).double(), 0.3).eval()
+    return model, jiggle(Cascaded(model).double(), 0.3).eval()
+
+
+def test_a_kl_that_all_sentences_share_is_paid_once_in_a_part() -> None:
+    model, guide = selecting()
+    cut = list(batches(PART, 1))
+    found = part_bounds(model, guide, cut, samples=2, seed=5)
+    report = evaluate(model, guide, cut, samples=2, seed=5)
+    assert found.shared_kl > 0
+    assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
+
+
+def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
+    model, guide = selecting()
     found = sentence_bounds(model, guide, small_batch(), samples=2, seed=5)
     assert found.iwae is None
     assert found.pareto_k is None
