@@ -55,7 +55,7 @@ def make_parser() -> Parser:
             "gate_steps",
             "gate_rate",
         ),
-        "what is removed": ("heads", "rounds"),
+        "what is removed": ("keep", "rounds"),
         "output": ("out", "seed", "help"),
     }
     add = parser.add_argument
@@ -76,7 +76,7 @@ def make_parser() -> Parser:
     add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="updates of the gates")
     add("--gate_rate", type=float, default=3e-5, help="pressure that a head too many adds")
-    add("--heads", type=str, default="54,36,24", help="numbers of heads that stay, commas between")
+    add("--keep", type=str, default="54,36,24", help="numbers of heads that stay, commas between")
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
     add("--out", type=str, required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")
@@ -110,9 +110,9 @@ class Study:
         self.out = make_folder(Path(options.out), "noise.csv")
         self.maps: dict[str, dict[str, Tensor]] = {}
 
-    def run(self, prices: Sequence[float], heads: Sequence[int]) -> None:
+    def run(self, prices: Sequence[float], keep: Sequence[int]) -> None:
         """Measures everything, and writes each table as soon as it is known."""
-        self._check_network(heads)
+        self._check_network(keep)
         vectors = self.encoder.embed_all(self.test.questions)
         asked, learned = self._make_task(self.test), self._make_task(self.training)
         hits, nats = hit_rate(vectors, asked.answers)
@@ -125,11 +125,11 @@ class Study:
         whole = {"heads": len(self._flat("gradient")), "hits": hits, "nats": nats}
         rows: list[dict[str, Any]] = [{"by": k, **whole, "parameters": size} for k in KINDS]
         for kind in KINDS:
-            for row in measures.removal_curve(self.folder, self.test, self._rank(kind), heads):
+            for row in measures.removal_curve(self.folder, self.test, self._rank(kind), keep):
                 rows.append({"by": kind} | row)
                 print(f"by {kind}, {row['heads']} heads: {row['hits']:.1%}", flush=True)
             _write(self.out / "removal.csv", rows)
-        self._time(min(heads))
+        self._time(min(keep))
         self._draw(noise, rows)
 
     def _make_task(self, pairs: Pairs) -> Task:
@@ -137,17 +137,17 @@ class Study:
         answers = self.encoder.embed_all(pairs.answers)
         return Task(self.encoder, pairs, answers, self.options.questions, self.options.seed)
 
-    def _check_network(self, heads: Sequence[int]) -> None:
-        """Refuses a network that encodes nothing, and heads that it has not: they come last."""
+    def _check_network(self, keep: Sequence[int]) -> None:
+        """Refuses a network that encodes nothing, and to keep heads that it has not."""
         blocks = [address.block for address in find_heads(self.encoder.network)]
         if chains := {block.chain for block in blocks} - {"encoder-self"}:
             raise ValueError(
                 f"network must be an encoder alone, as BERT is, got blocks of {min(chains)}"
             )
         total = sum(block.heads for block in blocks)
-        for number in heads:
+        for number in keep:
             if not 0 <= number <= total:
-                raise ValueError(f"heads must lie between 0 and {total}, got {number}")
+                raise ValueError(f"keep must lie between 0 and {total}, got {number}")
 
     def _measure_noise(
         self, prices: Sequence[float], asked: Task, learned: Task
@@ -256,13 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         prices = _read_prices(options.prices)
-        heads = whole_numbers("heads", options.heads)
-        distinct("heads", heads)
+        keep = whole_numbers("keep", options.keep)
+        distinct("keep", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:
             raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")
         with pyro.validation_enabled(False):  # which scores gates that only a closed form can
-            Study(options.network, pairs, options).run(prices, heads)
+            Study(options.network, pairs, options).run(prices, keep)
     return 0
 
 

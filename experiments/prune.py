@@ -1,6 +1,6 @@
 """Prunes the heads of a finished run and measures what is left.
 
-python experiments/prune.py runs/transformer-seed0 --heads 16,8 --out runs/pruned
+python experiments/prune.py runs/transformer-seed0 --keep 16,8 --out runs/pruned
 """
 
 from __future__ import annotations
@@ -8,49 +8,50 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-import torch
 from jsonargparse import Namespace
-from torch import Tensor
 
 from latentheads.checks import check_least, check_seed, whole_numbers
-from latentheads.corpora import Corpus, Part, batches
-from latentheads.decoding.translate import TOKENS
+from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.cli.tables import aligned, figure
+from latentheads.experiments.pruning.curve import (
+    By,
+    Laws,
+    count_closed,
+    find_stops,
+    prune_to,
+    rank_heads,
+)
 from latentheads.experiments.pruning.networks import (
     Pruned,
     folder_of,
     networks_in,
     point,
-    smaller,
     time_all,
-    write_run,
 )
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
-from latentheads.pruning import every_head, fold_gates, most_important
-from latentheads.reading import gradient_importance
+from latentheads.pruning import every_head, fold_gates
 from latentheads.runs.folder import WRITTEN
 from latentheads.runs.run import Run
-from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.values import finite
 
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and measures the rest.\n\n"
-    "    python experiments/prune.py runs/transformer-seed0 --heads 16,8\n\n"
+    "    python experiments/prune.py runs/transformer-seed0 --keep 16,8\n\n"
     "Of attention and of n-grams. Measured at every step: the plug-in likelihood and the bound "
     "on validation, BLEU on test, and the speed. Removal is real: a pruned network has smaller "
     "matrices, and the same outputs as one whose heads are silent. Where a prior or a posterior "
@@ -58,8 +59,6 @@ DESCRIPTION = (
     "is won. Writes curve.json, curve.png and, for every number of heads, a run folder that "
     "translate.py, generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
-Laws = Mapping[str, HardConcrete]
-By = Literal["gradient", "gates", "random"]
 
 
 def make_parser() -> Parser:
@@ -67,7 +66,7 @@ def make_parser() -> Parser:
     usage = "prune.py [options] RUN"
     parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
     parser.sections = {
-        "what to remove": ("heads", "by", "chains", "normalise"),
+        "what to remove": ("keep", "by", "chains", "normalise"),
         "what to measure": ("sentences", "timed", "rounds"),
         "output": ("out", "overwrite"),
         "the run": (*OF_RUNS, "help"),
@@ -82,7 +81,7 @@ def make_parser() -> Parser:
         "random, chance",
     )
     parser.add_argument(
-        "--heads",
+        "--keep",
         type=str,
         default="",
         help="numbers of heads that stay in the whole model, comma between (default: from nine "
@@ -130,50 +129,27 @@ def make_parser() -> Parser:
     return parser
 
 
-def ranking(run: Run, part: Part, options: Namespace, laws: Laws) -> dict[str, Tensor]:
-    """The importance of every head of a run."""
-    everything = every_head(run.model)
-    if options.by == "gates":
-        ones = {name: torch.ones(len(heads)) for name, heads in everything.items()}
-        return ones | {name: law.open_logit[0].sigmoid() for name, law in laws.items()}
-    if options.by == "random":
-        noise = torch.Generator().manual_seed(options.seed)
-        return {n: torch.rand(len(heads), generator=noise) for n, heads in everything.items()}
-    parts = batches(part, TOKENS)
-    found = gradient_importance(run.model, parts, normalise=options.normalise)
-    return {name: found.get(name, torch.zeros(0)) for name in everything}
-
-
-def numbers(text: str, total: int, fixed: int) -> list[int]:
-    """The numbers of heads to stop at, largest first, the whole network before them."""
-    if not text:
-        steps = range(9, -1, -1)
-        return sorted({total, *(fixed + (total - fixed) * step // 10 for step in steps)})[::-1]
-    given = whole_numbers("heads", text)
-    for number in given:
-        if not fixed <= number <= total:
-            raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
-    return sorted({total, *given}, reverse=True)
-
-
-def curve(run: Run, corpus: Corpus, options: Namespace, laws: Laws, out: Path) -> list[Pruned]:
-    """Prunes and reports, one number of heads after the other."""
-    chains = _chains(options, laws)
-    there = every_head(run.model)
-    fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
-    given = options.heads
-    if options.by == "gates" and not given:
-        given = str(sum(map(len, there.values())) - _closed(laws, chains))
-    stops = numbers(given, sum(map(len, there.values())), fixed)
-    importance = ranking(run, corpus.valid, options, laws)
-    every = []
-    for heads in stops:
-        found = smaller(run, most_important(importance, heads, chains))
-        write_run(found, run, corpus, folder_of(out, heads), options.by)
+def _make_curve(
+    run: Run, corpus: Corpus, options: Namespace, laws: Laws, stops: Sequence[int], out: Path
+) -> list[Pruned]:
+    """Prunes, reports and times, one number of heads after the other."""
+    ranked = options.by, laws, options.normalise, options.seed
+    importance = rank_heads(run, corpus.valid, *ranked)
+    chains, every = _chains(options, laws), []
+    for found in prune_to(run, corpus, importance, stops, out, chains, options.by):
         print(_line(found), flush=True)
         every.append(found)
     time_all(every, run, corpus.test.first(options.timed), options.rounds)
     return every
+
+
+def _stops(run: Run, options: Namespace, laws: Laws) -> list[int]:
+    """The numbers of heads to stop at; with gates, those whose gate is open."""
+    chains = _chains(options, laws)
+    keep = whole_numbers("keep", options.keep) if options.keep else []
+    if options.by == "gates" and not keep:
+        keep = [sum(map(len, every_head(run.model).values())) - count_closed(laws, chains)]
+    return find_stops(run.model, keep, chains)
 
 
 def _first(corpus: Corpus, number: int) -> Corpus:
@@ -189,12 +165,6 @@ def _chains(options: Namespace, laws: Laws) -> tuple[str, ...]:
     if options.by != "gates":
         return chains
     return tuple(chain for chain in chains if chain in {chain_of(name) for name in laws})
-
-
-def _closed(laws: Laws, chains: Sequence[str]) -> int:
-    """How many gates of some chains are closed at test time."""
-    own = (law for name, law in laws.items() if chain_of(name) in chains)
-    return sum(int((law.mode == 0).sum()) for law in own)
 
 
 def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
@@ -214,10 +184,10 @@ def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
         raise ValueError(
             f"{run.path} has no gates{where}: train it with --gates, or prune by gradient"
         )
-    if not options.heads and not _closed(laws, chains):
+    if not options.keep and not count_closed(laws, chains):
         raise ValueError(
             f"{run.path} has no closed gate, so there is nothing to remove: train it with a larger "
-            "--gate_penalty or with --gate_heads, or say how many --heads stay"
+            "--gate_penalty or with --gate_heads, or say how many heads --keep leaves"
         )
 
 
@@ -323,9 +293,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = _first(run.corpus, options.sentences)
         laws = fold_gates(run.model, run.guide)
         _check_run(run, options, laws)
+        stops = _stops(run, options, laws)
         out = _make_folder(options)
         with TemporaryDirectory(prefix=".networks-", dir=out) as staged:
-            every = curve(run, corpus, options, laws, Path(staged))
+            every = _make_curve(run, corpus, options, laws, stops, Path(staged))
             _replace_networks(out, Path(staged), every[1:])
         points = write(run, corpus, every, options, out)
     title = (

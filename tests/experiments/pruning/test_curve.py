@@ -1,0 +1,35 @@
+"""The curve of a run that loses its heads, made without a command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from latentheads.experiments.pruning.curve import find_stops, prune_to, rank_heads
+from latentheads.runs.loading import load_run
+from tests.tiny import HEADS, build
+
+
+def test_stops_fall_from_the_whole_network_to_the_heads_that_may_not_go() -> None:
+    model, own = build(), 2 * HEADS
+    assert find_stops(model) == [18, 16, 14, 12, 10, 9, 7, 5, 3, 1, 0]
+    assert find_stops(model, chains=("encoder-self",))[-1] == 2 * own
+    assert find_stops(model, [5, 11, 5]) == [18, 11, 5]
+    with pytest.raises(ValueError, match="keep must lie between 6 and 18, got 5"):
+        find_stops(model, [5], ("encoder-self", "decoder-self"))
+
+
+def test_a_run_is_pruned_by_plain_arguments(tiny_run: Path, tmp_path: Path) -> None:
+    run = load_run(tiny_run)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    chance = rank_heads(run, run.corpus.valid, "random", seed=3)
+    assert rank_heads(run, run.corpus.valid).keys() == chance.keys()
+    best = max((float(value), name) for name, each in chance.items() for value in each)[1]
+    (one,) = prune_to(run, run.corpus, chance, [1], tmp_path, by="random")
+    assert (one.heads, len(one.kept[best])) == (1, 1)
+    again = load_run(tmp_path / "heads-1")
+    assert again.results is not None
+    assert again.results.pruned == {"run": str(run.path), "by": "random", "heads": 1}
+    assert all(torch.equal(each, before[name]) for name, each in run.model.state_dict().items())
