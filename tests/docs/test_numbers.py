@@ -147,11 +147,12 @@ def said_of_cost(pattern: str) -> list[str]:
 
 
 def test_what_drawing_costs_is_that_of_the_rows() -> None:
-    shorter, longer = said_of_cost(r"([\d.]+) of the time .* 512 tokens, and ([\d.]+) at 1,024")
+    three = r"([\d.]+) \[([\d.]+), ([\d.]+)\]"
+    said = said_of_cost(rf"{three} of the time .*? 512 tokens, and {three} at 1,024")
     rows = measured("growth")["growth"]["length"]
-    plain = {row["size"]["length"]: row["ratio"] for row in rows if row["row"] == "no latents"}
-    assert among(shorter, [plain[512]])
-    assert among(longer, [plain[1024]])
+    plain = {row["size"]["length"]: row for row in rows if row["row"] == "no latents"}
+    known = [plain[n][key] for n in (512, 1024) for key in ("ratio", "ratio_low", "ratio_high")]
+    assert all(among(text, [figure]) for text, figure in zip(said, known, strict=True))
     points = {(each["row"], each["length"]): each["ms"] for each in measured("length")["points"]}
     said = r"takes ([\d.]+) times as long as .* 512 .*?\((\d+) against (\d+) ms\), and ([\d.]+) "
     said += r"times at 1,024 \((\d+) against (\d+) ms\)"
