@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from latentheads.corpora import Corpus, Data, Part, batches
 from latentheads.experiments.cli.options import open_run
-from latentheads.experiments.cli.tables import aligned
+from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.evaluation import TOKENS
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
@@ -115,7 +115,7 @@ def compare_said(said: Sequence[Said], resamples: int, seed: int) -> list[Likeli
 def table_of_said(said: Sequence[Said], found: Sequence[Likelihood]) -> str:
     """What every run says, and below it how it is to be read."""
     unit = found[0].unit
-    lines = [("run", "log p", f"nats a {unit} [95 %]", "less the first [95 %]", "p")]
+    lines: list[Row] = [("run", "log p", f"nats a {unit} [95 %]", "less the first [95 %]", "p")]
     for each, likelihood in zip(said, found, strict=True):
         apart = likelihood.difference
         cells = ("", "") if apart is None else (_cell(apart), _p(apart))

@@ -145,12 +145,18 @@ def _join(found: Sequence[SentenceBounds], order: Tensor) -> SentenceBounds:
     def every(name: str) -> Tensor:
         return torch.cat([getattr(each, name).cpu() for each in found])[order]
 
-    first = found[0]
-    optional = ("iwae", "pareto_k", "exact")
+    def known(name: str) -> Tensor | None:
+        return None if getattr(found[0], name) is None else every(name)
+
     return SentenceBounds(
-        **{name: every(name) for name in ("tokens", "elbo", "kl", "plug_in")},
-        **{name: None if getattr(first, name) is None else every(name) for name in optional},
-        shared_kl=first.shared_kl.cpu(),
+        tokens=every("tokens"),
+        elbo=every("elbo"),
+        kl=every("kl"),
+        shared_kl=found[0].shared_kl.cpu(),
+        plug_in=every("plug_in"),
+        iwae=known("iwae"),
+        pareto_k=known("pareto_k"),
+        exact=known("exact"),
         how={site: how for each in found for site, how in each.how.items()},
         varies=any(each.varies for each in found),
     )
