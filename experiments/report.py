@@ -35,7 +35,7 @@ DESCRIPTION = (
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "what to show": ("part", "sentences", "draws", "measured"),
+        "what to show": ("part", "sentences", "shown", "draws"),
         "output": ("out",),
     }
     parser = make_reader("report.py", DESCRIPTION, sections)
@@ -46,6 +46,13 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--sentences",
         type=int,
+        default=100,
+        help="number of sentences that are read, the first ones; of running text blocks: all heads "
+        "are measured on them",
+    )
+    parser.add_argument(
+        "--shown",
+        type=int,
         default=6,
         help="number of sentences whose heads are shown one by one",
     )
@@ -53,13 +60,8 @@ def make_parser() -> Parser:
         "--draws",
         type=int,
         default=32,
-        help="number of draws of the heads of each, at least 2; from 25 on k-hat is known",
-    )
-    parser.add_argument(
-        "--measured",
-        type=int,
-        default=100,
-        help="number of sentences, or blocks of running text, that all heads are measured on",
+        help="number of draws of the heads of each that is shown, at least 2; from 25 on k-hat is "
+        "known",
     )
     add_run_options(parser, "of the draws")
     return parser
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("report.py", stopped="nothing was written"):
         out = check_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
-        chosen = {name: options[name] for name in ("part", "sentences", "draws", "measured")}
+        chosen = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
         page = report(runs, out, **chosen, seed=options.seed)
     tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0

@@ -46,7 +46,7 @@ run = lh.load_run("runs/mine")
 assert len(drawn) == 8
 lh.plot.save(lh.plot.bound(run), "bound.png")
 lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
-lh.report(run, "report.html", sentences=1, draws=2, measured=2)
+lh.report(run, "report.html", shown=1, draws=2, sentences=2)
 
 words = [f"--{name}={size}" for name, size in SIZES.items()]
 words += ["--sentences=60", "--held_out=5", "--steps=1", "--samples=1", "--max_tokens=8"]

@@ -271,7 +271,7 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 # that is opened, and the site of the documentation, do.)
 
 # %%
-more = {"sentences": 1, "draws": 2, "measured": 2} if SMOKE else {"sentences": 3, "draws": 25}
+more = {"shown": 1, "draws": 2, "sentences": 2} if SMOKE else {"shown": 3, "draws": 25}
 page = lh.report(list(runs.values()), "report.html", **more)
 print(page)
 page

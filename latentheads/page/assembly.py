@@ -70,9 +70,9 @@ class _Gathered:
     facts: dict[str, Any]
     sentences: list[_Sentence]
 
-    def to_json(self, sentences: int, draws: int) -> dict[str, Any]:
-        shown = self.sentences[:sentences]
-        return {**self.facts, "sentences": [each.to_json(draws) for each in shown]}
+    def to_json(self, shown: int, draws: int) -> dict[str, Any]:
+        sentences = [each.to_json(draws) for each in self.sentences[:shown]]
+        return {**self.facts, "sentences": sentences}
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def report(
     path: str | Path | None = None,
     *,
     part: str = "test",
-    sentences: int = 6,
+    sentences: int = 100,
+    shown: int = 6,
     draws: int = 32,
-    measured: int = 100,
     seed: int = 0,
 ) -> ReportPage:
     """Makes one page of what runs are, what they reported, and what their heads do.
@@ -123,25 +123,26 @@ def report(
         runs: A finished run or several, or their folders.
         path: Where to write the page too.
         part: Where the sentences are from: train, valid or test.
-        sentences: Sentences whose heads are shown.
-        draws: Draws of the heads of each; from 25 on it is known how heavy the tail of their
-            weights is.
-        measured: Sentences, or blocks of running text, that every head is measured on.
+        sentences: Sentences that are read, or blocks of running text: what every head is measured
+            on.
+        shown: Sentences whose heads are shown one by one.
+        draws: Draws of the heads of each that is shown; from 25 on it is known how heavy the tail
+            of their weights is.
         seed: Of the draws.
 
     Raises:
         ValueError: An option is out of range, or a folder holds no run.
         OSError: The page cannot be written.
     """
-    asked = {"sentences": sentences, "draws": draws, "measured": measured}
-    check_least(asked, sentences=1, draws=2, measured=1)
+    asked = {"sentences": sentences, "shown": shown, "draws": draws}
+    check_least(asked, sentences=1, shown=1, draws=2)
     check_seed(seed)
     check_word("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     found = []
     for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):
-        found.append(_gather_run(run, name, part, sentences, draws, measured, seed))
-    page = ReportPage(_fit_page(found, sentences, draws))
+        found.append(_gather_run(run, name, part, sentences, shown, draws, seed))
+    page = ReportPage(_fit_page(found, shown, draws))
     if path is not None:
         page.save(path)
     return page
@@ -170,7 +171,7 @@ def _share_corpus(first: Run, run: Run) -> Corpus | None:
 
 
 def _gather_run(
-    run: Run, name: str, part: str, sentences: int, draws: int, measured: int, seed: int
+    run: Run, name: str, part: str, sentences: int, shown: int, draws: int, seed: int
 ) -> _Gathered:
     """All that is known of a run; without its text, what its folder says."""
     facts = gather_facts(run, name) | {"curves": gather_curves(run.metrics)}
@@ -179,13 +180,13 @@ def _gather_run(
         text: Part = getattr(run.corpus, part)
     except (OSError, ValueError) as reason:
         return _Gathered({**facts, "unread": in_a_line(reason)}, [])
-    some = text.first(measured)
+    some = text.first(sentences)
     facts["read"] = {"part": part, "unit": text.unit, "measured": len(some), "draws": draws}
     if list_blocks(run):
         apart = measure_distances(run, some)
         facts["grid"], facts["pairs"] = gather_grid(run, some, apart), gather_pairs(apart)
     facts["calibration"] = gather_calibration(run, some)
-    chosen = choose_sentences(text, sentences)
+    chosen = choose_sentences(text, shown)
     return _Gathered(facts, _gather_sentences(run, chosen, draws, seed))
 
 
@@ -206,12 +207,12 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
     return [found[place] for place in sorted(found)]
 
 
-def _fit_page(found: Sequence[_Gathered], sentences: int, draws: int) -> str:
+def _fit_page(found: Sequence[_Gathered], asked: int, draws: int) -> str:
     """The page with as many draws, and then as many sentences, as it has room for."""
-    kept, shown = min(KEPT, draws), sentences
+    kept, shown = min(KEPT, draws), asked
     while True:
         runs = [each.to_json(shown, kept) for each in found]
-        said = {"made": find_revision(), "scores": list_scores(), "asked": sentences}
+        said = {"made": find_revision(), "scores": list_scores(), "asked": asked}
         page = fill_page({**said, "kept": kept, "runs": runs})
         if len(page.encode()) <= LARGEST or (kept, shown) == (0, 1):
             return page

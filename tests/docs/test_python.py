@@ -151,7 +151,7 @@ def test_the_page_of_runs_is_shown_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    quick = partial(lh.report, draws=2, sentences=1)
+    quick = partial(lh.report, draws=2, shown=1)
     monkeypatch.setattr(lh, "report", quick)
     one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
     run(*snippets("docs/report.md"), {"run": one, "other": other})

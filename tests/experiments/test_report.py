@@ -16,7 +16,7 @@ from tests.experiments.programs import SHORT, TINY, assert_one_line, deserted, i
 
 def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    words = ["--sentences=2", "--draws=2", "--measured=5", f"--out={out}"]
+    words = ["--shown=2", "--draws=2", "--sentences=5", f"--out={out}"]
     done = inside("report.py", str(tiny_run), *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"written to {out}: {out.stat().st_size:,} bytes\n"
@@ -43,7 +43,7 @@ def test_a_reader_that_goes_away_loses_no_page(
 
 
 def test_training_writes_it_when_asked(tmp_path: Path) -> None:
-    out, quick = tmp_path / "coda-seed0", partial(page.report, draws=2, sentences=1, measured=2)
+    out, quick = tmp_path / "coda-seed0", partial(page.report, draws=2, shown=1, sentences=2)
     training = ["--report", *TINY, *SHORT]
     with mock.patch.object(page, "report", quick):
         words = ["--recipes=coda", "--seeds=0", *training, f"--out={tmp_path}"]
@@ -61,6 +61,7 @@ def test_training_writes_it_when_asked(tmp_path: Path) -> None:
     [
         (["--draws=1"], "draws must be at least 2, got 1"),
         (["--sentences=0"], "sentences must be at least 1, got 0"),
+        (["--shown=0"], "shown must be at least 1, got 0"),
         (
             ["--out=nowhere/page.html"],
             "out: cannot write nowhere/page.html: its folder is not there",

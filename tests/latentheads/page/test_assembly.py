@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[lh.Run]:
 
 @pytest.fixture(scope="module")
 def page(runs: list[lh.Run]) -> lh.ReportPage:
-    return lh.report(runs, sentences=2, draws=3)
+    return lh.report(runs, shown=2, draws=3)
 
 
 def test_it_tells_every_run(page: lh.ReportPage, runs: list[lh.Run]) -> None:
@@ -75,13 +75,13 @@ def test_it_is_written_whole_and_shows_in_a_frame(page: lh.ReportPage, tmp_path:
 
 
 def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[lh.Run]) -> None:
-    whole = lh.report(runs[0], sentences=3, draws=4)
+    whole = lh.report(runs[0], shown=3, draws=4)
     size = len(whole.html.encode())
     with mock.patch.object(assembly, "LARGEST", size - 1):
-        fewer = told(lh.report(runs[0], sentences=3, draws=4))
+        fewer = told(lh.report(runs[0], shown=3, draws=4))
     assert (fewer["kept"], len(fewer["runs"][0]["sentences"])) == (2, 3)
     with mock.patch.object(assembly, "LARGEST", 1):  # which no page can keep
-        least = told(lh.report(runs[0], sentences=3, draws=4))
+        least = told(lh.report(runs[0], shown=3, draws=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 
 
@@ -101,7 +101,7 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[lh.Run]) -> None:
 def test_sentences_are_of_the_part_that_is_asked_for(runs: list[lh.Run], part: str) -> None:
     run = runs[0]
     text = getattr(run.corpus, part)
-    (found,) = told(lh.report(run, part=part, draws=2, measured=2))["runs"]
+    (found,) = told(lh.report(run, part=part, draws=2, sentences=2))["runs"]
     references = [sentence["reference"] for sentence in found["sentences"]]
     assert references == [run.target.decode(row.tolist()) for row in text.targets]
     measured = min(2, len(text))
@@ -127,7 +127,7 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
     for options, words in (
         ({"sentences": 0}, "sentences must be at least 1"),
         ({"draws": 1}, "draws must be at least 2"),
-        ({"measured": 0}, "measured must be at least 1"),
+        ({"shown": 0}, "shown must be at least 1"),
         ({"seed": -1}, "seed must lie between"),
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
     ):
@@ -153,8 +153,8 @@ def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slice
 @pytest.mark.parametrize("aligned", ["", "one head"])
 def test_a_run_on_another_device_has_the_same_page(tmp_path: Path, aligned: str) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta" if aligned else "independent", aligned)
-    here = lh.report(run, sentences=2, draws=2)
+    here = lh.report(run, shown=2, draws=2)
     with second_device() as device:
         run.model.to(device.name)
         run.guide.to(device.name)
-        assert told(lh.report(run, sentences=2, draws=2)) == told(here)
+        assert told(lh.report(run, shown=2, draws=2)) == told(here)

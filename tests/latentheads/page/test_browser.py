@@ -65,7 +65,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> lh.ReportPage:
         make_run(place / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
         make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
-    return lh.report(runs, sentences=3, draws=3)
+    return lh.report(runs, shown=3, draws=3)
 
 
 @pytest.fixture(scope="module")
