@@ -3,7 +3,7 @@
     python experiments/gpu.py --out gpu --data FOLDER --minutes 25
 
 FOLDER holds corpora, each a folder of files as run.py takes them: multi30k, and others with
-train.en and train.de. Step after step, each job a process of its own:
+train.en and train.de. Part after part, each job a process of its own:
 
     suite       the tests marked device
     agreement   the bound in float32, bfloat16 and float16 against the CPU's in float64
@@ -43,19 +43,19 @@ from latentheads.experiments.machine.jobs import (
     carry_out,
     held,
 )
-from latentheads.experiments.machine.plan import NEEDS, STEPS, Order, make_plan
+from latentheads.experiments.machine.plan import NEEDS, PARTS, Order, make_plan
 from latentheads.experiments.machine.report import write_report
 
 MARGIN = 15.0
 """Seconds before the end that are kept for ending what runs, and for the report."""
 
 
-def steps(text: str) -> list[str]:
-    """Names of steps, comma between."""
+def parts(text: str) -> list[str]:
+    """Names of parts, comma between."""
     names = split_items(text)
     for name in names:
-        if name not in STEPS:
-            raise argparse.ArgumentTypeError(f"no step {name!r}: choose from {', '.join(STEPS)}")
+        if name not in PARTS:
+            raise argparse.ArgumentTypeError(f"no part {name!r}: choose from {', '.join(PARTS)}")
     return names
 
 
@@ -68,7 +68,7 @@ def make_parser() -> PlainParser:
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of corpora, one a folder")
     parser.add_argument(
-        "--steps", type=steps, help="comma between; default: all that there are corpora for"
+        "--parts", type=parts, help="of the list above, comma between; default: all with a corpus"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="default: cuda")
     parser.add_argument(
@@ -79,12 +79,12 @@ def make_parser() -> PlainParser:
 
 
 def refuse_empty(parser: PlainParser, options: argparse.Namespace, planned: Sequence[str]) -> None:
-    """Refuses a step that was named and has no jobs."""
-    for name in options.steps or []:
+    """Refuses a part that was named and has no jobs."""
+    for name in options.parts or []:
         if name not in planned:
             left_out = "--smoke leaves it out"
             why = left_out if options.smoke else f"it needs --data with {NEEDS[name]}"
-            parser.error(f"--steps {name}: {why}")
+            parser.error(f"--parts {name}: {why}")
 
 
 def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> int:
@@ -106,12 +106,12 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> in
         out = options.out.resolve()
         data = None if options.data is None else options.data.resolve()
         order = Order(out, options.device, data, options.smoke, options.at_once)
-        plan = make_plan(order, options.steps or STEPS)
-        refuse_empty(parser, options, [step.name for step in plan])
+        plan = make_plan(order, options.parts or PARTS)
+        refuse_empty(parser, options, [part.name for part in plan])
         with held(out):
             journal = Journal.open(out)
-            journal.refuse_others(job for step in make_plan(order) for job in step.jobs)
-            asked = [job.name for step in plan for job in step.jobs]
+            journal.refuse_others(job for part in make_plan(order) for job in part.jobs)
+            asked = [job.name for part in plan for job in part.jobs]
 
             def report() -> None:
                 write_report(journal, options.device, asked)

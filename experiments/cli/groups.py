@@ -82,7 +82,7 @@ OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
 
 BENCH_GROUPS: Groups = {
-    "what to do": ("minutes", "steps", "data", "at_once", "smoke"),
+    "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
     "what to time": ("recipe", "beam", "window", "length", "adam", "precision", "limit"),
     "the network and its batch": (
         *("width", "feed_forward", "layers", "heads", "vocabulary", "batch", "tokens"),

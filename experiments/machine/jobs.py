@@ -22,9 +22,9 @@ __all__ = [
     "Job",
     "Journal",
     "Launch",
+    "Part",
     "Process",
     "Running",
-    "Step",
     "carry_out",
     "held",
 ]
@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Step:
+class Part:
     """Jobs of one kind.
 
     Attributes:
@@ -253,34 +253,34 @@ def _read_done(each: dict[str, Any]) -> Done:
 
 
 def carry_out(
-    steps: Sequence[Step],
+    parts: Sequence[Part],
     journal: Journal,
     deadline: float,
     launch: Launch = Process,
     tell: Callable[[str], Any] = print,
     after: Callable[[], Any] = lambda: None,
 ) -> None:
-    """Does all jobs that are not done yet, step after step, until the time is over.
+    """Does all jobs that are not done yet, part after part, until the time is over.
 
     A job that fails is told, and the others go on.
 
     Args:
-        steps: What to do.
+        parts: What to do.
         journal: What has been done.
         deadline: When to stop, by :func:`time.monotonic`.
         launch: Starts a job.
         tell: Is told what begins and ends.
         after: Called after every job.
     """
-    for step in steps:
-        waiting = [job for job in step.jobs if not journal.is_done(job)]
+    for part in parts:
+        waiting = [job for job in part.jobs if not journal.is_done(job)]
         running: list[tuple[Job, Running, float]] = []
         try:
             while waiting or running:
                 now = time.monotonic()
-                while waiting and len(running) < step.at_once and now < deadline:
+                while waiting and len(running) < part.at_once and now < deadline:
                     job = waiting.pop(0)
-                    tell(f"{step.name}: {job.name}")
+                    tell(f"{part.name}: {job.name}")
                     begun = time.monotonic()
                     running.append((job, launch(job, journal.log(job)), begun))
                 if not running:
@@ -288,11 +288,11 @@ def carry_out(
                 if time.monotonic() >= deadline:
                     for _, process, _ in running:  # all at once: each may take a while to end
                         process.interrupt()
-                ended = [_look_at(step, each, journal, deadline) for each in running]
+                ended = [_look_at(part, each, journal, deadline) for each in running]
                 for (job, *_), done in zip(running, ended, strict=True):
                     if done is not None:
                         journal.note(job, done)
-                        tell(f"{step.name}: {job.name} {done.state} after {done.seconds:.0f} s")
+                        tell(f"{part.name}: {job.name} {done.state} after {done.seconds:.0f} s")
                         after()
                 running = [e for e, done in zip(running, ended, strict=True) if done is None]
                 if running:
@@ -305,14 +305,14 @@ def carry_out(
 
 
 def _look_at(
-    step: Step, running: tuple[Job, Running, float], journal: Journal, deadline: float
+    part: Part, running: tuple[Job, Running, float], journal: Journal, deadline: float
 ) -> Done | None:
     """The outcome of a job that was started; None while it runs."""
     job, process, start = running
     seconds = time.monotonic() - start
     status = process.poll()
     if status is None:
-        if seconds < (step.seconds or seconds + 1) and time.monotonic() < deadline:
+        if seconds < (part.seconds or seconds + 1) and time.monotonic() < deadline:
             return None
         process.stop()
         return Done("stopped", seconds, "its time was over")

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentheads.experiments.machine.jobs import Job, Step
+from latentheads.experiments.machine.jobs import Job, Part
 
-__all__ = ["NEEDS", "STEPS", "Order", "largest_corpus", "make_plan"]
+__all__ = ["NEEDS", "PARTS", "Order", "largest_corpus", "make_plan"]
 
-STEPS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
-"""The steps by name, in their order."""
+PARTS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
+"""The parts by name, in their order."""
 
 NEEDS = {
     "train": "a folder multi30k",
     "large": "train.en and train.de in a folder beside multi30k",
 }
-"""What a folder of corpora must hold for a step."""
+"""What a folder of corpora must hold for a part."""
 
 RECIPES = (
     *("transformer", "coda", "cascaded", "cascaded+alignments", "coda-cs", "realformer"),
@@ -50,14 +50,14 @@ class Order:
     at_once: int = 4
 
 
-def make_plan(order: Order, names: Sequence[str] = STEPS) -> list[Step]:
-    """The steps that were asked for, in their order."""
+def make_plan(order: Order, names: Sequence[str] = PARTS) -> list[Part]:
+    """The parts that were asked for, in their order."""
     made = [*_measuring(order), _training(order), _large(order)]
-    return [step for step in made if step.name in names and step.jobs]
+    return [part for part in made if part.name in names and part.jobs]
 
 
-def _measuring(order: Order) -> list[Step]:
-    """The steps that end by themselves, each within its time."""
+def _measuring(order: Order) -> list[Part]:
+    """The parts that end by themselves, each within its time."""
     device = ("--device", order.device)
     quick, small = (("--quick",), ("--small",)) if order.smoke else ((), ())
     beams = ("--recipe=coda", "--beam=2") if order.smoke else ()
@@ -73,13 +73,13 @@ def _measuring(order: Order) -> list[Step]:
     every = ("tests", "--continue-on-collection-errors")  # where a package of the tests is missing
     recipes = () if order.smoke else ("--recipe=transformer", "--recipe=coda", "--recipe=cascaded")
     return [
-        Step("suite", [Job("suite", (*suite, *(tests if order.smoke else every)))], 300),
-        Step("agreement", job("agreement", "machine.agreement", *small), 180),
-        Step("bench", job("bench", "bench", "--adam", *recipes, *quick, *few), 180),
-        Step("length", job("length", "bench_length", *length, *few), 180),
-        Step("decoding", job("decoding", "bench_decoding", *quick, *beams, *few), 180),
-        Step("speed", job("speed", "machine.speed", *small, *few[:1]), 180),
-        Step(
+        Part("suite", [Job("suite", (*suite, *(tests if order.smoke else every)))], 300),
+        Part("agreement", job("agreement", "machine.agreement", *small), 180),
+        Part("bench", job("bench", "bench", "--adam", *recipes, *quick, *few), 180),
+        Part("length", job("length", "bench_length", *length, *few), 180),
+        Part("decoding", job("decoding", "bench_decoding", *quick, *beams, *few), 180),
+        Part("speed", job("speed", "machine.speed", *small, *few[:1]), 180),
+        Part(
             "compiled", [] if order.smoke else job("compiled", "machine.speed", "--compiled"), 300
         ),
     ]
@@ -90,31 +90,31 @@ def _length_words() -> tuple[str, ...]:
     return "--length=8", *(f"--{name}={value}" for name, value in sizes.items())
 
 
-def _training(order: Order) -> Step:
+def _training(order: Order) -> Part:
     """Multi30k to the end, seed after seed; in miniature a few steps on a grammar."""
     folder = None if order.data is None else order.data / MULTI30K
     if order.smoke:
         size = ("--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2")
         brief = ("--steps=3", "--report_every=2", "--tokens=128", "--samples=2")
-        return Step("train", _runs(order, (*size, *brief), RECIPES[:1], SEEDS[:1]), 0, 2)
+        return Part("train", _runs(order, (*size, *brief), RECIPES[:1], SEEDS[:1]), 0, 2)
     if folder is None or not folder.is_dir():
-        return Step("train", [])
+        return Part("train", [])
     tokenised = folder / "tok"
     own = tokenised if tokenised.is_dir() else folder
     test = "test_2016_flickr"
     named = (f"--test_name={test}",) if (own / f"{test}.en").exists() else ()
     words = ("--preset=multi30k", f"--data={own}", f"--tokenised={str(own == tokenised).lower()}")
-    return Step("train", _runs(order, (*words, *named), RECIPES, SEEDS), 0, order.at_once)
+    return Part("train", _runs(order, (*words, *named), RECIPES, SEEDS), 0, order.at_once)
 
 
-def _large(order: Order) -> Step:
+def _large(order: Order) -> Part:
     """A network of IWSLT's size on the largest corpus at hand."""
     found = None if order.smoke or order.data is None else largest_corpus(order.data)
     if found is None:
-        return Step("large", [])
+        return Part("large", [])
     words = ("--preset=iwslt14", f"--data={found}", "--source=en", "--target=de")
     recipes = ("transformer", "coda", "cascaded+alignments")
-    return Step("large", _runs(order, words, recipes, SEEDS[:1], found.name), 0, order.at_once)
+    return Part("large", _runs(order, words, recipes, SEEDS[:1], found.name), 0, order.at_once)
 
 
 def largest_corpus(data: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""The plan for a GPU in miniature: real steps of tiny size, done once, and the report of them."""
+"""The plan for a GPU in miniature: real parts of tiny size, done once, and the report of them."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def refuse(job: Job, log: Path) -> Any:
     raise AssertionError(f"{job.name} is done")
 
 
-def test_every_step_runs_in_miniature_once(
+def test_every_part_runs_in_miniature_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but the suite, which this is in, and the benchmarks, which have tests of their own."""
     for measuring in (agreement, speed):
         few = {name: measuring.RECIPES[name] for name in ("transformer", "cascaded")}
         monkeypatch.setattr(measuring, "RECIPES", few)
-    steps = ["agreement", "speed", "train"]
-    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", f"--steps={','.join(steps)}"]
+    parts = ["agreement", "speed", "train"]
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", f"--parts={','.join(parts)}"]
     assert main(words, run_here) == 0, capsys.readouterr().out
     jobs = json.loads((tmp_path / "jobs.json").read_text())
-    assert list(jobs) == [*steps[:-1], "transformer-seed0"]
+    assert list(jobs) == [*parts[:-1], "transformer-seed0"]
     assert {each["state"] for each in jobs.values()} == {"done"}
     report = (tmp_path / "report.md").read_text()
     for title in ("Jobs", "Agreement", "Speed", "Training"):
@@ -79,7 +79,7 @@ def test_every_step_runs_in_miniature_once(
     assert json.loads((tmp_path / "runs/transformer-seed0/results.json").read_text())["steps"] == 3
     assert main(words, refuse) == 0
     with pytest.raises(SystemExit):
-        main([words[0], words[2], "--steps=suite"], refuse)
+        main([words[0], words[2], "--parts=suite"], refuse)
     said = capsys.readouterr().err
     assert "agreement is done otherwise, see --small; choose another --out" in said
 
@@ -87,7 +87,7 @@ def test_every_step_runs_in_miniature_once(
 def test_a_folder_that_another_process_writes_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--steps=suite"]
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--parts=suite"]
     (tmp_path / "jobs.json").write_text("{}")
     with (tmp_path / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -111,15 +111,15 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--steps=suite,all"], "no step 'all': choose from suite, agreement, "),
+        (["--parts=suite,all"], "no part 'all': choose from suite, agreement, "),
         (["--data=nowhere"], "no folder 'nowhere'"),
-        (["--device=cpu", "--steps=train,large"], "--steps train: it needs --data with a folder m"),
+        (["--device=cpu", "--parts=train,large"], "--parts train: it needs --data with a folder m"),
         (
-            ["--device=cpu", "--steps=suite,large", "--data=."],
+            ["--device=cpu", "--parts=suite,large", "--data=."],
             "large: it needs --data with train",
         ),
         (
-            ["--device=cpu", "--steps=compiled", "--smoke"],
+            ["--device=cpu", "--parts=compiled", "--smoke"],
             "compiled: --smoke leaves it out",
         ),
         (["--minutes=0"], "expected a whole number from 1, got '0'"),
@@ -142,7 +142,7 @@ def test_what_was_not_begun_stands_in_the_report(tmp_path: Path) -> None:
         log.write_text("it began\nno | card\n")
         return Ended(1)
 
-    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--steps=suite,agreement"]
+    words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--parts=suite,agreement"]
     assert main(words, fail) == 1
     report = (tmp_path / "report.md").read_text()
     assert "| suite | failed | 0 | no / card |" in report

@@ -15,8 +15,8 @@ from latentheads.experiments.machine.jobs import (
     Done,
     Job,
     Journal,
+    Part,
     Process,
-    Step,
     carry_out,
 )
 from tests.experiments.processes import heeded
@@ -61,9 +61,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def work(
-    journal: Journal, script: dict[str, Scripted], deadline: float, **step: float
+    journal: Journal, script: dict[str, Scripted], deadline: float, **part: float
 ) -> tuple[list[str], int]:
-    """Carries out one step; what was started, and how many ran side by side at most."""
+    """Carries out one part; what was started, and how many ran side by side at most."""
     started: list[str] = []
     most = 0
 
@@ -74,7 +74,7 @@ def work(
         most = max(most, sum(script[name].looks > 0 for name in started))
         return script[job.name]
 
-    made = Step("all", [Job(name, ("nothing",)) for name in script], **step)  # type: ignore[arg-type]
+    made = Part("all", [Job(name, ("nothing",)) for name in script], **part)  # type: ignore[arg-type]
     carry_out([made], journal, deadline, launch, lambda said: None)
     return started, most
 
@@ -124,7 +124,7 @@ def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
     running = Scripted(-1)
-    step = Step("all", [Job("a", ("nothing",)), Job("b", ("nothing",))], at_once=2)
+    part = Part("all", [Job("a", ("nothing",)), Job("b", ("nothing",))], at_once=2)
 
     def launch(job: Job, log: Path) -> Scripted:
         if job.name == "b":
@@ -132,7 +132,7 @@ def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
         return running
 
     with pytest.raises(OSError, match="no more processes"):
-        carry_out([step], Journal.open(tmp_path), 9.0, launch, lambda said: None)
+        carry_out([part], Journal.open(tmp_path), 9.0, launch, lambda said: None)
     assert running.stopped
 
 

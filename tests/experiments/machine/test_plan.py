@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.cli.options import read_settings
-from latentheads.experiments.machine.plan import RECIPES, STEPS, Order, largest_corpus, make_plan
+from latentheads.experiments.machine.plan import PARTS, RECIPES, Order, largest_corpus, make_plan
 
 
 def corpora(folder: Path) -> Path:
@@ -22,24 +22,24 @@ def corpora(folder: Path) -> Path:
     return folder
 
 
-def test_all_steps_come_in_their_order(tmp_path: Path) -> None:
+def test_all_parts_come_in_their_order(tmp_path: Path) -> None:
     order = Order(tmp_path / "out", "cuda", corpora(tmp_path / "data"), at_once=3)
     plan = make_plan(order)
-    assert [step.name for step in plan] == [*STEPS]
-    assert all(step.seconds for step in plan[:-2])
-    assert [step.at_once for step in plan[-2:]] == [3, 3]
-    names = [job.name for step in plan for job in step.jobs]
+    assert [part.name for part in plan] == [*PARTS]
+    assert all(part.seconds for part in plan[:-2])
+    assert [part.at_once for part in plan[-2:]] == [3, 3]
+    names = [job.name for part in plan for job in part.jobs]
     assert len(set(names)) == len(names)
-    assert [step.name for step in make_plan(order, ["train", "suite"])] == ["suite", "train"]
+    assert [part.name for part in make_plan(order, ["train", "suite"])] == ["suite", "train"]
     assert largest_corpus(order.data or tmp_path) == tmp_path / "data/large"
 
 
 def test_without_corpora_nothing_is_trained_but_in_miniature(tmp_path: Path) -> None:
-    assert [step.name for step in make_plan(Order(tmp_path))] == [*STEPS[:-2]]
+    assert [part.name for part in make_plan(Order(tmp_path))] == [*PARTS[:-2]]
     (tmp_path / "data").mkdir()
-    assert make_plan(Order(tmp_path, data=tmp_path / "data"), STEPS[-2:]) == []
+    assert make_plan(Order(tmp_path, data=tmp_path / "data"), PARTS[-2:]) == []
     small = make_plan(Order(tmp_path, "cpu", smoke=True))
-    assert [step.name for step in small] == [s for s in STEPS if s not in ("compiled", "large")]
+    assert [part.name for part in small] == [s for s in PARTS if s not in ("compiled", "large")]
 
 
 @pytest.mark.parametrize("smoke", [True, False])
@@ -48,8 +48,8 @@ def test_every_job_is_a_command_that_is_taken(
 ) -> None:
     """Its words are read by its own program."""
     order = Order(tmp_path, "cpu", corpora(tmp_path / "data"), smoke)
-    for step in make_plan(order):
-        for job in step.jobs[: len(RECIPES)]:
+    for part in make_plan(order):
+        for job in part.jobs[: len(RECIPES)]:
             program, *words = job.words
             if program == "pytest":
                 assert "tests" in words or words[-3].endswith("test_second_device.py")
