@@ -58,7 +58,10 @@ def make_parser() -> Parser:
     parser = make_reader("analyse.py", DESCRIPTION, sections)
     parser.add_argument("--out", type=str, default="runs/analysis", help="where everything goes")
     parser.add_argument(
-        "--part", type=Literal["valid", "test"], default="valid", help="valid or test"
+        "--part",
+        type=Literal["valid", "test"],
+        default="valid",
+        help="part of the corpus that is read",
     )
     parser.add_argument(
         "--sentences",

@@ -117,7 +117,7 @@ def make_parser() -> Parser:
         "--rounds",
         type=int,
         default=3,
-        help="times that it is measured, all networks in turns; the median counts",
+        help="times that the speed is measured, all networks in turns; the median counts",
     )
     parser.add_argument("--out", type=str, help="where everything goes (default: RUN-pruned)")
     parser.add_argument(

@@ -41,7 +41,10 @@ def make_parser() -> Parser:
     parser = make_reader("report.py", DESCRIPTION, sections)
     parser.add_argument("--out", type=str, default="report.html", help="the file of the page")
     parser.add_argument(
-        "--part", type=Literal["valid", "test"], default="test", help="valid or test"
+        "--part",
+        type=Literal["valid", "test"],
+        default="test",
+        help="part of the corpus that is read",
     )
     parser.add_argument(
         "--sentences",

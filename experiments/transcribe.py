@@ -77,7 +77,8 @@ def make_parser() -> Parser:
         "--alignments",
         type=str,
         help="file for the words of each transcript with the second at which each is heard, where "
-        "the likeliest alignment under the exact posterior points. A run with --alignments alone",
+        "the likeliest alignment under the exact posterior points. It needs a run with heads of "
+        "alignments",
     )
     add_run_options(parser, "of the draws")
     return parser

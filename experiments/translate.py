@@ -85,7 +85,8 @@ def make_parser() -> Parser:
         help="file for the alignment of each translation with its line, in Pharaoh format: a word "
         "of the line, a dash and a word of the translation, counted from 0 where spaces cut them. "
         "Every token points at the likeliest under the exact posterior, by each head; words are "
-        "linked where a token of one points at one of the other. A run with --alignments alone",
+        "linked where a token of one points at one of the other. It needs a run with heads of "
+        "alignments",
     )
     parser.add_argument(
         "--confidence",

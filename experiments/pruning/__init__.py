@@ -1,1 +1,1 @@
-"""The parts of prune.py: smaller networks of a run, as run folders with a report, and timed."""
+"""The parts of prune.py: the curve, and smaller networks as run folders with a report, timed."""

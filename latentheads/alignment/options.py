@@ -20,8 +20,8 @@ class AlignmentOptions:
     """Alignment blocks above a decoder: heads that point at one position each.
 
     Attributes:
-        alignments: Blocks above the decoder; 0: none. If nothing is said, none beside a prior or a
-            recipe, one in a language model, and else as many as can be summed out.
+        alignments: Blocks of alignments above the decoder; 0: none. If nothing is said, none beside
+            a prior or a recipe, one in a language model, and else as many as can be summed out.
         alignment_heads: Heads of each block; at most two heads in all, which are summed out.
         alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
             below; chain, itself at the word before, for one head alone; soft: no latent, every head

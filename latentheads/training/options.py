@@ -31,7 +31,7 @@ class Training:
             row of cycles (cosine).
         period: Updates of the first cosine cycle; 0: all that follow the warm-up.
         period_growth: By how much each cycle is longer than the one before.
-        shrink: By how much its largest and smallest rate are smaller.
+        shrink: Factor of the largest and smallest rate from one cosine cycle to the next.
         least_rate: The learning rate at the end of the first cosine cycle.
         weight_decay: Share of the learning rate by which Adam shrinks weights at each update.
         clip: Largest norm of the gradient; 0 for none.
