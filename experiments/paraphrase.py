@@ -55,7 +55,7 @@ def make_parser() -> Parser:
             "gate_steps",
             "gate_rate",
         ),
-        "what is removed": ("keep", "rounds"),
+        "what is removed": ("keep_heads", "rounds"),
         "output": ("out", "seed", "help"),
     }
     add = parser.add_argument
@@ -76,7 +76,7 @@ def make_parser() -> Parser:
     add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="updates of the gates")
     add("--gate_rate", type=float, default=3e-5, help="pressure that a head too many adds")
-    add("--keep", type=str, default="54,36,24", help="numbers of heads that stay, commas between")
+    add("--keep_heads", type=str, default="54,36,24", help="how many stay, commas between")
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
     add("--out", type=str, required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")
@@ -147,7 +147,7 @@ class Study:
         total = sum(block.heads for block in blocks)
         for number in keep:
             if not 0 <= number <= total:
-                raise ValueError(f"keep must lie between 0 and {total}, got {number}")
+                raise ValueError(f"keep_heads must lie between 0 and {total}, got {number}")
 
     def _measure_noise(
         self, prices: Sequence[float], asked: Task, learned: Task
@@ -256,8 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         prices = _read_prices(options.prices)
-        keep = whole_numbers("keep", options.keep)
-        distinct("keep", keep)
+        keep = whole_numbers("keep_heads", options.keep_heads)
+        distinct("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:
             raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")

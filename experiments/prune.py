@@ -1,6 +1,6 @@
 """Prunes the heads of a finished run and measures what is left.
 
-python experiments/prune.py runs/transformer-seed0 --keep 16,8 --out runs/pruned
+python experiments/prune.py runs/transformer-seed0 --keep_heads 16,8 --out runs/pruned
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from latentheads.values import finite
 
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and measures the rest.\n\n"
-    "    python experiments/prune.py runs/transformer-seed0 --keep 16,8\n\n"
+    "    python experiments/prune.py runs/transformer-seed0 --keep_heads 16,8\n\n"
     "Of attention and of n-grams. Measured at every step: the plug-in likelihood and the bound "
     "on validation, BLEU on test, and the speed. Removal is real: a pruned network has smaller "
     "matrices, and the same outputs as one whose heads are silent. Where a prior or a posterior "
@@ -66,7 +66,7 @@ def make_parser() -> Parser:
     usage = "prune.py [options] RUN"
     parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
     parser.sections = {
-        "what to remove": ("keep", "by", "chains", "normalise"),
+        "what to remove": ("keep_heads", "by", "chains", "normalise"),
         "what to measure": ("sentences", "timed", "rounds"),
         "output": ("out", "overwrite"),
         "the run": (*OF_RUNS, "help"),
@@ -81,7 +81,7 @@ def make_parser() -> Parser:
         "random, chance",
     )
     parser.add_argument(
-        "--keep",
+        "--keep_heads",
         type=str,
         default="",
         help="numbers of heads that stay in the whole model, comma between (default: from nine "
@@ -146,7 +146,7 @@ def _make_curve(
 def _stops(run: Run, options: Namespace, laws: Laws) -> list[int]:
     """The numbers of heads to stop at; with gates, those whose gate is open."""
     chains = _chains(options, laws)
-    keep = whole_numbers("keep", options.keep) if options.keep else []
+    keep = whole_numbers("keep_heads", options.keep_heads) if options.keep_heads else []
     if options.by == "gates" and not keep:
         keep = [sum(map(len, every_head(run.model).values())) - count_closed(laws, chains)]
     return find_stops(run.model, keep, chains)
@@ -184,10 +184,10 @@ def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
         raise ValueError(
             f"{run.path} has no gates{where}: train it with --gates, or prune by gradient"
         )
-    if not options.keep and not count_closed(laws, chains):
+    if not options.keep_heads and not count_closed(laws, chains):
         raise ValueError(
             f"{run.path} has no closed gate, so there is nothing to remove: train it with a larger "
-            "--gate_penalty or with --gate_heads, or say how many heads --keep leaves"
+            "--gate_penalty or with --gate_heads, or say by --keep_heads how many stay"
         )
 
 

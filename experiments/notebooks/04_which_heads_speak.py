@@ -16,7 +16,7 @@
 # python experiments/run.py --recipe transformer --start runs/plain --gates all --gate_heads 8 \
 #     --gate_start 2.5 --steps 500 --out runs/gated
 # python experiments/prune.py runs/gated --by gates
-# python experiments/prune.py runs/plain --keep 20,16,12,8
+# python experiments/prune.py runs/plain --keep_heads 20,16,12,8
 # python experiments/run.py --tasks velu,tamir,korin --recipe transformer+subset \
 #     --select_chains decoder-self --steps 650 --learning_rate 5e-3 --out runs/three
 # ```

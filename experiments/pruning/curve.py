@@ -61,13 +61,14 @@ def count_closed(laws: Laws, chains: Sequence[str]) -> int:
 
 
 def find_stops(
-    model: HeadModel, keep: Sequence[int] = (), chains: Sequence[str] = CHAINS
+    model: HeadModel, keep_heads: Sequence[int] = (), chains: Sequence[str] = CHAINS
 ) -> list[int]:
     """The numbers of heads to stop at, largest first, the whole network before them.
 
     Args:
         model: The whole network.
-        keep: Numbers of heads that stay; none: from nine tenths down to none of those that may go.
+        keep_heads: How many stay, each in its turn; none: from nine tenths down to none of those
+            that may go.
         chains: Those whose heads may go.
 
     Raises:
@@ -76,11 +77,11 @@ def find_stops(
     there = every_head(model)
     total = sum(map(len, there.values()))
     fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
-    for number in keep:
+    for number in keep_heads:
         if not fixed <= number <= total:
-            raise ValueError(f"keep must lie between {fixed} and {total}, got {number}")
+            raise ValueError(f"keep_heads must lie between {fixed} and {total}, got {number}")
     tenths = [fixed + (total - fixed) * tenth // 10 for tenth in range(10)]
-    return sorted({total, *(keep or tenths)}, reverse=True)
+    return sorted({total, *(keep_heads or tenths)}, reverse=True)
 
 
 def prune_to(

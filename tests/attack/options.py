@@ -109,7 +109,7 @@ def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
         "generate": ("generate", ("{prose}", "--prompt=the", "--length=4")),
         "score": ("score", ("{finished}", "{finished}", "--resamples=9")),
         "analyse": ("analyse", (*small, "--relevance=0")),
-        "prune": ("prune", (*small, "--keep=4", "--timed=2")),
+        "prune": ("prune", (*small, "--keep_heads=4", "--timed=2")),
         **{name: (name, BENCH) for name in BENCHES[:2]},
         **{name: (name, LENGTHS) for name in BENCHES[2:]},
     }

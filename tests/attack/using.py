@@ -42,7 +42,7 @@ def use_run(
         "generate": (str(run), "--prompt=the", "--length=5"),
         "score": (str(run), "--samples=9"),
         "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
-        "prune": (str(run), out, "--keep=4", "--sentences=4", "--timed=2", "--rounds=1"),
+        "prune": (str(run), out, "--keep_heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
     }[program]
     given = text if program == "translate" else b""
     name = "run" if program == "start" else program

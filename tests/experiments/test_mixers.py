@@ -79,7 +79,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert set(results["kl_by_site"]) == set(sites)
     assert set(results["kl_how"].values()) == {"analytic"}
     small = tmp_path / "small"
-    given = [str(out), "--keep=4,0", "--timed=2", "--rounds=1", "--out", str(small)]
+    given = [str(out), "--keep_heads=4,0", "--timed=2", "--rounds=1", "--out", str(small)]
     assert prune.main(given) == 0
     whole, less, none = json.loads((small / "curve.json").read_text())["curve"]
     assert (whole["heads"], less["heads"], none["heads"]) == (6, 4, 0)

@@ -43,7 +43,7 @@ def task(tmp_path: Path) -> list[str]:
 def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path) -> None:
     words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--gate_heads=2"]
     words += ["--gate_steps=1"]
-    done = inside("paraphrase.py", *task, *words, "--keep=2", "--rounds=1", "--prices=.1")
+    done = inside("paraphrase.py", *task, *words, "--keep_heads=2", "--rounds=1", "--prices=.1")
     assert done.returncode == 0, done.stderr
     assert "3 pairs to learn from, 4 of the test" in done.stdout
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
@@ -93,7 +93,7 @@ def test_maps_are_kept_where_gates_fail(
         raise ValueError("no gate")
 
     monkeypatch.setattr(measures, "learn_gates", fail)
-    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep=2", "--prices=.1"]
+    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
     assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
     known = pd.read_csv(tmp_path / "out" / "heads.csv")
     assert {"noise 0.1", "alone", "gradient"} < set(known)
@@ -102,7 +102,7 @@ def test_maps_are_kept_where_gates_fail(
 def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
-    done = inside("paraphrase.py", *task, "--test=4", "--keep=2")
+    done = inside("paraphrase.py", *task, "--test=4", "--keep_heads=2")
     assert_one_line(done, "paraphrase.py")
     assert "network must be an encoder alone, as BERT is, got blocks of decoder-self" in done.stderr
 
@@ -121,8 +121,8 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
     ("words", "said"),
     [
         (["--prices=0"], "prices must be positive numbers"),
-        (["--keep=4,4"], "keep must differ"),
-        (["--keep=2,7"], "keep must lie between 0 and 6, got 7"),
+        (["--keep_heads=4,4"], "keep_heads must differ"),
+        (["--keep_heads=2,7"], "keep_heads must lie between 0 and 6, got 7"),
         (["--english=nowhere"], "there is no file nowhere"),
         (["--out=/dev/null/x"], "out: cannot write /dev/null/x: Not a directory"),
         (["--test=7"], "test must be less than the 7 pairs, got 7"),

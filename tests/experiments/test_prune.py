@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run.main(words) == 0
     words = ["--task=language-model", "--recipe=transformer", *SMALL, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
-    words = [str(top / "transformer"), "--keep=7,3,0", "--timed=2", "--rounds=1"]
+    words = [str(top / "transformer"), "--keep_heads=7,3,0", "--timed=2", "--rounds=1"]
     with painted():
         assert prune.main([*words, "--out", str(top / "pruned")]) == 0
     assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
@@ -131,7 +131,7 @@ def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(
 
     words = ["--recipe=cascaded", "--tasks=velu,tamir", "--rouge=true", *TINY, *SHORT, *FEW]
     assert run.main([*words, f"--out={tmp_path / 'run'}"]) == 0
-    assert call(str(tmp_path / "run"), "--keep=9", f"--out={tmp_path / 'out'}") == 0
+    assert call(str(tmp_path / "run"), "--keep_heads=9", f"--out={tmp_path / 'out'}") == 0
     small = tmp_path / "out" / "heads-9"
     whole, less = (json.loads((p / "results.json").read_text()) for p in (tmp_path / "run", small))
     assert less["test"].keys() == whole["test"].keys() >= {"rouge1", "bleu"}
@@ -154,7 +154,7 @@ def test_where_a_report_fails_what_was_there_stays(
         raise ValueError("no words")
 
     monkeypatch.setattr(Reporter, "translations", fail)
-    again = (str(runs / "transformer"), "--keep=3", f"--out={out}", "--overwrite")
+    again = (str(runs / "transformer"), "--keep_heads=3", f"--out={out}", "--overwrite")
     assert call(*again) == 1
     message = "prune.py: error: the report on 12 heads lacks translations (no words)\n"
     assert capsys.readouterr().err == message
@@ -184,7 +184,7 @@ def test_other_programs_take_a_pruned_run(
 
 def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
     seven = runs / "pruned" / "heads-7"
-    assert call(str(seven), "--by=random", "--keep=4", f"--out={tmp_path}") == 0
+    assert call(str(seven), "--by=random", "--keep_heads=4", f"--out={tmp_path}") == 0
     before, after = load(seven).heads, load(tmp_path / "heads-4").heads
     assert all(set(heads) <= set(before[name]) for name, heads in after.items())
     assert sum(map(len, after.values())) == 4
@@ -204,7 +204,7 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     small = json.loads((runs / "pruned" / "heads-7" / "results.json").read_text())
     assert results["parameters"] == small["parameters"]
     assert results["valid"]["elbo"] > small["valid"]["elbo"]
-    assert call(str(runs / "tuned"), "--keep=4", f"--out={tmp_path}") == 0
+    assert call(str(runs / "tuned"), "--keep_heads=4", f"--out={tmp_path}") == 0
     least = load(tmp_path / "heads-4").heads
     assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
 
@@ -212,7 +212,7 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
 def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
-    assert call(str(runs / "cascaded"), "--keep=5", f"--out={tmp_path / 'pruned'}") == 0
+    assert call(str(runs / "cascaded"), "--keep_heads=5", f"--out={tmp_path / 'pruned'}") == 0
     words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=4", "--checkpoint_every=1"]
     words += ["--dropout=0.2", "--report_every=4", "--max_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
@@ -242,7 +242,7 @@ def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
 def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     runs: Path, tmp_path: Path
 ) -> None:
-    words = ["--chains=encoder-self,decoder-cross", "--keep=5", "--sentences=2"]
+    words = ["--chains=encoder-self,decoder-cross", "--keep_heads=5", "--sentences=2"]
     assert call(str(runs / "cascaded"), *words, f"--out={tmp_path}") == 0
     whole, five = curve(tmp_path)
     assert [len(five["kept"][f"decoder.{layer}.self"]) for layer in (0, 1)] == [2, 2]
@@ -273,9 +273,9 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--keep=13", "keep must lie between 0 and 12, got 13"),
-        ("--keep=5 --chains=decoder-self", "keep must lie between 8 and 12, got 5"),
-        ("--keep=5,x", "keep must be whole numbers with commas between, got '5,x'"),
+        ("--keep_heads=13", "keep_heads must lie between 0 and 12, got 13"),
+        ("--keep_heads=5 --chains=decoder-self", "keep_heads must lie between 8 and 12, got 5"),
+        ("--keep_heads=5,x", "keep_heads must be whole numbers with commas between, got '5,x'"),
         ("--chains=encoder", "unknown chain 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must name a chain: all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
@@ -326,20 +326,20 @@ def test_only_pruned_networks_are_replaced(
     other = shutil.copytree(run, out / "heads-1")
     before = (other / "results.json").read_text()
     for more in ([], ["--overwrite"]):
-        assert call(run, "--keep=1", f"--out={out}", *more) == 2
+        assert call(run, "--keep_heads=1", f"--out={out}", *more) == 2
         assert "heads-1 is no pruned network: remove it, or choose" in capsys.readouterr().err
     assert (other / "results.json").read_text() == before
     shutil.rmtree(other)
-    assert call(run, "--keep=3,1", f"--out={out}") == 0
+    assert call(run, "--keep_heads=3,1", f"--out={out}") == 0
     (out / "curve.json").unlink()
     capsys.readouterr()
-    assert call(run, "--keep=2", f"--out={out}") == 2
+    assert call(run, "--keep_heads=2", f"--out={out}") == 2
     assert "holds a curve already" in capsys.readouterr().err
-    assert call(str(out / "heads-3"), "--keep=2", f"--out={out}", "--overwrite") == 2
+    assert call(str(out / "heads-3"), "--keep_heads=2", f"--out={out}", "--overwrite") == 2
     assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
     for heads in (1, 3):
         (out / f"heads-{heads}" / "notes.txt").write_text("mine")
-    assert call(run, "--keep=2,1", f"--out={out}", "--overwrite") == 0
+    assert call(run, "--keep_heads=2,1", f"--out={out}", "--overwrite") == 0
     assert sorted(path.parent.name for path in out.glob("heads-*/config.yaml")) == [
         "heads-1",
         "heads-2",
