@@ -195,7 +195,7 @@ def draw_rows(
             style |= {"linestyle": "--", "markerfacecolor": "white"}
         line = [read(point) for point in points if point.row == row]
         where, middle, low, high = np.array(line, dtype=float).T
-        reach = (middle - low, high - middle) if ends else None
+        reach = np.clip([middle - low, high - middle], 0, None) if ends else None  # rounding
         axes.errorbar(where, middle, reach, elinewidth=2.2, label=row, **style)
     places = sorted({place_of(point) for point in points})
     axes.set_xscale("log", base=2)

@@ -26,9 +26,8 @@ MEMORY = {
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Lower quartile, median and upper quartile."""
-    low, middle, high = (
-        torch.tensor(values).double().quantile(torch.tensor([0.25, 0.5, 0.75]).double())
-    )
+    places = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    low, middle, high = torch.tensor(values, dtype=torch.float64).quantile(places)
     return float(low), float(middle), float(high)
 
 
