@@ -18,7 +18,7 @@ PROGRAMS = {
     "translate": "translates text with a finished run",
     "transcribe": "writes what is said in files of sound with a finished run",
     "generate": "continues text with a finished language model",
-    "score": "BLEU and chrF of finished runs, with paired tests",
+    "score": "BLEU and chrF of finished runs, or their log p, with paired tests",
     "analyse": "reads what the heads of finished runs do",
     "uncertainty": "tells what the uncertainty of finished runs is worth",
     "report": "makes one page of finished runs, to be opened in a browser",
