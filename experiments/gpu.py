@@ -68,7 +68,9 @@ def make_parser() -> PlainParser:
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of corpora, one a folder")
     parser.add_argument(
-        "--parts", type=parts, help="of the list above, comma between; default: all with a corpus"
+        "--parts",
+        type=parts,
+        help="of those above, comma between; default: all but those that lack a corpus",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="default: cuda")
     parser.add_argument(
