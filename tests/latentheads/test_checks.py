@@ -11,7 +11,7 @@ from latentheads.checks import check_known, check_word, check_words, whole_numbe
 from latentheads.corpora.data import Data
 from latentheads.experiments.cli.jobs import find_places
 from latentheads.experiments.cli.names import named_classes
-from latentheads.experiments.gpu import steps
+from latentheads.experiments.gpu import parts
 from latentheads.models.mixing import mixings
 from latentheads.names import chains_of
 from latentheads.pretrained.addresses import parse_blocks
@@ -60,7 +60,7 @@ LANGUAGES = ("de", "en", "fr")
         ),
         (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),
         (lambda text: find_places(1, text), "0,1"),
-        (steps, "suite,bench"),
+        (parts, "suite,bench"),
     ],
 )
 def test_blanks_around_the_commas_and_bars_of_a_list_change_nothing(
