@@ -34,9 +34,11 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
             ``by_chance``.
         title: What was trained.
     """
-    columns = 1 + max(len(side["tasks"]) for side in found.values())
-    figure = Picture(1.9 * columns + 0.8, 2.2 * len(found) + 0.8)
-    axes = figure.subplots(len(found), columns, squeeze=False)
+    tasks = max(len(side["tasks"]) for side in found.values())
+    shared = max(1.9, 0.36 * tasks)  # inches of a matrix whose cells each hold a number
+    figure = Picture(1.9 * tasks + shared + 0.8, (shared + 0.3) * len(found) + 0.8)
+    widths = [1.9] * tasks + [shared]
+    axes = figure.subplots(len(found), tasks + 1, squeeze=False, width_ratios=widths)
     image = None
     for row, (chain, side) in zip(axes, found.items()):
         for axis in row[len(side["tasks"]) : -1]:

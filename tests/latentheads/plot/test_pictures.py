@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,23 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     axis, *_ = plot.draw_selection({"encoder-self": side}).axes
     assert axis.images[0].get_array().tolist() == [[1.0, 0.5, 0.25], [0.0, None, None]]
     assert axis.collections[0].get_offsets().tolist() == [[0, 0], [2, 0], [0, 1]]
+
+
+def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
+    tasks = [f"t{place}" for place in range(11)]
+    block = {"decoder.0.self": [[0.5, 0.5]] * 11}
+    side = {
+        "tasks": tasks,
+        "probabilities": block,
+        "chosen": {"decoder.0.self": [[1.0, 0.0]] * 11},
+        "sharing": [[0.25] * 11] * 11,
+        "by_chance": 0.5,
+    }
+    figure = plot.draw_selection({"decoder-self": side})
+    figure.draw_without_rendering()
+    (shared,) = [axis for axis in figure.axes if "in common" in axis.get_title()]
+    boxes = [text.get_window_extent() for text in shared.texts[:11]]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
 
 
 def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
