@@ -35,7 +35,7 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
         title: What was trained.
     """
     tasks = max(len(side["tasks"]) for side in found.values())
-    shared = max(1.9, 0.36 * tasks)  # inches of a matrix whose cells each hold a number
+    shared = max(1.9, 0.42 * tasks)  # inches of a matrix whose cells each hold a number
     figure = Picture(1.9 * tasks + shared + 0.8, (shared + 0.3) * len(found) + 0.8)
     widths = [1.9] * tasks + [shared]
     axes = figure.subplots(len(found), tasks + 1, squeeze=False, width_ratios=widths)
