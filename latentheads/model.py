@@ -187,7 +187,7 @@ class HeadModel(nn.Module, ABC):
             batch: The sentences.
             choices: The selected heads of blocks that select; drawn when not given.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has alignments: define its hidden()")
 
     def _law_of_pass(self, batch: Batch, choices: Mapping[str, Choice]) -> Tokens:
         """The law; while training, with a factor a block for how its heads differ."""

@@ -11,7 +11,7 @@ from latentheads.metrics.scores import SCORES
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DIFFERENCES", "Spread", "spread", "summarise", "tabulate"]
+__all__ = ["DIFFERENCES", "Spread", "spread", "spread_columns", "summarise", "tabulate"]
 
 SPREAD = ("head_divergence", "perplexity", "average_", "task ")
 """Beginnings of the other columns that have a mean and an interval."""
@@ -161,16 +161,16 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         for name in mine.columns:
             known = name in FIGURES or name.startswith(SPREAD)
             if known and not mine[name].isna().any():
-                row |= _columns(name, mine[name])
+                row |= spread_columns(name, mine[name])
         for name, figure in paired.items():
-            row |= _columns(name, mine[figure] - base[figure])
+            row |= spread_columns(name, mine[figure] - base[figure])
         row["parameters"] = int(mine.parameters.iloc[0])
         row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
         rows.append(row)
     return rows
 
 
-def _columns(name: str, values: Iterable[float]) -> dict[str, float]:
-    """The three columns of a figure."""
+def spread_columns(name: str, values: Iterable[float]) -> dict[str, float]:
+    """The three columns of a figure: its mean under its own name, and the ends of its interval."""
     mean, low, high = spread(values)
     return {name: mean, f"{name}_low": low, f"{name}_high": high}

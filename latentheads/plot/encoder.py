@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.metrics.seeds import spread
+from latentheads.metrics.seeds import spread, spread_columns
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -97,7 +97,9 @@ def _draw_noise(axis: Any, noise: Rows, marks: Marks) -> None:
         mine = [row for row in noise if row["allocation"] == allocation]
         prices = _grouped(mine, "price").values()
         points = [
-            {"kl": np.mean([row["kl"] for row in rows])} | _spread(rows, "hits") for rows in prices
+            {"kl": np.mean([row["kl"] for row in rows])}
+            | spread_columns("hits", (row["hits"] for row in rows))
+            for rows in prices
         ]
         points.sort(key=lambda point: point["kl"])
         middle, reach = read_spread(points, "hits")
@@ -115,7 +117,7 @@ def _draw_removal(axis: Any, removal: Rows, name: str, marks: Marks) -> None:
     for ranking, shift in zip(names, shifts, strict=True):
         mine = [row for row in removal if row["by"] == ranking and row["heads"] < whole]
         points = [
-            {"heads": heads} | _spread(rows, name)
+            {"heads": heads} | spread_columns(name, (row[name] for row in rows))
             for (heads,), rows in sorted(_grouped(mine, "heads").items())
         ]
         middle, reach = read_spread(points, name)
@@ -156,9 +158,3 @@ def _grouped(rows: Rows, *names: str) -> dict[tuple[Any, ...], list[Mapping[str,
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     return found
-
-
-def _spread(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, float]:
-    """A figure with its interval over seeds, as `read_spread` reads it."""
-    ends = (name, f"{name}_low", f"{name}_high")
-    return dict(zip(ends, spread([row[name] for row in rows]), strict=True))
