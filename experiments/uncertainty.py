@@ -29,7 +29,7 @@ from latentheads.experiments.reliability.systems import (
     make_systems,
 )
 from latentheads.experiments.reliability.tables import csv_rows, to_json, write_tables
-from latentheads.experiments.reliability.texts import open_texts, read_others
+from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import FEWEST_RESAMPLES
 from latentheads.uncertainty.measures import compare_systems
@@ -189,7 +189,7 @@ def find(options: Namespace) -> tuple[Findings, Path]:
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
     trials = try_systems(systems, texts, runs[0].settings.decoding, options)
-    figures = compare_systems(trials, texts.sizes, options.resamples)
+    figures = compare_systems(trials, texts.sizes, options.resamples, paired=[PERMUTED])
     return Findings(systems, trials, figures, texts), out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,24 @@ __all__ = ["Figure", "baseline_of", "bins_of_law", "compare_systems", "measure_t
 Places = Mapping[str, Int[ndarray, " sentence"]]
 """The sentences of each text that a figure is of; in a resample some stand there twice."""
 
-Measure = Callable[[Places], float]
-"""A figure of the sentences that it is given."""
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of the sentences that it is given.
+
+    Attributes:
+        at: Computes it.
+        least: The figure is never below it.
+        most: Nor above it.
+    """
+
+    at: Callable[[Places], float]
+    least: float = 0.0
+    most: float = 1.0
+
+    def __call__(self, places: Places) -> float:
+        """The figure of some sentences."""
+        return self.at(places)
 
 
 def varying_scores(trials: Sequence[Trial]) -> set[str]:
@@ -69,11 +86,12 @@ def measure_trial(trial: Trial, scores: Collection[str] | None = None) -> dict[s
     wanted = varying_scores([trial]) if scores is None else scores
     for name in (name for name in trial.scores[TEST] if name in wanted):
         values = trial.scores[TEST][name]
-        found[f"prr_{name}"] = partial(_ratio_at, values, error)
-        found[f"chrf_{name}"] = partial(_correlation_at, -values, trial.chrf)
+        found[f"prr_{name}"] = Measure(partial(_ratio_at, values, error), -math.inf, 100.0)
+        found[f"chrf_{name}"] = Measure(partial(_correlation_at, -values, trial.chrf), -1.0)
         for text, others in trial.scores.items():
             if text != TEST:
-                found[f"roc_{text}_{name}"] = partial(_area_at, text, values, others[name])
+                area = partial(_area_at, text, values, others[name])
+                found[f"roc_{text}_{name}"] = Measure(area)
     return found
 
 
@@ -87,21 +105,21 @@ def _measure_law(figures: TokenFigures, judged: Judgement) -> dict[str, Measure]
     """The figures of laws on references."""
     tokens = figures.sums(np.ones(len(figures.sentence)))
 
-    def mean_of(values: Float[ndarray, " token"]) -> Measure:
-        return partial(_mean_at, figures.sums(values), tokens)
+    def mean_of(values: Float[ndarray, " token"], most: float) -> Measure:
+        return Measure(partial(_mean_at, figures.sums(values), tokens), most=most)
 
     inner = bins_of_law(figures, judged)
     mass = bins_of_law(figures, judged, mass=True)
     ends = bins_of_law(figures, judged, ends=True)
     masses = np.stack([figures.sums(column) for column in judged.masses.T], 1)
     return {
-        "nll": mean_of(-judged.log_prob),
-        "brier": mean_of(judged.brier),
-        "ece": partial(_error_at, inner),
-        "ece_mass": partial(_error_at, mass),
-        "excess": partial(_excess_at, inner),
-        "ece_end": partial(_error_at, ends),
-        "ece_weighted": partial(_weighted_at, masses, tokens),
+        "nll": mean_of(-judged.log_prob, math.inf),
+        "brier": mean_of(judged.brier, 2.0),
+        "ece": Measure(partial(_error_at, inner)),
+        "ece_mass": Measure(partial(_error_at, mass)),
+        "excess": Measure(partial(_excess_at, inner), -1.0),
+        "ece_end": Measure(partial(_error_at, ends)),
+        "ece_weighted": Measure(partial(_weighted_at, masses, tokens)),
     }
 
 
@@ -128,12 +146,13 @@ def _measure_output(trial: Trial) -> dict[str, Measure]:
     probability = np.exp(output.log_prob)
     sums = output.bins(probability)
     tokens = sums.count.sum(1)
+    line = output.bins(trial.line(output.log_prob))
     return {
-        "chrf": partial(_mean_at, trial.chrf, np.ones(len(trial.chrf))),
-        "right": partial(_mean_at, sums.right.sum(1), tokens),
-        "sure": partial(_mean_at, sums.confidence.sum(1), tokens),
-        "own_ece": partial(_error_at, sums),
-        "own_ece_line": partial(_error_at, output.bins(trial.line(output.log_prob))),
+        "chrf": Measure(partial(_mean_at, trial.chrf, np.ones(len(trial.chrf))), most=100.0),
+        "right": Measure(partial(_mean_at, sums.right.sum(1), tokens)),
+        "sure": Measure(partial(_mean_at, sums.confidence.sum(1), tokens)),
+        "own_ece": Measure(partial(_error_at, sums)),
+        "own_ece_line": Measure(partial(_error_at, line)),
     }
 
 
@@ -189,7 +208,7 @@ class Figure:
 
     Attributes:
         score: Of all sentences, the mean over the system's trials.
-        low: Lower end of the 95 % interval.
+        low: Lower end of the 95 % interval, within what the figure can be.
         high: Its upper end.
         difference: What it is above the baseline: the first system's own figure, of a score of
             uncertainty that of the first system's log-probability.
@@ -215,6 +234,7 @@ def compare_systems(
     sizes: Mapping[str, int],
     resamples: int = 1000,
     seed: int = SEED,
+    paired: Collection[str] = (),
 ) -> list[dict[str, Figure]]:
     """Every figure of every system with what resampling the sentences says of it.
 
@@ -226,6 +246,8 @@ def compare_systems(
         sizes: Sentences of each text, as :attr:`Texts.sizes` has them.
         resamples: How often the sentences are resampled.
         seed: Of the resamples.
+        paired: Texts of the test part's own sentences, in its order, such as its sources permuted:
+            a sentence is resampled in both. Every other text is resampled by itself.
 
     Returns:
         The figures of each system, by their names.
@@ -234,6 +256,7 @@ def compare_systems(
         name: draw_places(number, resamples, seed + place)
         for place, (name, number) in enumerate(sizes.items())
     }
+    drawn |= dict.fromkeys(paired, drawn[TEST])
     whole = {name: np.arange(number) for name, number in sizes.items()}
     every = [
         [measure_trial(trial, varying_scores(trials)) for trial in trials] for trials in systems
@@ -245,6 +268,7 @@ def compare_systems(
     return [
         {
             name: _compare_figure(
+                measured[0][name],
                 known[0][baseline_of(name)],
                 known[place][name],
                 place == 0 and name == baseline_of(name),
@@ -265,10 +289,10 @@ def baseline_of(name: str) -> str:
 
 
 def _compare_figure(
-    baseline: Resampled, own: Resampled, is_baseline: bool, each: list[float]
+    measure: Measure, baseline: Resampled, own: Resampled, is_baseline: bool, each: list[float]
 ) -> Figure:
     """An estimate of a figure, and of its difference to another."""
-    estimate = estimate_systems([baseline, own], "")[1]
+    estimate = estimate_systems([baseline, own], "", measure.least, measure.most)[1]
     apart = own[0] - baseline[0], own[1] - baseline[1]
     difference = estimate_systems([apart], "")[0]
     return Figure(

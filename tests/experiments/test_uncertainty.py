@@ -180,6 +180,18 @@ def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_pat
     assert table["nll"] > 0
 
 
+def test_a_sentence_is_resampled_together_with_its_permuted_copy(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    permute = "latentheads.experiments.reliability.texts._permute"
+    monkeypatch.setattr(permute, lambda part, seed: part)  # a copy like its original
+    done = inside("uncertainty.py", str(tiny_run), *QUICK, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "out" / "uncertainty.csv").set_index("figure")
+    ends = table.loc["roc_permuted_log_prob", ["score", "low", "high"]]
+    assert ends.tolist() == [0.5, 0.5, 0.5]
+
+
 def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus())
     texts, notes = open_texts([run], {}, 2, 1, 0)

@@ -229,6 +229,28 @@ def test_texts_are_resampled_each_by_a_seed_of_its_own(trial: Trial) -> None:
     assert drawing.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
 
 
+def test_a_sentence_that_stands_in_two_texts_is_resampled_in_both(trial: Trial) -> None:
+    paired = replace(trial, scores={TEST: trial.scores[TEST], "copy": trial.scores[TEST]})
+    known = [[paired]], {TEST: 3, "copy": 3}, 40
+    (apart,), (together,) = compare_systems(*known), compare_systems(*known, paired=["copy"])
+    assert apart["roc_copy_log_prob"].low < 0.5 < apart["roc_copy_log_prob"].high
+    figure = together["roc_copy_log_prob"]  # of a text against itself, in every resample
+    assert (figure.low, figure.score, figure.high) == (0.5, 0.5, 0.5)
+    assert together["nll"] == apart["nll"]
+
+
+def test_an_interval_ends_where_its_figure_can_be_no_more(trial: Trial) -> None:
+    inside, outside = np.array([0.0, 0.0, 5.0]), np.array([1.0, *[6.0] * 9])
+    known = {TEST: {"log_prob": inside}, "other": {"log_prob": outside}}
+    (found,) = compare_systems([[replace(trial, scores=known)]], {TEST: 3, "other": 10}, 40)
+    area = found["roc_other_log_prob"]  # of most resamples 1, and of few far from it
+    assert area.low < area.score < area.high == 1
+    (found,), measured = compare_systems([[trial]], TEXTS.sizes, 40), measure_trial(trial)
+    for name, figure in found.items():
+        ends = [end for end in (figure.low, figure.high) if not np.isnan(end)]
+        assert all(measured[name].least <= end <= measured[name].most for end in ends), name
+
+
 def test_scores_are_held_against_the_log_probability_of_the_first_system() -> None:
     for name, baseline in (
         ("prr_mean_log", "prr_log_prob"),
