@@ -160,7 +160,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     """Computes the terms of the bound for one draw.
 
     The bound is of the model in evaluation mode: in training mode dropout, penalties and smoothing
-    act, which make none.
+    act, which make none. Dropout within a guide leaves it a bound, of the guide as it is drawn.
 
     Args:
         model: The model, in evaluation mode.

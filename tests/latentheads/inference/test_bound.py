@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,23 @@ import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from latentheads import Batch, Head_ELBO, HeadContext, Importance, PlugIn, importance, terms
+from latentheads import (
+    Batch,
+    Head_ELBO,
+    HeadContext,
+    Importance,
+    PlugIn,
+    evaluate,
+    importance,
+    terms,
+)
+from latentheads.alignment.law import Alignments
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
-from latentheads.guides import GUIDES, Guide, Tied
+from latentheads.guide import conditioned
+from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
@@ -444,6 +457,28 @@ def test_a_model_in_training_mode_makes_no_bound(
     with pytest.raises(ValueError, match=r"^model must be in evaluation mode: call model.eval\(\)"):
         terms(changed(model), guide, batch)
     assert terms(model.eval(), guide, batch).elbo.isfinite().all()
+
+
+class DropsOut(Cascaded):
+    """A guide of alignments with dropout of its own."""
+
+    def alignment_posterior(self, prior: Alignments) -> Alignments:
+        own = super().alignment_posterior(prior).pointing
+        return conditioned(prior, replace(own, scores=F.dropout(own.scores, 0.5, self.training)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dropout_within_a_guide_makes_no_untrue_bound(shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape])
+    guide = DropsOut(model).double()
+    found = [terms(model, guide, batch) for _ in range(5)]
+    for one, other in pairwise(found):
+        assert (one.elbo != other.elbo).all()  # each is of the guide as it was drawn
+    for draw in found:
+        gaps = draw.summed.gap()
+        assert (draw.elbo < draw.summed.log_evidence).all()
+        torch.testing.assert_close(draw.elbo + sum(gaps.values()), draw.summed.log_evidence)
+    assert evaluate(model, guide.train(), [batch]) == evaluate(model, guide.eval(), [batch])
 
 
 class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
