@@ -208,7 +208,7 @@ NEEDS = (
         lambda it: (
             it.aligns
             and (
-                it.options.alignment_prior == "chain"
+                it.alignment.chained
                 or (it.options.alignment_prior == "cascaded" and it.alignment.blocks > 1)
             )
         ),

@@ -373,7 +373,7 @@ class Aligner(nn.Module):
         if self.components is not None:
             return without_memory(states)
         words = states.shape[-2]
-        if not words and self.options.alignment_prior == "chain":
+        if not words and self.options.chained:
             raise ValueError("alignment_prior chain needs texts of two tokens or more in a batch")
         last = torch.arange(words, device=states.device) * valid
         memory = self.lead_by_null(states[..., :-1, :])

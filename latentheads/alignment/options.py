@@ -52,7 +52,7 @@ class AlignmentOptions:
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
                 f"not summed out, got {self.blocks} times {self.alignment_heads}"
             )
-        if self.alignment_prior == "chain" and self.blocks and self.heads != 1:
+        if self.chained and self.blocks and self.heads != 1:
             raise ValueError(
                 "alignment_prior chain is for one block of one head, "
                 f"got alignments {self.blocks} and alignment_heads {self.alignment_heads}"
@@ -69,6 +69,11 @@ class AlignmentOptions:
         return self.blocks > 0 and self.alignment_prior != "soft"
 
     @property
+    def chained(self) -> bool:
+        """Whether a word's alignment reads that of the word before."""
+        return self.alignment_prior == "chain"
+
+    @property
     def heads(self) -> int:
         """Heads of all blocks together."""
         return self.blocks * self.alignment_heads
@@ -78,7 +83,7 @@ class AlignmentOptions:
         """Blocks above the decoder."""
         if self.alignments is not None:
             return self.alignments
-        return 1 if self.alignment_prior == "chain" else max(1, LARGEST // self.alignment_heads)
+        return 1 if self.chained else max(1, LARGEST // self.alignment_heads)
 
     def settle(self, past: bool, of_logits: bool = False) -> AlignmentOptions:
         """The same options with a number of blocks.

@@ -126,7 +126,7 @@ class AlignmentPosterior(nn.Module):
         check_words({"reads": reads}, reads=get_args(Reads))
         self.form, self.reads = form, reads
         heads = aligner.options.heads
-        self.chain = aligner.options.alignment_prior == "chain" and form == "cascaded"
+        self.chain = aligner.options.chained and form == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if reads == "source" else nn.Linear(width, size)
         self.target = TargetReader(width, size) if reads == "target" else None

@@ -140,8 +140,7 @@ class AlignedDecoder:
     @property
     def _needs_all(self) -> bool:
         """Whether every token is read again for each next one."""
-        chained = self.aligner.options.alignment_prior == "chain"
-        return chained or (self.past and self.aligner.points)
+        return self.aligner.options.chained or (self.past and self.aligner.points)
 
     def attach(self) -> list[Any]:
         """Connects the hooks; gives their handles, which disconnect them."""
@@ -238,7 +237,7 @@ class AlignedDecoder:
         call = self._call
         assert call is not None
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
-        if self.aligner.options.alignment_prior == "chain":
+        if self.aligner.options.chained:
             tokens = self._find_tokens(call)
         if call.before and self._needs_all:
             raise ValueError(

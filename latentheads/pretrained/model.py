@@ -251,7 +251,7 @@ class Pretrained(HeadModel):
     def _chained(self) -> bool:
         """Whether a word's alignment reads that of the word before."""
         aligner = self.alignments
-        return aligner is not None and aligner.options.alignment_prior == "chain"
+        return aligner is not None and aligner.options.chained
 
     def _own_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]
