@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from jaxtyping import Float
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from latentheads.layers.subsampler import FACTOR
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import in_style
@@ -19,6 +23,8 @@ TITLES = {
     "guide": "guide",
     "posterior": "exact posterior: given the word",
 }
+SECONDS = 12
+"""Positions of sound that are named at most: all of them would be too many to read."""
 
 
 @in_style
@@ -29,6 +35,7 @@ def draw_alignments(
     links: Collection[Link] = (),
     guide: str = "",
     title: str = "",
+    frames: Float[NDArray[Any], "frame bin"] | None = None,
 ) -> Figure:
     """Draws prior, guide and exact posterior of the first sentence side by side, a row a head.
 
@@ -39,22 +46,32 @@ def draw_alignments(
         links: Gold links, framed.
         guide: What the guide is called, and what it reads.
         title: What was read.
+        frames: What is heard, normalised, where positions are of sound: drawn above, in their time.
     """
     sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(laws.heads), (len(targets), len(sources))
-    width, height = 0.3 + 0.15 * size[1], 0.5 + 0.19 * size[0]
-    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + heads * height + 0.08 * _longest(sources))
-    axes = figure.subplots(heads, len(LAWS), squeeze=False, sharex=True, sharey=True)
+    above = [] if frames is None else [1.3]
+    heights = [*above, *[0.5 + 0.19 * size[0]] * heads]
+    width, below = 0.3 + 0.15 * size[1], 0.08 * _longest(sources)
+    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
+    ratios = {"height_ratios": heights, "sharex": True, "sharey": "row"}
+    axes = figure.subplots(len(heights), len(LAWS), squeeze=False, **ratios)
+    maps = axes[len(above) :]
     image: Any = None
-    for row, line in enumerate(axes):
+    for row, line in enumerate(maps):
         for axis, law in zip(line, LAWS):
             values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links)
         named = f"{laws.heads[row]}\n" if heads > 1 else ""
-        line[0].set_ylabel(f"{named}target word")
+        line[0].set_ylabel(f"{named}{'target word' if frames is None else 'written'}")
         line[0].set_yticks(range(size[0]), targets)
-    _name_columns(axes, sources, guide)
+    _name_laws(axes[0], guide)
+    if frames is None:
+        _name_positions(axes[-1], sources, "source word")
+    else:
+        _draw_frames(axes[0], frames)
+        _name_positions(axes[-1], sources, "heard", most=SECONDS)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability that the word points there")
     framed = "\nFramed: the true alignment." if links else ""
@@ -62,13 +79,27 @@ def draw_alignments(
     return figure
 
 
-def _name_columns(axes: Any, sources: Sequence[str], guide: str) -> None:
-    """Names each law, above, and what it may point at, below."""
-    for axis, law in zip(axes[0], LAWS):
+def _name_laws(axes: Any, guide: str) -> None:
+    """Names each law above its maps."""
+    for axis, law in zip(axes, LAWS):
         axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
-    for axis in axes[-1]:
-        axis.set_xticks(range(len(sources)), sources, rotation=90)
-        axis.set_xlabel("source word")
+
+
+def _name_positions(axes: Any, sources: Sequence[str], what: str, most: int | None = None) -> None:
+    """Names what may be pointed at, below: all positions, or evenly some of them."""
+    step = 1 if most is None else math.ceil(len(sources) / most)
+    for axis in axes:
+        axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
+        axis.set_xlabel(what)
+
+
+def _draw_frames(axes: Any, frames: Float[NDArray[Any], "frame bin"]) -> None:
+    """Draws what is heard above each law, in the time of the positions."""
+    number, bins = frames.shape
+    for axis in axes:
+        extent = (-0.5, number / FACTOR - 0.5, 0.0, float(bins))
+        draw_map(axis, frames.T, origin="lower", extent=extent, cmap="magma")
+    axes[0].set_ylabel("mel bin")
 
 
 def _longest(words: Sequence[str]) -> int:

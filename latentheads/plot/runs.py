@@ -231,9 +231,11 @@ def alignments(
 ) -> Figure:
     """Draws where the words of a translation point: prior, guide and exact posterior side by side.
 
+    Where the run hears, the frames of sound stand above them in the same time.
+
     Args:
         run: A finished run with alignments.
-        sentence: A source sentence.
+        sentence: A source sentence, or a file of sound where the run hears.
         target: Its translation; when not given, the run's own.
         direction: Which task of a run with several, as ``en-de``.
         links: Gold links between source and target tokens, which are framed.
@@ -253,13 +255,18 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
     """
     assert run.source is not None
     assert batch.source is not None
+    heard = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
+    what = "the words of a translation point"
+    if heard is not None:
+        what = "each written token points in the sound"
     return draw_alignments(
         alignment_laws(run.model, run.guide, batch),
         name_tokens(run.source, batch.source[0].tolist()),
         name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
-        f"Where the words of a translation point\n{run.settings.title}",
+        f"Where {what}\n{run.settings.title}",
+        heard,
     )
 
 

@@ -59,6 +59,29 @@ def test_gold_links_are_framed_in_every_map() -> None:
     assert figure.get_suptitle().endswith("Framed: the true alignment.")
 
 
+def test_sound_is_drawn_above_every_law_in_its_time() -> None:
+    laws, frames = some_laws(1), np.random.default_rng(3).normal(size=(14, 5))
+    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine", frames=frames)
+    shown = images(figure)
+    for place, values in enumerate(_tables(laws)):
+        np.testing.assert_allclose(shown[place], frames.T)
+        np.testing.assert_allclose(shown[3 + place], values[0, 0, :3, :4])
+        above, below = figure.axes[place], figure.axes[3 + place]
+        assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
+        assert above.get_xlim() == below.get_xlim()
+        assert below.get_xlabel() == "heard"
+    assert figure.axes[1].get_title() == "guide: mine"
+    assert ticks(figure.axes[3], "y") == TARGETS
+
+
+def test_of_many_positions_of_sound_some_are_named() -> None:
+    table = torch.full((1, 1, 3, 25), 0.04)
+    laws = AlignmentLaws(("head 0",), table, table, table)
+    names = [f"{place} s" for place in range(25)]
+    figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
+    assert ticks(figure.axes[5], "x") == names[::3]
+
+
 def finished(corpus: Corpus, shape: str | None) -> Run:
     options = SHAPES[shape] if shape else None
     types = len(corpus.source or ()), len(corpus.target)
