@@ -54,8 +54,9 @@ def draw_alignments(
     heights = [*above, *[0.5 + 0.19 * size[0]] * heads]
     width, below = 0.3 + 0.15 * size[1], 0.08 * _longest(sources)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
-    ratios = {"height_ratios": heights, "sharex": True, "sharey": "row"}
-    axes = figure.subplots(len(heights), len(LAWS), squeeze=False, **ratios)
+    axes = figure.subplots(
+        len(heights), len(LAWS), squeeze=False, sharex=True, sharey="row", height_ratios=heights
+    )
     maps = axes[len(above) :]
     image: Any = None
     for row, line in enumerate(maps):
