@@ -33,6 +33,9 @@ __all__ = ["ClusterRun", "run_on_cluster"]
 ENDS = 100
 """How often a run is put back into the queue because its time was up."""
 
+WEEK = 7 * 24 * 60
+"""Minutes that a run has on this machine, if nothing else is asked for."""
+
 
 class ClusterRun:
     """A run as a node of a cluster starts it.
@@ -81,8 +84,8 @@ def run_on_cluster(
         folder: Where submitit keeps what it hands in, and what the nodes say.
 
     Raises:
-        ValueError: submitit is not installed, an option is not its own, or the cluster refuses
-            the runs.
+        ValueError: submitit is not installed, an option is not its own, Slurm is not told how long
+            a run may take, or it refuses the runs.
         UnfinishedError: Some have failed; it names them, and the last words of each.
     """
     executor = _make_executor(launcher, parallel, options, folder)
@@ -101,20 +104,28 @@ def run_on_cluster(
                 table.show(list(waiting.values()))
     finally:  # the others are not waited for: the same command hands them in again
         for handed in waiting:
-            handed.cancel()
+            handed.cancel(check=False)  # one that has just ended keeps no other in the queue
     refuse_failures(failed, len(runs))
 
 
 def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:
     submitit = need_package("submitit")
     with _naming(launcher):
-        slurm = launcher == "slurm"
-        ends = {"slurm_max_num_timeout": ENDS} if slurm else {}
+        if launcher == "slurm":
+            ends, own = {"slurm_max_num_timeout": ENDS}, {"slurm_array_parallelism": parallel}
+            _refuse_five_minutes(options)
+        else:
+            ends, own = {}, {"timeout_min": WEEK}
         executor = submitit.AutoExecutor(folder=folder, cluster=launcher, **ends)
-        if slurm:
-            executor.update_parameters(slurm_array_parallelism=parallel)
-        executor.update_parameters(name="latentheads", **options)
+        executor.update_parameters(**{"name": "latentheads", **own, **options})
     return executor
+
+
+def _refuse_five_minutes(options: Mapping[str, Any]) -> None:
+    """Refuses runs whose time nobody has said: submitit would ask for five minutes each."""
+    if not {"timeout_min", "slurm_timeout_min", "slurm_time"} & options.keys():
+        said = "the minutes that a run may take on a node, as '{timeout_min: 600}'"
+        raise ValueError(f"launcher_options must say timeout_min, {said}")
 
 
 @contextmanager
@@ -122,7 +133,7 @@ def _naming(launcher: str) -> Iterator[None]:
     """Names what submitit, or the cluster itself, refuses."""
     try:
         yield
-    except (NameError, TypeError, RuntimeError) as reason:
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as reason:
         raise ValueError(f"launcher {launcher}: {' '.join(str(reason).split())}") from reason
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from submitit.core import submission
@@ -65,7 +68,28 @@ def test_what_slurm_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     with mocked_slurm(), monkeypatch.context() as patch:
         patch.setattr("submitit.core.utils.CommandFunction", lambda *_, **__: refuse)
         with pytest.raises(ValueError, match=said):
-            run_on_cluster(runs, "slurm", 2, {}, tmp_path / "nodes")
+            run_on_cluster(runs, "slurm", 2, {"timeout_min": 7}, tmp_path / "nodes")
+
+
+def test_who_stops_it_leaves_no_run_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the cluster does not know the first one any more."""
+
+    def stop(_: float) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def refuse(words: Sequence[str], **_: Any) -> NoReturn:
+        raise subprocess.CalledProcessError(1, words)
+
+    runs, cancelled = [ClusterRun(job, PROGRAM) for job in make(tmp_path, [], [])], []
+    with mocked_slurm(), monkeypatch.context() as patch:
+        patch.setattr(cluster.time, "sleep", stop)
+        patch.setattr(subprocess, "check_call", refuse)
+        patch.setattr(subprocess, "call", lambda words, **_: cancelled.append(words))
+        with pytest.raises(KeyboardInterrupt):
+            run_on_cluster(runs, "slurm", 2, {"slurm_time": 7}, tmp_path / "nodes")
+    assert cancelled == [["scancel", "12_0"], ["scancel", "12_1"]]
 
 
 def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> None:
@@ -77,13 +101,28 @@ def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"slurm_partitoin": "gpu"}, "launcher local: .*slurm_partitoin")]
+    ("launcher", "options", "said"),
+    [
+        ("local", {"slurm_partitoin": "gpu"}, "launcher local: .*slurm_partitoin"),
+        ("local", {"mem_gb": "8GB"}, '^launcher local: Parameter "mem_gb" expected type'),
+        ("local", {"nodes": 2}, "^launcher local: LocalExecutor can use only one node"),
+        ("slurm", {"slurm_mem": "8GB"}, "^launcher slurm: launcher_options must say timeout_min"),
+    ],
 )
 def test_an_option_that_is_none_is_named(
-    options: dict[str, str], said: str, tmp_path: Path
+    launcher: str, options: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
-        run_on_cluster([], "local", 1, options, tmp_path)
+    with mocked_slurm(), pytest.raises(ValueError, match=said):
+        run_on_cluster([], launcher, 1, options, tmp_path)
+
+
+def test_on_this_machine_a_run_has_its_time_and_a_name_of_ones_own(tmp_path: Path) -> None:
+    """submitit itself would put it back after two minutes, and give it up soon."""
+    executor = cluster._make_executor("local", 1, {"name": "mine"}, tmp_path)
+    assert executor.parameters["timeout_min"] == cluster.WEEK
+    assert executor.parameters["name"] == "mine"
+    brief = cluster._make_executor("local", 1, {"timeout_min": 3}, tmp_path)
+    assert brief.parameters["timeout_min"] == 3
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
