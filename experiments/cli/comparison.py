@@ -15,7 +15,15 @@ from jsonargparse import Namespace
 from latentheads.checks import distinct, whole_numbers
 from latentheads.corpora.from_options import make_corpus
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
-from latentheads.experiments.cli.jobs import LOG, RunJob, find_places, run_jobs, take_shard
+from latentheads.experiments.cli.errors import noting
+from latentheads.experiments.cli.jobs import (
+    LOG,
+    RunJob,
+    find_places,
+    refuse_failures,
+    run_jobs,
+    take_shard,
+)
 from latentheads.experiments.cli.options import (
     Extend,
     Parser,
@@ -214,12 +222,31 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     elif len(places) > 1 or options.devices:
         run_jobs(jobs, places)
     else:
-        corpus = make_corpus(open_plans[0].settings.data, tell=print)
-        for plan in open_plans:
+        _train_in_turn(open_plans, out)
+    return parts == 1
+
+
+def _train_in_turn(plans: Sequence[Plan], out: Path) -> None:
+    """Trains one run after the other; one that fails keeps no later one from running.
+
+    Raises:
+        ValueError: The first one cannot be trained, and so perhaps none.
+        UnfinishedError: Some have failed; it names them, and why.
+    """
+    corpus = make_corpus(plans[0].settings.data, tell=print)
+    failed = list[str]()
+    for plan in plans:
+        mistakes = () if plan is plans[0] else (ValueError,)
+        with noting(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print(trainer.headline(), f"seed {plan.settings.seed}", flush=True)
             trainer.fit()
-    return parts == 1
+    refuse_failures(failed, len(plans))
+
+
+def _name(plan: Plan, out: Path) -> str:
+    """What a run is called: its folder below that of all."""
+    return str(plan.folder.relative_to(out))
 
 
 def _refuse_idle_places(options: Namespace) -> None:
@@ -248,8 +275,7 @@ def _job_of(plan: Plan, out: Path) -> RunJob:
     device = "cuda" if options.devices else options.device
     words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
     words += [f"--{name}={_word(options[name])}" for name in ("overwrite", "tensorboard")]
-    name = str(plan.folder.relative_to(out))
-    return RunJob(name, plan.folder, plan.settings.to_yaml(), words)
+    return RunJob(_name(plan, out), plan.folder, plan.settings.to_yaml(), words)
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:

@@ -18,12 +18,14 @@ __all__ = [
     "leave",
     "name_again",
     "name_options",
+    "noting",
     "streaming",
     "tell",
     "write_out",
 ]
 
 MISTAKES = (ValueError, TypeError)
+TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
@@ -59,8 +61,8 @@ def ending(
         yield
     except mistakes as mistake:
         leave(program, f"error: {name_options(in_a_line(mistake))}")
-    except (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError) as reason:
-        if isinstance(reason, RuntimeError) and not lacks_memory(reason):
+    except TROUBLE as reason:
+        if _is_fault(reason):
             raise
         if isinstance(reason, BrokenPipeError):
             _close_output()
@@ -68,6 +70,31 @@ def ending(
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt:
         leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
+
+
+def _is_fault(reason: BaseException) -> bool:
+    """Whether an error is the program's own; torch says so too that there is no memory."""
+    return isinstance(reason, RuntimeError) and not lacks_memory(reason)
+
+
+@contextmanager
+def noting(
+    failed: list[str], name: str, mistakes: tuple[type[Exception], ...] = MISTAKES
+) -> Iterator[None]:
+    """Says and notes why a part of the work fails; what comes behind it goes on.
+
+    Args:
+        failed: Where the reason is noted.
+        name: The part's.
+        mistakes: As for :func:`ending`.
+    """
+    try:
+        yield
+    except (*mistakes, *TROUBLE) as reason:
+        if _is_fault(reason) or isinstance(reason, BrokenPipeError):
+            raise
+        failed.append(f"{name}: {name_options(in_a_line(reason))}")
+        print(failed[-1], flush=True)
 
 
 def name_again(overwrite: bool) -> str:

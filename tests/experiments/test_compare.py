@@ -13,6 +13,7 @@ from scipy import stats
 
 from latentheads.experiments.cli.comparison import Plan, plan_all
 from latentheads.experiments.cli.jobs import RunJob, open_command
+from latentheads.runs.settings import Settings
 from tests.experiments.programs import SHORT, TINY, inside
 
 BRIEF = [*TINY, *SHORT, "--layers=1"]
@@ -260,6 +261,51 @@ def test_who_stops_it_is_told_what_goes_on(
     assert done.returncode == 130
     assert done.stderr.startswith(f"compare.py: stopped; {again} ")
     assert f"same command goes on; what is finished is in {tmp_path}" in done.stderr
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> dict[int, Exception | None]:
+    """How the training of each seed ends; what has been begun is taken out."""
+    ends: dict[int, Exception | None] = {}
+
+    class StandIn:
+        def __init__(self, settings: Settings, *_: object) -> None:
+            self.reason = ends.pop(settings.seed)
+
+        def headline(self) -> str:
+            return "training"
+
+        def fit(self) -> None:
+            if self.reason is not None:
+                raise self.reason
+
+    monkeypatch.setattr("latentheads.experiments.cli.comparison.trainer_of", StandIn)
+    monkeypatch.setattr("latentheads.experiments.cli.comparison.make_corpus", lambda *_, **__: None)
+    return ends
+
+
+def test_one_after_the_other_a_run_that_fails_keeps_no_later_one_from_running(
+    trained: dict[int, Exception | None], tmp_path: Path
+) -> None:
+    memory = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    trained |= {0: None, 1: FloatingPointError("no longer finite"), 2: ValueError("a"), 3: memory}
+    words = ["--recipes=transformer", "--seeds=0,1,2,3,4", "--out", str(tmp_path)]
+    trained[4] = None
+    done = inside("compare.py", *words)
+    reasons = ["no longer finite", "a", "out of memory: 2.00 GiB asked for at once"]
+    said = [f"transformer-seed{n}: {reason}" for n, reason in enumerate(reasons, 1)]
+    assert (done.returncode, trained) == (1, {})
+    assert f"3 of 5 runs failed: {'; '.join(said)}; the same command goes on" in done.stderr
+    assert [line for line in done.stdout.splitlines() if line in said] == said
+
+
+def test_what_the_first_run_cannot_be_trained_with_is_told_at_once(
+    trained: dict[int, Exception | None], tmp_path: Path
+) -> None:
+    trained |= {0: ValueError("a mistake"), 1: None}
+    done = inside("compare.py", "--recipes=transformer", "--seeds=0,1", "--out", str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, "compare.py: error: a mistake\n")
+    assert [*trained] == [1]
 
 
 def run_here(jobs: Sequence[RunJob], places: Sequence[Mapping[str, str]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.errors import ending, streaming, tell, write_out
+from latentheads.experiments.cli.errors import ending, noting, streaming, tell, write_out
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
@@ -108,9 +108,15 @@ def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
         raise TypeError("our own")
     with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
         raise ValueError("our own")
-    for around in (ending("some.py"), streaming("some.py")):
+    for around in (ending("some.py"), streaming("some.py"), noting([], "a part")):
         with pytest.raises(RuntimeError, match="own"), around:
             raise RuntimeError("our own")
+
+
+def test_a_part_of_the_work_whose_reader_goes_away_is_not_gone_on_with() -> None:
+    with pytest.raises(BrokenPipeError), noting(failed := list[str](), "a part"):
+        raise BrokenPipeError
+    assert failed == []
 
 
 def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
