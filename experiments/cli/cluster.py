@@ -33,6 +33,9 @@ __all__ = ["ClusterRun", "run_on_cluster"]
 ENDS = 100
 """How often a run is put back into the queue because its time was up."""
 
+RULE = "\n" + 22 * "-" + "\n"
+"""What submitit writes before a trace, and behind it."""
+
 WEEK = 7 * 24 * 60
 """Minutes that a run has on this machine, if nothing else is asked for."""
 
@@ -142,7 +145,14 @@ def _find_failure(handed: Any, job: RunJob) -> str:
     trouble = handed.exception()
     if trouble is None:
         return name_failure(job, handed.result())
-    lines = [line.strip() for line in str(trouble).splitlines() if line.strip()] or [repr(trouble)]
-    traced = any("trace" in line for line in lines)  # then the heart of it stands last
-    said = lines[-1] if traced else " ".join(lines[:2])
-    return f"{job.name} was not run to its end: {said}"
+    return f"{job.name} was not run to its end: {_heart_of(trouble) or repr(trouble)}"
+
+
+def _heart_of(trouble: BaseException) -> str:
+    """What submitit says of a run: the error behind its trace, or that nothing came of it."""
+    from submitit.core.utils import FailedJobError
+
+    traced = isinstance(trouble, FailedJobError)
+    said = str(trouble).rpartition(RULE)[0] if traced else str(trouble)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return " ".join(lines[-1:] if traced else lines[:2])

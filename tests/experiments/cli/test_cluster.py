@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from submitit.core import submission
 from submitit.core.core import Job as Handed
-from submitit.core.utils import FailedJobError
+from submitit.core.utils import FailedJobError, UncompletedJobError
 from submitit.slurm.test_slurm import mocked_slurm
 
 from latentheads.errors import UnfinishedError
@@ -36,6 +37,23 @@ def test_a_cluster_of_this_machine_runs_all(
         run_on_cluster(runs, "local", 1, {"timeout_min": 3}, tmp_path / "nodes")
     assert (tmp_path / "run-0" / LOG).read_text().endswith("first words\nlast words\n\n")
     assert "run-0: done" in capsys.readouterr().out
+
+
+def test_a_node_on_which_a_run_cannot_be_started_says_why(tmp_path: Path) -> None:
+    runs = [ClusterRun(job, ["/nowhere/python"]) for job in make(tmp_path, [])]
+    said = r"run-0 was not run to its end: FileNotFoundError: \[Errno 2\] .*: '/nowhere/python'$"
+    with pytest.raises(UnfinishedError, match=said):
+        run_on_cluster(runs, "local", 1, {}, tmp_path / "nodes")
+
+
+def test_a_run_of_which_nothing_came_says_how_it_ended(tmp_path: Path) -> None:
+    """Also where its log tells of a trace."""
+    lines = ["Job 12 (task: 0) with path /a", "has not produced any output (state: TIMEOUT)"]
+    trouble = UncompletedJobError("\n".join([*lines, "Error stream produced:", "-" * 40, "trace"]))
+    handed = SimpleNamespace(exception=lambda: trouble)
+    (job,) = make(tmp_path, [])
+    said = f"run-0 was not run to its end: {' '.join(lines)}"
+    assert cluster._find_failure(handed, job) == said
 
 
 def test_slurm_is_asked_for_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
