@@ -88,9 +88,10 @@ def noting(
         name: The part's.
         mistakes: As for :func:`ending`.
     """
+    told: tuple[type[Exception], ...] = (*mistakes, *TROUBLE)
     try:
         yield
-    except (*mistakes, *TROUBLE) as reason:
+    except told as reason:
         if _is_fault(reason) or isinstance(reason, BrokenPipeError):
             raise
         failed.append(f"{name}: {name_options(in_a_line(reason))}")

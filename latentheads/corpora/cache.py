@@ -65,7 +65,8 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
         raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
     corpus = make()
     try:
-        _store(place, key, corpus)
+        if _load(place, key) is None:  # another process was not first
+            _store(place, key, corpus)
     except OSError as reason:
         raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
     return _load(place, key) or corpus

@@ -192,13 +192,17 @@ def test_what_a_killed_process_left_goes_when_it_is_old(tmp_path: Path) -> None:
 
 
 def test_another_process_may_be_first(tmp_path: Path) -> None:
+    """Its files stay: on a disk that machines share, those that it reads would be gone."""
+    stored: list[int] = []
+
     def late() -> Corpus:
         cached(tmp_path, "k", pets)
+        stored.append((kept(tmp_path) / "train.target.tokens.npy").stat().st_ino)
         return pets()
 
     assert alike(cached(tmp_path, "k", late), pets())
     assert alike(cached(tmp_path, "k", never), pets())
-    kept(tmp_path)
+    assert stored == [(kept(tmp_path) / "train.target.tokens.npy").stat().st_ino]
 
 
 def test_an_empty_side_is_kept_too(tmp_path: Path) -> None:
