@@ -6,6 +6,7 @@ last checkpoint: it is the same command that is started again.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 import time
@@ -33,6 +34,9 @@ __all__ = ["ClusterRun", "run_on_cluster"]
 ENDS = 100
 """How often a run is put back into the queue because its time was up."""
 
+ANSWERED = (signal.SIGTERM, signal.SIGUSR2)
+"""Signals that Slurm sends to all processes of a node whose time is up, or that is taken away."""
+
 RULE = "\n" + 22 * "-" + "\n"
 """What submitit writes before a trace, and behind it."""
 
@@ -58,7 +62,12 @@ class ClusterRun:
             open_command(self.job, self.program, Path(folder)) as (words, log),
         ):
             done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+                preexec_fn=_leave_to_submitit,
             )
         return done.returncode
 
@@ -68,6 +77,15 @@ class ClusterRun:
 
         words = [word for word in self.job.words if not word.startswith("--overwrite")]
         return DelayedSubmission(ClusterRun(replace(self.job, words=words), self.program))
+
+
+def _leave_to_submitit() -> None:
+    """Lets a run go on until submitit has put it back into the queue and ends it.
+
+    One that ended by itself would have failed.
+    """
+    for each in ANSWERED:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def run_on_cluster(

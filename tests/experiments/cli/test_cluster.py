@@ -118,6 +118,14 @@ def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> No
     assert (tmp_path / "run-0" / LOG).exists()
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2"])
+def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: Path) -> None:
+    """Slurm sends it to both, and a run that has ended is not put back into the queue."""
+    sends = f"import os, signal; os.kill(os.getpid(), signal.{name})"
+    (job,) = make(tmp_path, [])
+    assert ClusterRun(job, [sys.executable, "-S", "-c", sends])() == 0
+
+
 @pytest.mark.parametrize(
     ("launcher", "options", "said"),
     [
