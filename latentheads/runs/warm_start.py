@@ -35,6 +35,9 @@ OF_SELECTION = ("select", "candidates", "select_chains", "families")
 ENCODER = ("model.source_embedding.", "model.encoder.")
 """Beginnings of the names of an encoder's weights."""
 
+CHOICES = "guide.selections.encoder_"
+"""Beginning of the names of the weights that choose the encoder's heads."""
+
 NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
 """Options of a network that do not change its encoder."""
 
@@ -62,6 +65,8 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
     for name in [each for each in changed if each != "guide"] if alone else names:
         if name in changed:
             raise ValueError(f"{begun.path} has another network: {changed[name]}")
+    if settings.start_with == "encoder":
+        _refuse_others(begun, settings)
     if begun.heads is not None:
         _refuse_choice(begun, settings)
     return begun
@@ -73,7 +78,8 @@ def begin_with(
     """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
 
     So does a guide of another kind or with other options, or with ``start_with model`` any guide,
-    except for its selection of heads.
+    except for its selection of heads. With an encoder comes its own selection, for each language
+    that both runs hear.
 
     Args:
         begun: The run, as :func:`load_start` gives it.
@@ -86,12 +92,13 @@ def begin_with(
         ValueError: The run has another vocabulary, or a network of another shape.
     """
     given = _given(begun, settings)
+    wanted = checkpoints.weights(model=model, guide=guide)
     if settings.start_with == "encoder":
         _refuse_source(begun, corpus)
-        given = {name: each for name, each in given.items() if name.startswith(ENCODER)}
+        choices = _choices(begun, settings, given, wanted)
+        given = {name: each for name, each in given.items() if name.startswith(ENCODER)} | choices
     else:
         _refuse_vocabulary(begun, settings, corpus)
-    wanted = checkpoints.weights(model=model, guide=guide)
     said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
     why = f"{begun.path} has another network{said and f' ({said})'}"
     for name, tensor in given.items():
@@ -111,6 +118,25 @@ def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
     if _takes_guide(begun, settings):
         return found
     return {name: each for name, each in found.items() if name.startswith(OF_ANY_GUIDE)}
+
+
+def _choices(
+    begun: Run, settings: Settings, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """What an encoder chose for each language that both runs hear; for others it chooses anew."""
+    selects = settings.selecting.select != "none"  # gates are the same for all
+    before, now = (_sources(each) if selects else ("",) for each in (begun.settings, settings))
+    found = {name: wanted[name].clone() for name in wanted if name.startswith(CHOICES)}
+    for name in found.keys() & given.keys():
+        for place, source in enumerate(now):
+            if source in before:
+                found[name][place] = given[name][before.index(source)]
+    return found
+
+
+def _sources(settings: Settings) -> tuple[str, ...]:
+    """What an encoder tells apart: languages, domains or speakers."""
+    return ("",) if settings.data.mixture is None else settings.data.mixture.sources
 
 
 def _takes_guide(begun: Run, settings: Settings) -> bool:
@@ -169,10 +195,19 @@ def _bound(begun: Run) -> list[str]:
 
 
 def _bound_of_encoder(begun: Run) -> list[str]:
-    """Those of them that say something of the encoder: tasks where each has weights of its own."""
+    """Those of them that say something of the encoder."""
+    return [name for name in _bound(begun) if name not in (*NOT_OF_ENCODERS, *OF_TASKS)]
+
+
+def _refuse_others(begun: Run, settings: Settings) -> None:
+    """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
+    before, now = _sources(begun.settings), _sources(settings)
     own = begun.settings.adapters or begun.settings.selecting.select == "static"
-    others = (*NOT_OF_ENCODERS, *(() if own else OF_TASKS))
-    return [name for name in _bound(begun) if name not in others]
+    if own and before != now:
+        raise ValueError(
+            f"{begun.path} has another network: its encoder has weights of its own for "
+            f"{', '.join(before)} there, for {', '.join(now)} here"
+        )
 
 
 def _refuse_choice(begun: Run, settings: Settings) -> None:

@@ -63,6 +63,48 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
         load_start(settings(**new, decoder_layers=1))
 
 
+@pytest.mark.parametrize("own", [{"select": "static"}, {"adapters": 3}])
+def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
+    own: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    new = {**own, "start": "before", "start_with": "encoder", "task": "speech-translation"}
+    said = settings(**new, tasks="de-en,fr-en,fr-de")
+    now = run_of(said, Words(["one", "two"]))
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    assert load_start(said) is before
+    begin_with(before, said, corpus, now.model, now.guide)
+    given = dict(before.model.named_parameters())
+    for name, each in now.model.named_parameters():
+        assert torch.equal(each, given[name]) or not name.startswith("encoder."), name
+    with pytest.raises(ValueError, match=r"weights of its own for de, fr there, for fr, de here$"):
+        load_start(settings(**new, tasks="fr-en,de-en"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kept"),
+    [({"select": "group"}, {0: 2, 2: 0}), ({"gates": "all"}, {0: 0})],  # gates are of all tasks
+)
+def test_an_encoder_brings_what_it_chose_for_each_language(
+    chosen: dict[str, object], kept: dict[int, int]
+) -> None:
+    before = run_of(settings(**chosen, tasks="de,fr,es"), Words(["eins"]))
+    new = {**chosen, "start": "before", "start_with": "encoder", "task": "speech-translation"}
+    said = settings(**new, tasks="es-en,pt-en,de-en")
+    now = run_of(said, Words(["one", "two"]))
+    expected = weights(guide=now.guide)
+    expected = {name: each.detach().clone() for name, each in expected.items()}
+    for name, each in weights(guide=before.guide).items():
+        if name.startswith("guide.selections.encoder"):
+            for place, theirs in kept.items():
+                expected[name][place] = each[theirs]
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    begin_with(before, said, corpus, now.model, now.guide)
+    for name, each in weights(guide=now.guide).items():
+        assert torch.equal(each, expected[name]), name
+
+
 @pytest.mark.parametrize("part", ["all", "encoder"])
 def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = run_of(settings(spec_augment="LB"), Words(["eins"]))
