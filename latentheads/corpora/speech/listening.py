@@ -72,7 +72,7 @@ def hear(
     frames = listening.filterbank.frames(sound)
     if len(frames) < fewest:
         least = WINDOW_SECONDS + FRAME_SECONDS * (fewest - 1)
-        raise ValueError(f"{sound.seconds:.3f} s of sound, less than {least:.3f} s")
+        raise ValueError(f"{sound.seconds:.6g} s of sound, less than {least:.6g} s")
     if sound.silent and not silence:
         raise ValueError("it is silent")
     return frames

@@ -89,6 +89,8 @@ def _opened(path: str | Path) -> Iterator[Any]:
     package = need_package("soundfile")
     if not Path(path).is_file():  # a pipe would never end
         raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
+    if not Path(path).stat().st_size:  # libsndfile would say of some that they do not exist
+        raise ValueError("it is an empty file")
     try:
         with package.SoundFile(str(path)) as file:
             yield file
