@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,7 +246,23 @@ def _gather(
         raise ValueError(f"{name} has nothing to train on: {choose.say_labels()}")
     for part, utterances in texts.items():
         choose.check(name, part, utterances)
+    if choose.mixture is None:
+        _refuse_translations(name, chain(*texts.values()))
     return texts
+
+
+def _refuse_translations(name: str, utterances: Iterable[Utterance]) -> None:
+    """Refuses texts in several languages of one that is spoken, where no task says which."""
+    written = defaultdict[str, set[str]](set)
+    for each in utterances:
+        if each.source and each.target:
+            written[each.source].add(each.target)
+    for source, targets in written.items():
+        if len(targets) > 1:
+            raise ValueError(
+                f"{name} has texts in {', '.join(sorted(targets))} of what is said in {source}: "
+                "choose by tasks"
+            )
 
 
 def _hear_held_out(

@@ -54,7 +54,7 @@ def test_what_is_too_short_is_refused(tmp_path: Path, seconds: float) -> None:
 def test_an_empty_file_is_called_so(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     path.touch()
-    with pytest.raises(ValueError, match="^it is an empty file$"):
+    with pytest.raises(ValueError, match=r"^it is an empty file$"):
         hear(path, SMALL)
 
 

@@ -103,6 +103,15 @@ def test_what_cannot_be_a_task_is_refused(folder: Path, options: Any, said: str)
         read(folder, **options)
 
 
+def test_texts_in_several_languages_of_one_need_tasks(folder: Path) -> None:
+    assert len(read(folder).train) == len(ROWS)  # a text for each language that is spoken
+    with (folder / "test.tsv").open("a", encoding="utf-8") as table:
+        table.write("more\ttest0.wav\tone\tde\ten\tann\n")
+    with pytest.raises(ValueError, match="has texts in de, en of what is said in de: choose by ta"):
+        read(folder)
+    assert len(read(folder, tasks="de,fr").test) == len(ROWS)
+
+
 def test_names_of_tasks_are_read_again() -> None:
     for name in ("de", "ann:de"):
         task = Task.read(name, None)
