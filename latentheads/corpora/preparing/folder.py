@@ -49,6 +49,8 @@ class Origin:
         Raises:
             ValueError: They are others.
         """
+        if not files:
+            raise ValueError(f"{source} holds no such {self.unit} as {self.holds}")
         total = hashlib.sha256()
         for name in sorted(files):
             file = files[name]

@@ -99,6 +99,9 @@ def test_other_recordings_are_refused(recordings: Path, tmp_path: Path) -> None:
         prepare_digits(recordings, recordings)
     with pytest.raises(ValueError, match=r"there is no .*nowhere"):
         prepare_digits(tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty holds no such recordings as the 3,000 of"):
+        prepare_digits(tmp_path / "empty", tmp_path / "out")
     (tmp_path / "text.tar").write_text("text")
     with pytest.raises(ValueError, match="cannot be read as a tar file"):
         prepare_digits(tmp_path / "text.tar", tmp_path / "out")
