@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from latentheads.corpora.calls import hub_tasks as hub_tasks
     from latentheads.corpora.calls import hub_text as hub_text
     from latentheads.corpora.calls import python_docs as python_docs
+    from latentheads.corpora.calls import speech_tasks as speech_tasks
     from latentheads.corpora.corpus import Corpus as Corpus
     from latentheads.corpora.data import Data as Data
     from latentheads.corpora.from_options import make_corpus as make_corpus
@@ -110,6 +111,7 @@ PLACES = {
     "python_docs": "corpora.calls",
     "report": "page.assembly",
     "shuffled_target": "inference.shuffled",
+    "speech_tasks": "corpora.calls",
     "terms": "inference.bound",
 }
 """The module of every public name."""

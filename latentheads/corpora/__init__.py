@@ -13,6 +13,7 @@ from latentheads.corpora.calls import (
     hub_tasks,
     hub_text,
     python_docs,
+    speech_tasks,
 )
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.data import Data
@@ -56,5 +57,6 @@ __all__ = [
     "parallel_tasks",
     "prose",
     "python_docs",
+    "speech_tasks",
     "windows",
 ]

@@ -23,6 +23,7 @@ from latentheads.corpora.option_groups import (
     HubText,
     Mixing,
     RunningText,
+    SpeechTasks,
     spell_options,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "hub_tasks",
     "hub_text",
     "python_docs",
+    "speech_tasks",
 ]
 
 
@@ -202,6 +204,35 @@ def folder_speech(
         tell: Called with each line about what was read and left out, as ``print``.
     """
     return make_corpus(Data(data=_name_folder(folder), task=task, **options), tell)
+
+
+@spell_options
+def speech_tasks(
+    folder: str | os.PathLike[str],
+    tasks: str | Sequence[str],
+    task: Literal["recognition", "speech-translation"] = "recognition",
+    task_sizes: Sequence[int] = Data.task_sizes,
+    *,
+    tell: Tell | None = None,
+    **options: Unpack[SpeechTasks],
+) -> Corpus:
+    """Reads speech of several languages, domains or speakers from a folder, in one corpus.
+
+    The tables are those of :func:`folder_speech`, whose columns src_lang, tgt_lang, speaker and
+    domain say of which task an utterance is.
+
+    Args:
+        folder: Where the tables, or the folders of the parts, are.
+        tasks: Languages that are recognised, ``de``, or directions of translation, ``de-en``; of a
+            domain or a speaker, ``ann:de`` or ``ann:de-en``.
+        task: As for :func:`folder_speech`.
+        task_sizes: Training utterances of each task in turn; none: the same for all.
+        **options: How they are mixed and read.
+        tell: Called with each line about what was read and left out, as ``print``.
+    """
+    name, sizes = _name_folder(folder), tuple(task_sizes)
+    data = Data(data=name, task=task, tasks=_join_tasks(tasks), task_sizes=sizes, **options)
+    return make_corpus(data, tell)
 
 
 @spell_options

@@ -28,6 +28,7 @@ __all__ = [
     "HubText",
     "Mixing",
     "RunningText",
+    "SpeechTasks",
     "spell_options",
 ]
 
@@ -85,7 +86,8 @@ class Mixing(TypedDict, total=False):
     ]
     one_task: Annotated[bool, "Make each batch of one task, not of all."]
     tell_apart: Annotated[
-        Apart, "What model and guide may tell tasks apart by: language or domain."
+        Apart,
+        "What model and guide may tell tasks apart by: language, domain, or, of speech, speaker.",
     ]
 
 
@@ -161,6 +163,10 @@ class FolderText(RunningText, _Files, total=False):
 
 class FolderSpeech(_Speech, _Kept, _Files, total=False):
     """How speech is read from a folder."""
+
+
+class SpeechTasks(Mixing, FolderSpeech, total=False):
+    """How several tasks of speech are read from a folder."""
 
 
 class HubPairs(_Pairs, _Kept, _Hub, total=False):

@@ -117,8 +117,8 @@ def test_a_folder_is_read_whatever_it_is_called(
 
 @pytest.mark.parametrize("tasks", [[], ""])
 def test_tasks_of_no_direction_are_refused(tasks: Any) -> None:
-    of_tasks = (lh.grammar_tasks, partial(lh.folder_tasks, "own"), partial(lh.hub_tasks, "wmt14"))
-    for call in of_tasks:
+    of_folders = (partial(call, "own") for call in (lh.folder_tasks, lh.speech_tasks))
+    for call in (lh.grammar_tasks, *of_folders, partial(lh.hub_tasks, "wmt14")):
         with pytest.raises(ValueError, match=r"^tasks must name at least one direction, as de or"):
             call(tasks)
 
