@@ -28,6 +28,8 @@ OF_TRAINING = (
     "spec_augment",
 )
 """Options of a network that act in training alone."""
+CTC = "model.ctc."
+"""Beginning of the names of weights that act in training alone."""
 OF_TASKS = ("tasks", "tell_apart")
 OF_SELECTION = ("select", "candidates", "select_chains", "families")
 
@@ -102,7 +104,7 @@ def begin_with(
     said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
     why = f"{begun.path} has another network{said and f' ({said})'}"
     for name, tensor in given.items():
-        if name.startswith("model.") and name not in wanted:
+        if name not in wanted and name.startswith("model.") and not name.startswith(CTC):
             raise ValueError(f"{why}: {name} has no place in this one")
         if name in wanted and wanted[name].shape != tensor.shape:
             shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"

@@ -112,6 +112,18 @@ def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.Mon
     assert load_start(settings(start="before", start_with=part, dropout=0.3)) is before
 
 
+def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
+    before, said = run_of(settings(), Words(["eins"])), settings(start="before", ctc=0.0)
+    now = run_of(said, Words(["eins"]))
+    torch.nn.init.normal_(before.model.output.weight)
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    begin_with(before, said, corpus, now.model, now.guide)
+    given = dict(before.model.named_parameters())
+    assert given.keys() - dict(now.model.named_parameters()) == {"ctc.head.weight", "ctc.head.bias"}
+    for name, each in now.model.named_parameters():
+        assert torch.equal(each, given[name]), name
+
+
 def of(guide: str, hidden: int) -> dict[str, object]:
     said = {"class_path": class_path("guide", guide), "init_args": {"hidden": hidden}}
     return {"prior": "independent", "guide": said, "select": "group", "tasks": "de,fr"}
