@@ -21,7 +21,7 @@ from latentheads.corpora.speech.listening import hear_for_run
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, Lose
-from latentheads.errors import UnfinishedError
+from latentheads.errors import UnfinishedError, in_a_line
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_laws
 from latentheads.runs.writing import Encoded
@@ -77,8 +77,8 @@ def hear_files(
     Args:
         run: A run of speech.
         files: Wav, FLAC, Ogg, Opus, MP3, ...
-        lose: Called with the place of a file that cannot be used, as a silent one, and why; None
-            ends the work.
+        lose: Called with the place of a file that cannot be used, as a silent one, or one for which
+            there is too little memory, and why; None ends the work.
         task: The place of the files' task, where the run has tasks.
 
     Raises:
@@ -91,8 +91,8 @@ def hear_files(
         try:
             found.append(hear_for_run(Path(file), source.filterbank, longest))
             places.append(place)
-        except ValueError as reason:
-            lose(place, str(reason))
+        except (ValueError, MemoryError) as reason:
+            lose(place, in_a_line(reason))
     frames = pack(found, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)

@@ -39,6 +39,9 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     silent = write_sound(tmp_path / "silent.wav", np.zeros(800, np.float32))
     with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
         run.transcribe([good, silent])
+    with mock.patch.object(hearing, "hear_for_run", side_effect=MemoryError):
+        hearing.hear_files(run, [silent, good], lose=(lost := mock.Mock()))
+    assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
     heard = hearing.hear_files(run, [silent, good], lose=mock.Mock())
     for work in (
         partial(hearing.transcribe_heard, run, heard, run.settings.decoding),
