@@ -84,8 +84,9 @@ class Settings:
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that it has lost.
         start_with: What is taken of start: all, and so the guide where it is the same; the model,
-            so that every guide starts anew; or, of speech, the encoder alone, whatever is written
-            and however deep the decoder is, as for translation behind recognition.
+            so that every guide starts anew; or, of speech, the encoder alone and what it selected,
+            whatever is written and however deep the decoder is, as for translation behind
+            recognition.
         train: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
         unused: Options of a file that act on nothing here. They are written down apart, so that

@@ -13,6 +13,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
+from latentheads.names import CHAINS, chains_of
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, same_vocabulary
 from latentheads.runs.settings import Settings
@@ -204,7 +205,9 @@ def _bound_of_encoder(begun: Run) -> list[str]:
 def _refuse_others(begun: Run, settings: Settings) -> None:
     """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
     before, now = _sources(begun.settings), _sources(settings)
-    own = begun.settings.adapters or begun.settings.selecting.select == "static"
+    selecting = begun.settings.selecting
+    chosen = CHAINS[0] in (chains_of(selecting.select_chains) or CHAINS)
+    own = begun.settings.adapters or (chosen and selecting.select == "static")
     if own and before != now:
         raise ValueError(
             f"{begun.path} has another network: its encoder has weights of its own for "

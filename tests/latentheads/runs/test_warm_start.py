@@ -57,6 +57,11 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
     new = {"start": "before", "task": "speech-translation", "tasks": "de-en", "select": "group"}
     assert load_start(settings(**new, start_with="encoder", decoder_layers=1)) is before
+    own = {"select": "static", "select_chains": "decoder-self"}
+    decoder = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: decoder)
+    assert load_start(settings(**{**new, **own}, start_with="encoder")) is decoder
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
     with pytest.raises(ValueError, match="before has another network: layers 2 there, 3 here"):
         load_start(settings(**new, start_with="encoder", layers=3))
     with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
