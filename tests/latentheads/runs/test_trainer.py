@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
+from torch import nn
 
 import latentheads as lh
 from latentheads.alignment.options import AlignmentOptions
@@ -369,7 +370,7 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     ):
         with pytest.raises(ValueError, match=message):
             lh.Trainer(model, guide, corpus, **{"out": tmp_path / "run", **SHORT, **options})
-    model.encoder.layers[0].inner.attention.add_module("more", torch.nn.Linear(2, 2))
+    model.encoder.layers[0].inner.attention.add_module("more", nn.Linear(2, 2))
     with pytest.raises(ValueError, match=r"not what its options make: model\.encoder\.lay"):
         lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
@@ -390,7 +391,7 @@ def test_what_has_the_same_weights_and_is_something_else_is_refused(
     guide, other = Cascaded(model), Translation.of(corpus, **SIZES)
     key = model.blocks[0].key
     guide.families[key].location = Plain()
-    other.encoder.norm = torch.nn.Tanh()
+    other.encoder.norm = nn.Tanh()
     for mine, its, named in (
         (halved, Cascaded(halved), rf"model has class {__name__}\.Halved, not "),
         (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+\.Tanh, not "),
@@ -399,6 +400,23 @@ def test_what_has_the_same_weights_and_is_something_else_is_refused(
         with pytest.raises(ValueError, match=f"{named}.*: train it with lh.fit$"):
             lh.Trainer(mine, its, corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
+
+
+class Counting(Cascaded):
+    """Looks at numbers while it is made, as Pyro's flows do."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.shares = nn.Parameter(torch.rand(int(torch.arange(3).sum())))
+
+
+def test_a_guide_that_looks_at_numbers_while_it_is_made_trains(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    model = Translation.of(corpus, **SIZES)
+    mine = lh.Trainer(model, Counting(model), corpus, out=tmp_path / "run", **SHORT)
+    mine.train(quiet=True)
+    assert same(mine, lh.load_run(tmp_path / "run", trusted=f"{__name__}:Counting"))
 
 
 def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
