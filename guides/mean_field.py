@@ -15,7 +15,7 @@ from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.effects import PlugIn, evaluation_mode
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
-from latentheads.guide import Guide, check_options
+from latentheads.guide import Guide, check_options, context_of
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
@@ -104,7 +104,8 @@ class MeanField(Guide):
                 self.model.states(batch)
         nodes = plain.trace.nodes
         self._plain = {
-            block.key: nodes[site]["fn"].context.scores for site, block in self._blocks.items()
+            block.key: context_of(site, nodes[site]["fn"]).scores
+            for site, block in self._blocks.items()
         }
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:

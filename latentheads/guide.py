@@ -44,6 +44,7 @@ __all__ = [
     "check_own_model",
     "check_pair",
     "conditioned",
+    "context_of",
 ]
 
 TOLD = "told"
@@ -400,9 +401,23 @@ class Guide(ModelGuide):
         block = self._blocks.get(name)
         if block is None or isinstance(prior, DeltaHeads):
             return prior
-        law = self.posterior(block, replace(prior.context, batch=self.batch))
+        law = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
         check_law(name, law, prior.shape())
         return law
+
+
+def context_of(site: str, prior: Any) -> HeadContext:
+    """What a block knew when its heads were drawn.
+
+    Raises:
+        ValueError: The prior is a law of another library, which does not say.
+    """
+    if not isinstance(prior, HeadVariable):
+        raise ValueError(
+            f"site {site!r}: a prior whose posterior is another law must be a HeadVariable, such "
+            f"as NormalHeads, which says what its block knew; got {type(prior).__name__}"
+        )
+    return prior.context
 
 
 def _noisy_blocks(model: HeadModel) -> list[Block]:

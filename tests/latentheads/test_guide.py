@@ -26,7 +26,7 @@ from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.names import Block
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import HEADS, KINDS, attach, build, jiggle
+from tests.tiny import FORMS, HEADS, KINDS, attach, build, jiggle
 from tests.typechecking import unchecked
 
 SITE = "^site 'decoder.0.self.logits': a family must return a distribution of heads"
@@ -95,6 +95,21 @@ def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
     model.decoder.layers[0].inner.prior = Mistaken(mistake).eval()
     with pytest.raises(ValueError, match=WRONG[mistake][1]):
         terms(model, attach("tied", model), batch)
+
+
+class ForeignPrior(Family):
+    def forward(self, context: HeadContext) -> Any:
+        return dist.Laplace(context.scores, 1.0).to_event(3)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tied"])
+def test_a_guide_asks_a_law_of_another_library_for_nothing(form: str, batch: Batch) -> None:
+    model = build("language-model").eval()
+    model.decoder.layers[0].inner.prior = ForeignPrior().eval()
+    assert terms(model, attach("tied", model), batch).elbo.isfinite().all()
+    said = "^site 'decoder.0.self.logits': a prior .* must be a HeadVariable, .*; got Independent$"
+    with pytest.raises(ValueError, match=said):
+        terms(model, attach(form, model), batch)
 
 
 def test_one_law_for_all_sentences_is_a_law_for_each(batch: Batch) -> None:
