@@ -6,10 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from latentheads.checks import check_known
 from latentheads.metrics.scores import SCORES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from latentheads.runs.results import Results
 
 __all__ = ["DIFFERENCES", "Spread", "spread", "spread_columns", "summarise", "tabulate"]
 
@@ -67,19 +70,21 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(mean, mean - half, mean + half)
 
 
-def tabulate(found: Iterable[tuple[str, Mapping[str, Any]]]) -> pd.DataFrame:
+def tabulate(found: Iterable[tuple[str, Results | Mapping[str, Any]]]) -> pd.DataFrame:
     """A row a run, of its test part.
 
     Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
     stands too: it is the bound.
 
     Args:
-        found: The recipe of each run, and its results as ``results.json`` has them.
+        found: The recipe of each run, and its results, such as ``run.results`` or the content of
+            ``results.json``.
     """
     import pandas as pd  # takes long to load
 
     rows, certain = [], []
-    for recipe, results in found:
+    for recipe, given in found:
+        results = given if isinstance(given, Mapping) else given.to_json()
         rows.append(_row(recipe, results))
         if set(results["kl_how"].values()) <= {"fixed"}:
             certain.append(rows[-1])
@@ -141,12 +146,18 @@ def _of_tasks(results: Mapping[str, Any]) -> dict[str, float]:
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
     """One row a recipe: mean and interval of each figure, differences paired by seed.
 
-    A figure has a difference where all runs have the figure; it is that to the first recipe.
+    A figure has a difference where all runs have the figure; it is that to the first recipe, over
+    the seeds that both have.
 
     Args:
         runs: A row a run, as :func:`tabulate` gives them.
         recipes: In which order; the first is what others are compared with.
+
+    Raises:
+        ValueError: There is no run of a recipe.
     """
+    for recipe in recipes:
+        check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
     base = runs[runs.recipe == recipes[0]].set_index("seed")
     paired = {
         name: figure
@@ -163,7 +174,8 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
             if known and not mine[name].isna().any():
                 row |= spread_columns(name, mine[name])
         for name, figure in paired.items():
-            row |= spread_columns(name, mine[figure] - base[figure])
+            differences = (mine[figure] - base[figure]).dropna()
+            row |= spread_columns(name, differences) if len(differences) else {}
         row["parameters"] = int(mine.parameters.iloc[0])
         row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
         rows.append(row)

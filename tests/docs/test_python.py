@@ -17,6 +17,7 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guides import RECIPES, Exact, Guide
 from latentheads.models import Network, Translation, make_prior
+from latentheads.runs.results import Figures, Results
 from tests.docs.pages import PAGES, README, ROOT, Page
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import small_batch
@@ -26,6 +27,7 @@ SHOWN = {
     "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
+    "docs/comparing.md": 1,
     "docs/guides.md": 3,
     "docs/pretrained.md": 5,
     "docs/reading.md": 2,
@@ -156,6 +158,21 @@ def test_the_page_of_runs_is_shown_and_written(
     one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
     run(*snippets("docs/report.md"), {"run": one, "other": other})
     assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
+
+
+def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def open_run(path: str) -> SimpleNamespace:
+        recipe, _, seed = path.removeprefix("runs/three/").partition("-seed")
+        results = Results(seed=int(seed), test=Figures(elbo=-float(len(recipe))))
+        return SimpleNamespace(settings=SimpleNamespace(recipe=recipe), results=results)
+
+    monkeypatch.setattr(lh, "load_run", open_run)
+    run(*snippets("docs/comparing.md"), {})
+    _, plain, coda = (tmp_path / "bounds.csv").read_text().splitlines()
+    assert (plain, coda) == ("0,transformer,-11.0,0.0,0.0", "1,coda,-4.0,7.0,7.0")
+    assert (tmp_path / "bounds.pdf").stat().st_size > 0
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(

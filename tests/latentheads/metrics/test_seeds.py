@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from latentheads.metrics.seeds import spread, summarise, tabulate
+from latentheads.runs.results import Figures, Results
 
 SEEDS = (0, 1, 2)
 PLAIN = {"elbo": [-1.7, -1.5, -1.6], "bleu": [20.0, 24.0, 21.0], "wer": [9.0, 8.0, 7.0]}
@@ -51,6 +52,31 @@ def test_every_figure_that_all_runs_have_is_paired_by_seed() -> None:
         assert plain[name] == 0
     assert "difference_wer" not in other
     assert not any("exact" in name for name in (*plain, *other))
+
+
+def one(recipe: str, seed: int, elbo: float) -> tuple[str, Results]:
+    return recipe, Results(seed=seed, test=Figures(elbo=elbo))
+
+
+def test_typed_results_stand_in_the_table_as_their_file_does() -> None:
+    found = [one("plain", 3, -1.5), one("other", 3, -1.25)]
+    typed, read = tabulate(found), tabulate([(name, each.to_json()) for name, each in found])
+    assert typed.equals(read)
+    assert list(typed.elbo) == [-1.5, -1.25]
+
+
+def test_a_difference_is_of_the_seeds_that_both_have() -> None:
+    found = [one("plain", 0, -1.5), one("plain", 1, -1.0), one("other", 1, -0.75)]
+    plain, other = summarise(tabulate(found), ["plain", "other"])
+    assert (plain["seeds"], other["seeds"], other["difference"]) == (2, 1, 0.25)
+    lone = summarise(tabulate([found[0], found[2]]), ["plain", "other"])[1]
+    assert "difference" not in lone
+    assert lone["elbo"] == -0.75
+
+
+def test_a_recipe_without_a_run_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^unknown recipe 'coda' of the runs: choose from plain$"):
+        summarise(tabulate([one("plain", 0, -1.5)]), ["plain", "coda"])
 
 
 def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:
