@@ -186,7 +186,7 @@ class Results:
         select: How heads are selected.
         prior: Name of the prior.
         corpus: Name of the corpus.
-        seed: Of weights, data order and noise.
+        seed: Of data order and noise, and of weights that settings made.
         steps: Updates done.
         reported_step: Updates that the reported weights have seen.
         averaged: How many checkpoints they are the average of; 0: none.

@@ -61,7 +61,8 @@ class Trainer:
         guide: Its guide.
         corpus: What it is trained and reported on.
         out: The run folder; ``runs/RECIPE-seedSEED`` when not given.
-        seed: Of data order and noise.
+        seed: Of data order and noise. The weights are the model's own: for another seed of those
+            too say ``torch.manual_seed(seed)`` before it is made.
         samples: Draws of each sentence in the report, K of IWAE.
         decoding: How the test part is translated.
         device: cpu, cuda, or auto: cuda where there is one.
