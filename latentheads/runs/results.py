@@ -143,6 +143,10 @@ class Figures:
             if any(each is not None for each in values)
         }
 
+    def __repr__(self) -> str:
+        known = ((name, getattr(self, name)) for name in NAMES)
+        return f"Figures({', '.join(f'{name}={x!r}' for name, x in known if x is not None)})"
+
 
 NAMES = [each.name for each in fields(Figures)]
 FIRST = ("elbo", "exact", "bleu", "rouge1", "lead_rouge1", "sentences_per_second", "wer", "ctc_wer")

@@ -15,7 +15,7 @@ from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import TOKENS, Report, evaluate
-from latentheads.inference.showing import figures_to_html
+from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
@@ -44,9 +44,15 @@ class Fitted:
     step: int
     history: list[dict[str, Any]]
 
+    def __str__(self) -> str:
+        return figures_to_text(*self._name_parts())
+
     def _repr_html_(self) -> str:
-        title = f"the weights after {self.step:,} updates"
-        return figures_to_html({"": self.report.figures()}, title)
+        return figures_to_html(*self._name_parts())
+
+    def _name_parts(self) -> tuple[dict[str, dict[str, Any]], str]:
+        """The figures, and what they are of."""
+        return {"": self.report.figures()}, f"the weights after {self.step:,} updates"
 
 
 def fit(

@@ -27,6 +27,11 @@ def test_the_file_of_a_run_is_read_and_written_the_same(tiny_run: Path) -> None:
     assert results.test.elbo == json.loads(text)["test"]["elbo"]
 
 
+def test_figures_show_those_that_are_known() -> None:
+    assert repr(Figures(elbo=-1.5, exact=0.0)) == "Figures(elbo=-1.5, exact=0.0)"
+    assert "Figures()" in repr(Results())
+
+
 def test_figures_that_nobody_made_are_left_out_and_unknown_ones_are_null() -> None:
     assert Figures().to_json() == {}
     known = Figures(tokens=7, sentences_per_second=2.5).to_json()

@@ -65,6 +65,9 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
     assert lh.evaluate(model, guide, some(2), seed=3).elbo == pytest.approx(bounds[1])
     assert fitted.report == lh.evaluate(model, guide, some(2), samples=2, seed=3)
     assert "the weights after 2 updates" in fitted._repr_html_()
+    title, head, bound, *_ = str(fitted).splitlines()
+    assert (title, head.split()[0]) == ("the weights after 2 updates", "nats")
+    assert f"{fitted.report.elbo:.4f}" in bound
     assert "bound" in capsys.readouterr().err
 
 
