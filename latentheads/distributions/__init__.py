@@ -1,7 +1,7 @@
 """The distributions of a model's sample sites: heads and tokens."""
 
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
+from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable, per_pair
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
 from latentheads.distributions.tokens import SmoothedTokens, Tokens, tokens_of
 
@@ -16,5 +16,6 @@ __all__ = [
     "NormalHeads",
     "SmoothedTokens",
     "Tokens",
+    "per_pair",
     "tokens_of",
 ]

@@ -159,7 +159,8 @@ class HeadVariable(TorchDistribution):
     A pair that carries no latent counts in no density, but the block above may read it, or a latent
     of the user's own. So a posterior that is restricted leaves it to the prior.
 
-    A subclass draws in ``_draw`` and scores in ``_density``. Two facts hold for each:
+    A subclass draws in ``_draw``, scores in ``_density``, and gives the same law around another
+    location in ``_relocated``; ``per_pair`` sums a density. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is
     needed, and the density of one value is computed once, so that a prior that is its own
     posterior gives ``log p - log q = 0`` bit for bit, in value and gradient.

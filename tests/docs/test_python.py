@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Plain
-from latentheads.guides import RECIPES, Exact, Guide
+from latentheads.guides import RECIPES, Cascaded, Exact, Guide, Tied
+from latentheads.inference.bound import traces
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Figures, Results
 from tests.docs.pages import PAGES, README, ROOT, Page
@@ -28,7 +30,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/comparing.md": 1,
-    "docs/guides.md": 3,
+    "docs/guides.md": 4,
     "docs/pretrained.md": 5,
     "docs/reading.md": 2,
     "docs/report.md": 1,
@@ -52,7 +54,7 @@ def test_no_block_is_forgotten() -> None:
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide, notebook, _ = snippets("docs/guides.md")
+    guide, notebook, *_ = snippets("docs/guides.md")
     reading, _ = snippets("docs/reading.md")
     names: dict[str, Any] = {}
     run(guide, names)
@@ -62,6 +64,22 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert "analytic" in capsys.readouterr().out
     run(reading, names)
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
+
+
+def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
+    _, _, law, _ = snippets("docs/guides.md")
+    names: dict[str, Any] = {}
+    run(law, names)
+    network, batch = Network(width=4, feed_forward=3, heads=2, layers=2), small_batch()
+    model = Translation(13, 11, names["HeavyPrior"](), network).eval()
+    torch.manual_seed(0)
+    bound = lh.terms(model, Cascaded(model), batch)
+    assert set(bound.how.values()) == {"sampled"}
+    heads = traces(model, Tied(model), batch)[0].nodes["encoder.1.self.logits"]
+    far = (heads["fn"].rsample(torch.Size([500])) - heads["fn"].location).detach().abs()
+    assert float(far.mean()) == pytest.approx(1, abs=0.02)
+    peak = -network.heads * heads["fn"].context.mask.pairs * math.log(2)
+    assert torch.allclose(heads["fn"].log_prob(heads["fn"].location), peak)
 
 
 def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
