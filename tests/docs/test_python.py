@@ -31,7 +31,7 @@ SHOWN = {
     "docs/architecture.md": 1,
     "docs/comparing.md": 1,
     "docs/guides.md": 4,
-    "docs/pretrained.md": 5,
+    "docs/pretrained.md": 6,
     "docs/reading.md": 2,
     "docs/report.md": 1,
 }
@@ -199,6 +199,9 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     names: dict[str, Any] = {}
     for snippet in snippets("docs/pretrained.md"):
         run(snippet, names)
+    assert names["gated"].selector is None
+    with pytest.raises(ValueError, match="not latent"):
+        lh.plain(names["smaller"])
     assert names["fitted"].step <= 20
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
     assert names["aligned"].report.gap > 0
