@@ -53,6 +53,10 @@ class Prior(WithOptions, ABC):
         """Makes the family of the outputs of n-gram heads: noise around what they compute."""
         return Gaussian(Plain(), HeadScale(block.heads, scale))
 
+    def __repr__(self) -> str:
+        said = (f"{name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({', '.join(said)})"
+
 
 class Delta(Prior):
     """Scores without noise: the plain Transformer."""

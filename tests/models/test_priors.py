@@ -97,6 +97,11 @@ def test_the_first_block_of_a_chain_has_no_fusion() -> None:
         assert [parameters(make_prior(prior)(block)) for block in BLOCKS] == [0, size]
 
 
+def test_a_prior_shows_the_options_that_it_was_given() -> None:
+    assert repr(make_prior("delta")) == "Delta()"
+    assert repr(make_prior("cascaded", hidden=8, link=False)) == "Cascaded(hidden=8, link=False)"
+
+
 def test_wrong_priors_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^unknown prior 'nope': choose from delta, .*released$"):
         make_prior("nope")
