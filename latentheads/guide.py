@@ -10,8 +10,10 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, cast
 
+import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
@@ -233,7 +235,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
             msg[TOLD] = msg["infer"]
             return
-        super()._pyro_sample(msg)
+        if not (msg["is_observed"] or site_is_subsample(msg)):
+            prior = msg["infer"]["prior"] = msg["fn"]
+            law = _as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
+            same = law.batch_shape == prior.batch_shape
+            msg["fn"] = law if same else law.expand(prior.batch_shape)
         msg[TOLD] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
@@ -404,6 +410,27 @@ class Guide(ModelGuide):
         law = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
         check_law(name, law, prior.shape())
         return law
+
+
+def _as_law(site: str, answer: Any, prior: Any) -> Any:
+    """What a guide answers at a site, as a law of the prior's event; a value is a point.
+
+    Raises:
+        ValueError: It is no law, or one of another event.
+    """
+    if isinstance(answer, Tensor):
+        return dist.Delta(answer, event_dim=prior.event_dim)
+    if not isinstance(answer, TorchDistributionMixin):
+        raise ValueError(
+            f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
+            f"prior itself, got {type(answer).__name__}"
+        )
+    if answer.event_shape != prior.event_shape:
+        raise ValueError(
+            f"site {site!r}: get_posterior must return a distribution of shape "
+            f"{tuple(prior.event_shape)}, as the prior, got {tuple(answer.event_shape)}"
+        )
+    return answer
 
 
 def context_of(site: str, prior: Any) -> HeadContext:

@@ -97,6 +97,38 @@ def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
         terms(model, attach("tied", model), batch)
 
 
+class Answering(ModelGuide):
+    def __init__(self, model: Any, answer: Callable[[Any], Any]) -> None:
+        super().__init__(model)
+        self.answer = answer
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        return self.answer(prior)
+
+
+ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "nothing": (lambda prior: None, "distribution of Pyro, such as the prior itself, got NoneType"),
+    "torch's": (
+        lambda prior: torch.distributions.Normal(0.0, 1.0),
+        "distribution of Pyro, such as the prior itself, got Normal",
+    ),
+    "no event": (
+        lambda prior: dist.Normal(0.0, 1.0),
+        r"distribution of shape \(\d, \d.*\), as the prior, got \(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("shape", ["logits", "alignments"])
+def test_a_guide_that_answers_with_no_law_is_named(answer: str, shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES["one head"]) if shape == "alignments" else build("language-model")
+    given, said = ANSWERS[answer]
+    guide = Answering(model.eval(), given)
+    with pytest.raises(ValueError, match=rf"^site '.*': get_posterior must return a {said}$"):
+        terms(model, guide, batch)
+
+
 class ForeignPrior(Family):
     def forward(self, context: HeadContext) -> Any:
         return dist.Laplace(context.scores, 1.0).to_event(3)
