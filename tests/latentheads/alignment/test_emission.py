@@ -17,7 +17,7 @@ from tests.latentheads.alignment.tables import TYPES, N, S, T, inputs, look_up, 
 
 
 class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that is made."""
+    """Notes the size of the largest tensor that is made with a number for every word."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class Largest(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         found = func(*args, **(kwargs or {}))
-        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.size = max([self.size, *sizes])
+        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        self.size = max([self.size, *(each.numel() for each in made if TYPES in each.shape)])
         return found
 
 
@@ -103,15 +103,23 @@ def test_three_heads_are_refused() -> None:
         word_table(states, [*lexicons, lexicons[0]], weight, words)
 
 
-def test_scores_of_the_whole_batch_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("foreseen", [True, False])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_scores_of_the_whole_batch_are_never_in_memory(
+    heads: int, foreseen: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(output.CHUNK, "cpu", 300)
-    states, lexicons, weight, words = inputs(1, 1.0)
+    states, lexicons, weight, words = inputs(heads, 1.0)
+    law = torch.zeros(N, T, *[S] * heads)
+    asked = Asked(law, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
     with Largest() as largest:
-        table = word_table(states, lexicons, weight, words)
+        table = word_table(states, lexicons, weight, words, asked, smoothing)
         forward, largest.size = largest.size, 0
-        table.sum().backward()
-    assert max(forward, largest.size) < min(N * T, N * S) * TYPES
-    assert largest.size >= T * TYPES
+        (table.flatten(2).logsumexp(-1) if foreseen else table).sum().backward()
+    of_a_sentence = (T + heads * S) * TYPES
+    assert forward == of_a_sentence
+    assert largest.size == (weight.numel() if foreseen else of_a_sentence)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
