@@ -28,7 +28,7 @@ from latentheads.checks import check_words
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
 
-__all__ = ["AlignmentPosterior", "Form", "Reads"]
+__all__ = ["AlignmentPosterior", "Form", "Reads", "TargetReader"]
 
 Form = Literal["mean-field", "autoregressive", "cascaded"]
 """The other heads that a posterior reads: none; those of its block; those of blocks below."""

@@ -50,8 +50,8 @@ def options_of(program: str) -> frozenset[str]:
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with what the commands of the pages read: a guide and a pruned run."""
-    (guide, *_, aligned) = Page(ROOT / "docs" / "guides.md").blocks("python")
-    (tmp_path / "my_guides.py").write_text(f"{guide}\n\n{aligned}", encoding="utf-8")
+    guide, _, _, *others = Page(ROOT / "docs" / "guides.md").blocks("python")
+    (tmp_path / "my_guides.py").write_text("\n\n".join([guide, *others]), encoding="utf-8")
     monkeypatch.setitem(sys.modules, "my_guides", None)
     del sys.modules["my_guides"]  # neither another test's, nor left to another
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
