@@ -28,6 +28,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
+from latentheads.distributions.heads import spreads
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
@@ -237,9 +238,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             return
         if not (msg["is_observed"] or site_is_subsample(msg)):
             prior = msg["infer"]["prior"] = msg["fn"]
-            law = _as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
-            same = law.batch_shape == prior.batch_shape
-            msg["fn"] = law if same else law.expand(prior.batch_shape)
+            msg["fn"] = _as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
         msg[TOLD] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
@@ -413,24 +412,29 @@ class Guide(ModelGuide):
 
 
 def _as_law(site: str, answer: Any, prior: Any) -> Any:
-    """What a guide answers at a site, as a law of the prior's event; a value is a point.
+    """What a guide answers at a site, as a law of the prior's shape; a value is a point.
 
     Raises:
-        ValueError: It is no law, or one of another event.
+        ValueError: It is no law, or one of another shape.
     """
+    law = answer
     if isinstance(answer, Tensor):
-        return dist.Delta(answer, event_dim=prior.event_dim)
-    if not isinstance(answer, TorchDistributionMixin):
+        law = dist.Delta(answer, event_dim=min(answer.dim(), prior.event_dim))
+    if not isinstance(law, TorchDistributionMixin):
         raise ValueError(
             f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
-            f"prior itself, got {type(answer).__name__}"
+            f"prior itself, got {type(law).__name__}"
         )
-    if answer.event_shape != prior.event_shape:
+    if law.event_shape != prior.event_shape or not spreads(law.batch_shape, prior.batch_shape):
         raise ValueError(
-            f"site {site!r}: get_posterior must return a distribution of shape "
-            f"{tuple(prior.event_shape)}, as the prior, got {tuple(answer.event_shape)}"
+            f"site {site!r}: get_posterior must return a distribution of {_say_shapes(prior)}, "
+            f"as the prior, got {_say_shapes(law)}"
         )
-    return answer
+    return law if law.batch_shape == prior.batch_shape else law.expand(prior.batch_shape)
+
+
+def _say_shapes(law: Any) -> str:
+    return f"event_shape {tuple(law.event_shape)} and batch_shape {tuple(law.batch_shape)}"
 
 
 def context_of(site: str, prior: Any) -> HeadContext:
