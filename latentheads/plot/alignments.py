@@ -58,6 +58,8 @@ def draw_alignments(
         len(heights), len(LAWS), squeeze=False, sharex=True, sharey="row", height_ratios=heights
     )
     maps = axes[len(above) :]
+    if frames is not None:  # before the maps, whose positions end the shared axis
+        _draw_frames(axes[0], frames)
     image: Any = None
     for row, line in enumerate(maps):
         for axis, law in zip(line, LAWS):
@@ -68,11 +70,8 @@ def draw_alignments(
         line[0].set_ylabel(f"{named}{'target word' if frames is None else 'written'}")
         line[0].set_yticks(range(size[0]), targets)
     _name_laws(axes[0], guide)
-    if frames is None:
-        _name_positions(axes[-1], sources, "source word")
-    else:
-        _draw_frames(axes[0], frames)
-        _name_positions(axes[-1], sources, "heard", most=SECONDS)
+    what, most = ("source word", None) if frames is None else ("heard", SECONDS)
+    _name_positions(axes[-1], sources, what, most)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability that the word points there")
     framed = "\nFramed: the true alignment." if links else ""
@@ -86,7 +85,7 @@ def _name_laws(axes: Any, guide: str) -> None:
         axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
 
 
-def _name_positions(axes: Any, sources: Sequence[str], what: str, most: int | None = None) -> None:
+def _name_positions(axes: Any, sources: Sequence[str], what: str, most: int | None) -> None:
     """Names what may be pointed at, below: all positions, or evenly some of them."""
     step = 1 if most is None else math.ceil(len(sources) / most)
     for axis in axes:
