@@ -25,6 +25,8 @@ TITLES = {
 }
 SECONDS = 12
 """Positions of sound that are named at most: all of them would be too many to read."""
+WORD_WIDTH, POSITION_WIDTH = 0.15, 0.05
+"""Inches of a map that a source word takes, and a position of sound, which has no name of its own."""
 
 
 @in_style
@@ -52,7 +54,8 @@ def draw_alignments(
     heads, size = len(laws.heads), (len(targets), len(sources))
     above = [] if frames is None else [1.3]
     heights = [*above, *[0.5 + 0.19 * size[0]] * heads]
-    width, below = 0.3 + 0.15 * size[1], 0.08 * _longest(sources)
+    each = WORD_WIDTH if frames is None else POSITION_WIDTH
+    width, below = 0.3 + each * size[1], 0.08 * _longest(sources)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
     axes = figure.subplots(
         len(heights), len(LAWS), squeeze=False, sharex=True, sharey="row", height_ratios=heights

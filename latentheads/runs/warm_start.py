@@ -199,7 +199,20 @@ def _bound(begun: Run) -> list[str]:
 
 def _bound_of_encoder(begun: Run) -> list[str]:
     """Those of them that say something of the encoder."""
-    return [name for name in _bound(begun) if name not in (*NOT_OF_ENCODERS, *OF_TASKS)]
+    selects, gated = map(_have_encoder, _chains(begun.settings))
+    free = (*NOT_OF_ENCODERS, *OF_TASKS, *(() if selects else OF_SELECTION))
+    return [name for name in _bound(begun) if name not in free and (gated or name != "gates")]
+
+
+def _chains(settings: Settings) -> tuple[str, str]:
+    """The chains whose heads are selected, and those whose heads have gates."""
+    return settings.selecting.select_chains, settings.gates.gates
+
+
+def _have_encoder(chains: str) -> bool:
+    """Whether the encoder's chain is among those that a word names."""
+    named = chains_of(chains)
+    return named is None or CHAINS[0] in named
 
 
 def _refuse_others(begun: Run, settings: Settings) -> None:

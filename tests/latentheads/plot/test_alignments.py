@@ -80,6 +80,10 @@ def test_of_many_positions_of_sound_some_are_named() -> None:
     names = [f"{place} s" for place in range(25)]
     figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
     assert ticks(figure.axes[5], "x") == names[::3]
+    table = torch.full((1, 1, 3, 300), 0.01)  # twelve seconds
+    laws = AlignmentLaws(("head 0",), table, table, table)
+    figure = draw_alignments(laws, names * 12, TARGETS, frames=np.zeros((1200, 5)))
+    assert figure.get_figwidth() < 50
 
 
 def finished(corpus: Corpus, shape: str | None) -> Run:
