@@ -26,7 +26,7 @@ TITLES = {
 SECONDS = 12
 """Positions of sound that are named at most: all of them would be too many to read."""
 WORD_WIDTH, POSITION_WIDTH = 0.15, 0.05
-"""Inches of a map that a source word takes, and a position of sound, which has no name of its own."""
+"""Inches of a map that a source word takes, and a position of sound."""
 
 
 @in_style
