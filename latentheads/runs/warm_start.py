@@ -199,18 +199,14 @@ def _bound(begun: Run) -> list[str]:
 
 def _bound_of_encoder(begun: Run) -> list[str]:
     """Those of them that say something of the encoder."""
-    selects, gated = map(_have_encoder, _chains(begun.settings))
-    free = (*NOT_OF_ENCODERS, *OF_TASKS, *(() if selects else OF_SELECTION))
-    return [name for name in _bound(begun) if name not in free and (gated or name != "gates")]
+    free = [*NOT_OF_ENCODERS, *OF_TASKS]
+    free += () if _names_encoder(begun.settings.selecting.select_chains) else OF_SELECTION
+    free += () if _names_encoder(begun.settings.gates.gates) else ("gates",)
+    return [name for name in _bound(begun) if name not in free]
 
 
-def _chains(settings: Settings) -> tuple[str, str]:
-    """The chains whose heads are selected, and those whose heads have gates."""
-    return settings.selecting.select_chains, settings.gates.gates
-
-
-def _have_encoder(chains: str) -> bool:
-    """Whether the encoder's chain is among those that a word names."""
+def _names_encoder(chains: str) -> bool:
+    """Whether a word of chains names the encoder's."""
     named = chains_of(chains)
     return named is None or CHAINS[0] in named
 
@@ -219,8 +215,8 @@ def _refuse_others(begun: Run, settings: Settings) -> None:
     """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
     before, now = _sources(begun.settings), _sources(settings)
     selecting = begun.settings.selecting
-    chosen = CHAINS[0] in (chains_of(selecting.select_chains) or CHAINS)
-    own = begun.settings.adapters or (chosen and selecting.select == "static")
+    static = selecting.select == "static" and _names_encoder(selecting.select_chains)
+    own = begun.settings.adapters or static
     if own and before != now:
         raise ValueError(
             f"{begun.path} has another network: its encoder has weights of its own for "

@@ -61,7 +61,14 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
     decoder = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: decoder)
     assert load_start(settings(**{**new, **own}, start_with="encoder")) is decoder
+    without = {**new, "start_with": "encoder", "select": "none"}
+    assert load_start(settings(**without)) is decoder  # whose encoder chose nothing
+    gated = run_of(settings(gates="decoder-self,decoder-cross"), Words(["eins"]))
+    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: gated)
+    assert load_start(settings(**without)) is gated
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    with pytest.raises(ValueError, match="before has another network: select group there, none h"):
+        load_start(settings(**without))
     with pytest.raises(ValueError, match="before has another network: layers 2 there, 3 here"):
         load_start(settings(**new, start_with="encoder", layers=3))
     with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
