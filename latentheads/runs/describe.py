@@ -127,7 +127,7 @@ def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide
     try:
         with torch.device("meta"):
             return make()
-    except RuntimeError:  # as Pyro's flows, which count their outputs in a tensor
+    except (RuntimeError, TypeError):  # as Pyro's flows; numpy's refusal is a TypeError
         return make()
 
 

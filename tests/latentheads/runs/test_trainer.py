@@ -407,16 +407,25 @@ class Counting(Cascaded):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.shares = nn.Parameter(torch.rand(int(torch.arange(3).sum())))
+        self.shares = nn.Parameter(torch.rand(self.read(torch.arange(3).sum())))
+
+    read = staticmethod(int)
 
 
+class CountingByNumpy(Counting):
+    """The same by way of numpy, which torch refuses with an error of another kind."""
+
+    read = staticmethod(lambda number: int(number.numpy()))
+
+
+@pytest.mark.parametrize("counting", [Counting, CountingByNumpy])
 def test_a_guide_that_looks_at_numbers_while_it_is_made_trains(
-    corpus: Corpus, tmp_path: Path
+    counting: type[Counting], corpus: Corpus, tmp_path: Path
 ) -> None:
     model = Translation.of(corpus, **SIZES)
-    mine = lh.Trainer(model, Counting(model), corpus, out=tmp_path / "run", **SHORT)
+    mine = lh.Trainer(model, counting(model), corpus, out=tmp_path / "run", **SHORT)
     mine.train(quiet=True)
-    assert same(mine, lh.load_run(tmp_path / "run", trusted=f"{__name__}:Counting"))
+    assert same(mine, lh.load_run(tmp_path / "run", trusted=f"{__name__}:{counting.__name__}"))
 
 
 def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
