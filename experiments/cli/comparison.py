@@ -230,7 +230,7 @@ def _train_in_turn(plans: Sequence[Plan], out: Path) -> None:
     """Trains one run after the other; one that fails keeps no later one from running.
 
     Raises:
-        ValueError: The first one cannot be trained, and so perhaps none.
+        ValueError: The first one cannot be made, and so perhaps none.
         UnfinishedError: Some have failed; it names them, and why.
     """
     corpus = make_corpus(plans[0].settings.data, tell=print)
@@ -240,7 +240,8 @@ def _train_in_turn(plans: Sequence[Plan], out: Path) -> None:
         with noting(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print(trainer.headline(), f"seed {plan.settings.seed}", flush=True)
-            trainer.fit()
+            with noting(failed, _name(plan, out), (ValueError,)):
+                trainer.fit()
     refuse_failures(failed, len(plans))
 
 
