@@ -181,10 +181,26 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
     runs = ("transformer-beside-seed0", "exact-smoothed-seed0", "chain-seed0")
     plain, exact = ([(row[0], row[place]) for row in both] for place in (1, 2))
     for run, said in zip(runs, (plain, exact, chain_alone), strict=True):
-        with (folder / f"{run}.csv").open(encoding="utf-8", newline="") as file:
-            course = {int(row[0]): float(row[1]) for row in list(csv.reader(file))[1:]}
+        course = course_of(folder / f"{run}.csv")
         for updates, figure in said:
             assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
+
+
+def test_little_noise_goes_with_the_plain_network_as_the_rows_say() -> None:
+    folder = RESULTS / "multi30k-end"
+    text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
+    said = re.findall(r"(-\d\.\d+) against (-\d\.\d+) after ([\d,]+)", text)
+    assert len(said) == 3
+    for place, run in enumerate(("coda-less-noise-seed0", "transformer-beside-seed0")):
+        course = course_of(folder / f"{run}.csv")
+        for row in said:
+            assert among(row[place], [course[int(row[2].replace(",", ""))]]), (run, row)
+
+
+def course_of(file: Path) -> dict[int, float]:
+    """A figure of validation by update."""
+    with file.open(encoding="utf-8", newline="") as rows:
+        return {int(row[0]): float(row[1]) for row in list(csv.reader(rows))[1:]}
 
 
 def rows_below(study: str, heading: str) -> list[list[str]]:
