@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
@@ -23,10 +24,34 @@ TITLES = {
     "guide": "guide",
     "posterior": "exact posterior: given the word",
 }
-SECONDS = 12
-"""Positions of sound that are named at most: all of them would be too many to read."""
-WORD_WIDTH, POSITION_WIDTH = 0.15, 0.05
-"""Inches of a map that a source word takes, and a position of sound."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How the maps of words, or of sound, look.
+
+    Attributes:
+        targets: What points.
+        sources: What is pointed at.
+        inches: That a position takes.
+        most: Positions that are named at most; None: all.
+    """
+
+    targets: str
+    sources: str
+    inches: float
+    most: int | None = None
+
+    def name_positions(self, axes: Any, sources: Sequence[str]) -> None:
+        """Names what may be pointed at, below: all positions, or evenly some of them."""
+        step = 1 if self.most is None else math.ceil(len(sources) / self.most)
+        for axis in axes:
+            axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
+            axis.set_xlabel(self.sources)
+
+
+WORDS = _Look("target word", "source word", 0.15)
+SOUND = _Look("written", "heard", 0.05, most=12)
 
 
 @in_style
@@ -54,8 +79,8 @@ def draw_alignments(
     heads, size = len(laws.heads), (len(targets), len(sources))
     above = [] if frames is None else [1.3]
     heights = [*above, *[0.5 + 0.19 * size[0]] * heads]
-    each = WORD_WIDTH if frames is None else POSITION_WIDTH
-    width, below = 0.3 + each * size[1], 0.08 * _longest(sources)
+    look = WORDS if frames is None else SOUND
+    width, below = 0.3 + look.inches * size[1], 0.08 * _longest(sources)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
     axes = figure.subplots(
         len(heights), len(LAWS), squeeze=False, sharex=True, sharey="row", height_ratios=heights
@@ -70,11 +95,10 @@ def draw_alignments(
             image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links)
         named = f"{laws.heads[row]}\n" if heads > 1 else ""
-        line[0].set_ylabel(f"{named}{'target word' if frames is None else 'written'}")
+        line[0].set_ylabel(f"{named}{look.targets}")
         line[0].set_yticks(range(size[0]), targets)
     _name_laws(axes[0], guide)
-    what, most = ("source word", None) if frames is None else ("heard", SECONDS)
-    _name_positions(axes[-1], sources, what, most)
+    look.name_positions(axes[-1], sources)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability that the word points there")
     framed = "\nFramed: the true alignment." if links else ""
@@ -86,14 +110,6 @@ def _name_laws(axes: Any, guide: str) -> None:
     """Names each law above its maps."""
     for axis, law in zip(axes, LAWS):
         axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
-
-
-def _name_positions(axes: Any, sources: Sequence[str], what: str, most: int | None) -> None:
-    """Names what may be pointed at, below: all positions, or evenly some of them."""
-    step = 1 if most is None else math.ceil(len(sources) / most)
-    for axis in axes:
-        axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
-        axis.set_xlabel(what)
 
 
 def _draw_frames(axes: Any, frames: Float[NDArray[Any], "frame bin"]) -> None:
