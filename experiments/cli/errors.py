@@ -78,9 +78,7 @@ def _is_fault(reason: BaseException) -> bool:
 
 
 @contextmanager
-def noting(
-    failed: list[str], name: str, mistakes: tuple[type[Exception], ...] = MISTAKES
-) -> Iterator[None]:
+def noting(failed: list[str], name: str, mistakes: tuple[type[Exception], ...]) -> Iterator[None]:
     """Says and notes why a part of the work fails; what comes behind it goes on.
 
     Args:

@@ -65,7 +65,7 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
         raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
     corpus = make()
     try:
-        if _load(place, key) is None:  # another process was not first
+        if _load(place, key) is None:  # unless another process was first
             _store(place, key, corpus)
     except OSError as reason:
         raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason

@@ -108,13 +108,13 @@ def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
         raise TypeError("our own")
     with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
         raise ValueError("our own")
-    for around in (ending("some.py"), streaming("some.py"), noting([], "a part")):
+    for around in (ending("some.py"), streaming("some.py"), noting([], "a part", ())):
         with pytest.raises(RuntimeError, match="own"), around:
             raise RuntimeError("our own")
 
 
 def test_a_part_of_the_work_whose_reader_goes_away_is_not_gone_on_with() -> None:
-    with pytest.raises(BrokenPipeError), noting(failed := list[str](), "a part"):
+    with pytest.raises(BrokenPipeError), noting(failed := list[str](), "a part", ()):
         raise BrokenPipeError
     assert failed == []
 
