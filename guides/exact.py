@@ -6,8 +6,9 @@ from typing import Any
 
 from latentheads.alignment.aligner import AlignmentContext
 from latentheads.alignment.law import Alignments
+from latentheads.answers import conditioned
 from latentheads.families import Dependence
-from latentheads.guide import ModelGuide, conditioned
+from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import Block
 

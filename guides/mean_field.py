@@ -11,11 +11,12 @@ from pyro import poutine
 from torch import Tensor
 
 from latentheads.alignment.posterior import Reads
+from latentheads.answers import context_of
 from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.effects import PlugIn, evaluation_mode
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
-from latentheads.guide import Guide, check_options, context_of
+from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block
 

@@ -10,10 +10,8 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, cast
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
@@ -21,19 +19,19 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.law import Alignments, Pointing, check_pointing
+from latentheads.alignment.law import Alignments
 from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
+from latentheads.answers import as_law, conditioned, context_of
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
-from latentheads.distributions.heads import spreads
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
-from latentheads.names import POINTING, Block, block_of
+from latentheads.names import Block, block_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -46,8 +44,6 @@ __all__ = [
     "check_order",
     "check_own_model",
     "check_pair",
-    "conditioned",
-    "context_of",
 ]
 
 TOLD = "told"
@@ -238,7 +234,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             return
         if not (msg["is_observed"] or site_is_subsample(msg)):
             prior = msg["infer"]["prior"] = msg["fn"]
-            msg["fn"] = _as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
+            msg["fn"] = as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
         msg[TOLD] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
@@ -411,60 +407,9 @@ class Guide(ModelGuide):
         return law
 
 
-def _as_law(site: str, answer: Any, prior: Any) -> Any:
-    """What a guide answers at a site, as a law of the prior's shape; a value is a point.
-
-    Raises:
-        ValueError: It is no law, or one of another shape.
-    """
-    law = answer
-    if isinstance(answer, Tensor):
-        law = dist.Delta(answer, event_dim=min(answer.dim(), prior.event_dim))
-    if not isinstance(law, TorchDistributionMixin):
-        raise ValueError(
-            f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
-            f"prior itself, got {type(law).__name__}"
-        )
-    if law.event_shape != prior.event_shape or not spreads(law.batch_shape, prior.batch_shape):
-        raise ValueError(
-            f"site {site!r}: get_posterior must return a distribution of {_say_shapes(prior)}, "
-            f"as the prior, got {_say_shapes(law)}"
-        )
-    return law if law.batch_shape == prior.batch_shape else law.expand(prior.batch_shape)
-
-
-def _say_shapes(law: Any) -> str:
-    return f"event_shape {tuple(law.event_shape)} and batch_shape {tuple(law.batch_shape)}"
-
-
-def context_of(site: str, prior: Any) -> HeadContext:
-    """What a block knew when its heads were drawn.
-
-    Raises:
-        ValueError: The prior is a law of another library, which does not say.
-    """
-    if not isinstance(prior, HeadVariable):
-        raise ValueError(
-            f"site {site!r}: a prior whose posterior is another law must be a HeadVariable, such "
-            f"as NormalHeads, which says what its block knew; got {type(prior).__name__}"
-        )
-    return prior.context
-
-
 def _noisy_blocks(model: HeadModel) -> list[Block]:
     """The blocks whose logits have noise."""
     return [each.block for each in model.drawn_blocks if each.attends and each.has_noise]
-
-
-def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
-    """A law of alignments of other parameters, in the place of a block's prior.
-
-    Raises:
-        ValueError: They are those of no law of the block's alignments.
-    """
-    site = POINTING if prior.context is None else prior.context.block.site(POINTING)
-    check_pointing(site, pointing, prior.pointing)
-    return Alignments(pointing, prior.valid, prior.below, prior.context)
 
 
 class WithSelection(Messenger):

@@ -17,7 +17,7 @@ from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import Alignments, Pointing
-from latentheads.guide import conditioned
+from latentheads.answers import conditioned
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.guides.attached import LEARNED, attach

@@ -30,9 +30,9 @@ from latentheads import (
     terms,
 )
 from latentheads.alignment.law import Alignments
+from latentheads.answers import conditioned
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Plain, Point
-from latentheads.guide import conditioned
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.models import Translation, make_prior

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from latentheads import Batch, Block, Head_ELBO, terms
 from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.answers import conditioned
 from latentheads.families import Family, Gaussian, HeadScale, Plain
-from latentheads.guide import Guide, conditioned
+from latentheads.guide import Guide
 from latentheads.inference.evaluation import evaluate
 from tests.latentheads.alignment.models import aligned
 from tests.tiny import build, rows

@@ -1,0 +1,67 @@
+"""What a guide may answer at a site, and what it is told there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+from latentheads.alignment.law import Alignments, Pointing, check_pointing
+from latentheads.distributions import HeadContext, HeadVariable
+from latentheads.distributions.heads import spreads
+from latentheads.names import POINTING
+
+__all__ = ["as_law", "conditioned", "context_of"]
+
+
+def as_law(site: str, answer: Any, prior: Any) -> Any:
+    """What a guide answers at a site, as a law of the prior's shape; a value is a point.
+
+    Raises:
+        ValueError: It is no law, or one of another shape.
+    """
+    law = answer
+    if isinstance(answer, Tensor):
+        law = dist.Delta(answer, event_dim=min(answer.dim(), prior.event_dim))
+    if not isinstance(law, TorchDistributionMixin):
+        raise ValueError(
+            f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
+            f"prior itself, got {type(law).__name__}"
+        )
+    if law.event_shape != prior.event_shape or not spreads(law.batch_shape, prior.batch_shape):
+        raise ValueError(
+            f"site {site!r}: get_posterior must return a distribution of {_say_shapes(prior)}, "
+            f"as the prior, got {_say_shapes(law)}"
+        )
+    return law if law.batch_shape == prior.batch_shape else law.expand(prior.batch_shape)
+
+
+def _say_shapes(law: Any) -> str:
+    return f"event_shape {tuple(law.event_shape)} and batch_shape {tuple(law.batch_shape)}"
+
+
+def context_of(site: str, prior: Any) -> HeadContext:
+    """What a block knew when its heads were drawn.
+
+    Raises:
+        ValueError: The prior is a law of another library, which does not say.
+    """
+    if not isinstance(prior, HeadVariable):
+        raise ValueError(
+            f"site {site!r}: a prior whose posterior is another law must be a HeadVariable, such "
+            f"as NormalHeads, which says what its block knew; got {type(prior).__name__}"
+        )
+    return prior.context
+
+
+def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
+    """A law of alignments of other parameters, in the place of a block's prior.
+
+    Raises:
+        ValueError: They are those of no law of the block's alignments.
+    """
+    site = POINTING if prior.context is None else prior.context.block.site(POINTING)
+    check_pointing(site, pointing, prior.pointing)
+    return Alignments(pointing, prior.valid, prior.below, prior.context)
