@@ -37,14 +37,15 @@ from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.run import Run
-from latentheads.runs.writing import find_task, translate_lines
+from latentheads.runs.writing import check_together, find_task, translate_lines
 
 if TYPE_CHECKING:
     from latentheads.runs.confiding import Confidant
 
 DESCRIPTION = (
-    "Translates standard input with a finished run, line by line.\n\n"
-    "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n\n"
+    "Translates standard input with one finished run or several, line by line.\n\n"
+    "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n"
+    "    python experiments/translate.py runs/coda-seed? < text.en > text.de\n\n"
     "One sentence a line, to standard output: as many lines, in the same order, an empty one "
     "for an empty one. Output comes while input is still being read. A line that is too long, "
     "for the run or for the machine, is named on standard error and stays empty; the status is "
@@ -58,7 +59,9 @@ DESCRIPTION = (
 def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser(
-        prog="translate.py", usage="translate.py [options] RUN < TEXT", description=DESCRIPTION
+        prog="translate.py",
+        usage="translate.py [options] RUN [RUN ...] < TEXT",
+        description=DESCRIPTION,
     )
     parser.sections = {
         "what to translate": ("direction", "buffer"),
@@ -66,7 +69,14 @@ def make_parser() -> Parser:
         "output": ("alignments", "confidence", "doubt"),
         "the run": (*OF_RUNS, "help"),
     }
-    parser.add_argument("run", type=str, help="folder that run.py wrote")
+    parser.add_argument(
+        "runs",
+        type=str,
+        nargs="+",
+        metavar="RUN",
+        help="folder that run.py wrote; several of one corpus write together, by the mean of their "
+        "laws, as the first decodes",
+    )
     parser.add_argument(
         "--direction",
         type=str,
@@ -104,19 +114,23 @@ def make_parser() -> Parser:
     return parser
 
 
-def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
-    """Loads the run and puts together how it decodes, and which of its tasks it does."""
+def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
+    """Loads the runs and puts together how the first decodes, and which of its tasks it does."""
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
-    run = open_run(options.run, options)
-    return run, choose_decoding(run, options), find_task(run, options.direction)
+    runs = [open_run(folder, options) for folder in options.runs]
+    decoding, task = choose_decoding(runs[0], options), find_task(runs[0], options.direction)
+    check_together(runs[0], runs[1:], decoding)
+    return runs, decoding, task
 
 
 def _check_files(run: Run, options: Namespace) -> None:
     """Refuses files that nothing can be written to, before one is opened."""
+    said = [name for name in (options.alignments, options.confidence) if name is not None]
+    if said and len(options.runs) > 1:
+        raise ValueError(f"--alignments and --confidence are of one RUN, got {len(options.runs)}")
     if options.alignments is not None:
         check_alignments(run)
-    said = [name for name in (options.alignments, options.confidence) if name is not None]
     if len(said) > len({Path(name).resolve() for name in said}):
         raise ValueError(f"--alignments and --confidence need a file each, both name {said[0]}")
     if options.doubt is None:
@@ -169,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with ending("translate.py"):
             check_streams("stdin", "stdout")
-            run, decoding, task = load(options)
+            (run, *others), decoding, task = load(options)
             _check_files(run, options)
             file = stack.enter_context(open_output("alignments", options.alignments))
             sure = stack.enter_context(open_output("confidence", options.confidence))
@@ -181,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         doubt = 0.5 if options.doubt is None else options.doubt
         with streaming("translate.py"):
             for lines in chunks(sys.stdin.buffer, options.buffer):
-                written = translate_lines(run, lines, decoding, task, losses.note)
+                written = translate_lines(run, lines, decoding, task, losses.note, others)
                 for line in written:
                     write_out(f"{line}\n")
                 sys.stdout.buffer.flush()

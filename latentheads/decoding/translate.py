@@ -16,7 +16,16 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder, Stepwise
 
-__all__ = ["TOKENS", "Decoding", "Lose", "search", "translate", "translate_part", "work_through"]
+__all__ = [
+    "TOKENS",
+    "Decoding",
+    "Lose",
+    "search",
+    "texts_of",
+    "translate",
+    "translate_part",
+    "work_through",
+]
 
 TOKENS = 2048
 """Tokens of a batch that is decoded."""
@@ -73,6 +82,11 @@ def translate(
     """Translates a batch into lines of text, with the heads that the guide selects or draws."""
     with evaluating(model), WithSelection(guide, decoding.draws):
         found = search(model, batch.to(model.device), decoding, decoding.draws)
+    return texts_of(target, found)
+
+
+def texts_of(target: Vocabulary, found: list[list[int]]) -> list[str]:
+    """Lines of text; a newline that a model writes, as a byte like any other, becomes a space."""
     return [target.decode(tokens).replace("\n", " ") for tokens in found]
 
 

@@ -119,6 +119,7 @@ class Run:
         *,
         direction: str | None = None,
         seed: int = 0,
+        others: Sequence[Run] = (),
         **decoding: Any,
     ) -> list[str] | list[list[str]]:
         """Translates sentences.
@@ -129,6 +130,8 @@ class Run:
                 translations of each, every one with heads drawn anew.
             direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
             seed: Of the draws.
+            others: Runs of the same corpus that write with it, by the mean law of all, each with
+                its heads at their prior's location.
             **decoding: Other options than the run's own, those of
                 :class:`latentheads.decoding.translate.Decoding`, such as ``beam``, or ``draws``,
                 over which one translation averages.
@@ -137,7 +140,8 @@ class Run:
             A translation of each sentence, or a list of them with a number.
 
         Raises:
-            ValueError: An option is none, or the run is a language model.
+            ValueError: An option is none, the run is a language model, or the runs cannot write
+                together.
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
         if isinstance(sentences, str):  # it would be translated letter by letter
@@ -147,7 +151,10 @@ class Run:
         lines, task = list(sentences), find_task(self, direction)
         chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
         with fixed_noise(seed, self.model.device):
-            written = [translate_lines(self, lines, chosen, task) for _ in range(number or 1)]
+            written = [
+                translate_lines(self, lines, chosen, task, others=others)
+                for _ in range(number or 1)
+            ]
         return [list(each) for each in zip(*written, strict=True)] if number else written[0]
 
     def transcribe(

@@ -13,6 +13,7 @@ from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.mixed import tag_of
 from latentheads.decoding.sampling import sample_text
+from latentheads.decoding.together import translate_together
 from latentheads.decoding.translate import Decoding, Found, Lose, translate, work_through
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Encoded",
     "Sampling",
+    "check_together",
     "continue_or_lose",
     "continue_text",
     "decode_text",
@@ -75,12 +77,18 @@ class Encoded:
         )
         return self.spread(found, empty)
 
-    def translate(self, run: Run, decoding: Decoding, lose: Lose) -> list[str]:
-        """The translations of all; see :meth:`work_through`."""
-        model, guide, target = run.model, run.guide, run.target
-        return self.work_through(
-            lambda batch: translate(model, guide, target, batch, decoding), "", lose
-        )
+    def translate(
+        self, run: Run, decoding: Decoding, lose: Lose, others: Sequence[Run] = ()
+    ) -> list[str]:
+        """The translations of all; see :func:`translate_lines` and :meth:`work_through`."""
+        models, guides = zip(*((each.model, each.guide) for each in (run, *others)), strict=True)
+
+        def write(batch: Batch) -> list[str]:
+            if others:
+                return translate_together(models, guides, run.target, batch, decoding)
+            return translate(run.model, run.guide, run.target, batch, decoding)
+
+        return self.work_through(write, "", lose)
 
 
 def translate_lines(
@@ -89,6 +97,7 @@ def translate_lines(
     decoding: Decoding,
     task: int | None = None,
     lose: Lose | None = None,
+    others: Sequence[Run] = (),
 ) -> list[str]:
     """Translates lines and keeps their order; an empty one stays empty, and one that is lost.
 
@@ -101,12 +110,43 @@ def translate_lines(
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run or for the machine, and
             why; None ends the work.
+        others: Runs that write with it, by the mean law of all.
 
     Raises:
+        ValueError: The runs cannot write together.
         UnfinishedError: A line is lost.
     """
+    check_together(run, others, decoding)
     lose = lose or lose_nothing
-    return encode_sources(run, lines, task, lose).translate(run, decoding, lose)
+    return encode_sources(run, lines, task, lose).translate(run, decoding, lose, others)
+
+
+_TOLD: dict[str, Callable[[Run], object]] = {
+    "target vocabulary": lambda run: run.target.to_json(),
+    "source vocabulary": lambda run: run.source and run.source.to_json(),
+    "order of tasks": lambda run: run.settings.data.mixture and run.settings.data.mixture.names,
+}
+"""What runs that write together must have in common."""
+
+
+def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:
+    """Refuses runs that have no mean law: of other tokens, of other tasks, or with draws.
+
+    Raises:
+        ValueError: The runs cannot write together.
+    """
+    if others and decoding.draws:
+        raise ValueError(
+            f"draws must be 0 where several runs write together, got {decoding.draws}: their heads "
+            "stand at their prior's location"
+        )
+    for other in others:
+        for what, tell in _TOLD.items():
+            if tell(other) != tell(run):
+                raise ValueError(
+                    f"{other.path} has another {what} than {run.path}: runs that write together "
+                    "are of one corpus"
+                )
 
 
 def lose_nothing(place: int, why: str) -> None:

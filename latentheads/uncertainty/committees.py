@@ -20,12 +20,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.alignment.state import AlignmentState
 from latentheads.batch import Batch
+from latentheads.decoding.together import Together
 from latentheads.decoding.translate import Decoding, search
 from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
@@ -337,49 +337,4 @@ class Ensemble(Committee):
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches for the likeliest sentences under the mean law, token by token."""
         with evaluating(*self.models):
-            return search(_Together(self.models, self.guides), batch, decoding, 0)
-
-
-class _Together:
-    """Several networks as one that decodes: the mean of their laws.
-
-    Args:
-        models: The networks.
-        guides: Whose likeliest selections of heads are used.
-    """
-
-    def __init__(self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None]) -> None:
-        self.pairs = list(zip(models, guides, strict=True))
-
-    @property
-    def density_dtype(self) -> torch.dtype:
-        """The widest of the networks'."""
-        kinds = [model.density_dtype for model, _ in self.pairs]
-        return torch.float64 if torch.float64 in kinds else torch.float32
-
-    def begin(self, batch: Batch) -> _States:
-        """Prepares every network."""
-        states = _States()
-        for model, guide in self.pairs:
-            with WithSelection(guide):
-                states.append(model.begin(batch.to(model.device)))
-        return states
-
-    def step(
-        self, tokens: Int[Tensor, "batch *hypothesis new"], states: _States
-    ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """The log of the mean probability of every next token."""
-        every = [
-            full_precision(model.step(tokens, state)).log_softmax(-1)
-            for (model, _), state in zip(self.pairs, states, strict=True)
-        ]
-        return torch.stack(every).logsumexp(0)
-
-
-class _States(list[Any]):
-    """The states of all networks while they decode."""
-
-    def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        for state in self:
-            state.select(sentences, hypotheses)
+            return search(Together(self.models, self.guides), batch.to(self.device), decoding, 0)

@@ -90,6 +90,28 @@ def test_a_blank_line_stays_empty(say: Say, expected: list[str]) -> None:
     assert say("\n") == (0, [""], "")
 
 
+def test_several_runs_write_together(
+    run: Path, say: Say, expected: list[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    best = other / "checkpoints" / "best.safetensors"
+    tensors, told = checkpoints.load(best)
+    checkpoints.save(best, {name: -each for name, each in tensors.items()}, told)
+    assert say(text(LINES), str(run)) == (0, expected, "")
+    status, together, error = say(text(LINES), str(other))
+    assert (status, error) == (0, "")
+    assert together != expected
+    assert say(text(LINES), str(other), "--buffer=2")[1] == together
+    for words, said in (
+        (("--alignments=links.txt",), "--alignments and --confidence are of one RUN, got 2"),
+        (("--draws=2",), "draws must be 0 where several runs write together, got 2"),
+    ):
+        status, found, error = say(text(LINES), str(other), *words)
+        assert (status, found) == (2, [])
+        assert said in error
+
+
 def test_nothing_gives_nothing(say: Say) -> None:
     assert say("") == (0, [], "")
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from latentheads.corpora import Words
+from latentheads.corpora.batches import collate
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.run import Run
+from latentheads.runs.writing import encode_sources, lose_nothing
+from latentheads.uncertainty import Ensemble
 from tests.latentheads.page.runs import make_run, small_corpus
+from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
 LINES = ["b a", "c e f"]
@@ -34,6 +41,39 @@ def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
     assert all(isinstance(each, str) for each in averaged)
     assert run.translate(LINES, 1, draws=5) == [[each] for each in averaged]
     assert run.translate(LINES, 1) != [[each] for each in averaged]
+
+
+def another(run: Run, seed: int) -> Run:
+    """A run of the same corpus with other weights."""
+    torch.manual_seed(seed)
+    return replace(run, model=jiggle(deepcopy(run.model), 0.7))
+
+
+def test_runs_write_together_by_their_mean_law(run: Run) -> None:
+    others = [another(run, seed) for seed in (1, 2)]
+    together = Ensemble([each.model for each in (run, *others)], [run.guide] * 3)
+    part = encode_sources(run, LINES, None, lose_nothing).part
+    for beam in (1, 3):
+        decoding = replace(run.settings.decoding, beam=beam)
+        written = together.write(collate(part, [0, 1]), decoding)
+        expected = [run.target.decode(tokens) for tokens in written]
+        assert run.translate(LINES, beam=beam, others=others) == expected
+        assert expected != run.translate(LINES, beam=beam)
+        assert run.translate(LINES, beam=beam, others=[run]) == run.translate(LINES, beam=beam)
+
+
+def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
+    with pytest.raises(ValueError, match=r"^draws must be 0 where several .* together, got 3:"):
+        run.translate(LINES, draws=3, others=[run])
+    with pytest.raises(ValueError, match=r"text has another source vocabulary than .*pairs: runs"):
+        run.translate(LINES, others=[text])
+    other = replace(run, target=Words([*"ab"]))
+    with pytest.raises(ValueError, match="another target vocabulary"):
+        run.translate(LINES, others=[other])
+    tasks = replace(run.settings.data, tasks="de-en,fr-en")
+    mixed = replace(run, settings=replace(run.settings, data=tasks))
+    with pytest.raises(ValueError, match="another order of tasks"):
+        run.translate(LINES, others=[mixed])
 
 
 @pytest.fixture(scope="module")
