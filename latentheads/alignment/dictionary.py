@@ -16,6 +16,7 @@ from torch import Tensor
 from latentheads.alignment.emission import (
     SMALLEST,
     by_pairs,
+    mix_products,
     rows_at,
     sum_products,
     sum_tops,
@@ -121,7 +122,7 @@ class Dictionary:
         shares = (
             weights - by_pairs(largest, [torch.zeros_like(top[:, None]) for top in tops])
         ).exp()
-        mixed = _mixed(shares, [side.values for side in self.sides])
+        mixed = mix_products(shares, *[side.values for side in self.sides])
         tiny = torch.finfo(mixed.dtype).tiny
         spread = here.values * mixed
         found = spread.clamp_min(tiny).log() + (here.top + largest)[..., None]
@@ -227,18 +228,3 @@ class Dictionary:
             rows = rows_at(low, states, self.lexicons)
             found[low] = full_precision(rows @ self.weight.mT).logsumexp(-1).to(found.dtype)
         return found, low
-
-
-def _mixed(
-    shares: Float[Tensor, "sentence row *keys"],
-    sides: Sequence[Float[Tensor, "sentence key vocab"]],
-) -> Float[Tensor, "sentence row vocab"]:
-    """Mixes the laws that the positions give of the next word."""
-    *first, last = sides
-    if not first:
-        return shares @ last
-    pairs = zip(shares.unbind(2), first[0].unbind(1), strict=True)
-    return sum(
-        ((share @ last) * row[:, None] for share, row in pairs),
-        torch.zeros((), dtype=last.dtype, device=last.device),
-    )

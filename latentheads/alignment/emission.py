@@ -7,7 +7,8 @@ The scores of a plain network are :math:`A_t = E h_t`, with the output table :ma
 
 All normalisers are one product of matrices, :math:`Z(t, s) = \sum_v e^{A_t[v]} e^{B_s[v]}`, in
 place of a softmax for each pair. With two heads a pair of positions adds :math:`B_s + B_r`, and the
-second factor is :math:`e^{B_s[v]} e^{B_r[v]}`.
+second factor is :math:`e^{B_s[v]} e^{B_r[v]}`, taken for few words at a time: all of a sentence's
+would be read from memory, which is four times as slow.
 
 Marginals over alignments: Deng et al. 2018, https://arxiv.org/abs/1807.03756, and Wu et al. 2018,
 https://arxiv.org/abs/1808.10024. They take a softmax for each position, of any emission.
@@ -24,13 +25,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.layers.numeric import exp_, first_derivative, full_precision, softmax
-from latentheads.layers.output import CHUNK, Gradients, Slices, for_products, linear_log_prob
+from latentheads.layers.output import (
+    CHUNK,
+    STRIP,
+    Gradients,
+    Slices,
+    for_products,
+    linear_log_prob,
+)
 
 __all__ = [
     "LARGEST",
     "SMALLEST",
     "Asked",
     "by_pairs",
+    "mix_products",
     "rows_at",
     "sum_products",
     "sum_tops",
@@ -39,6 +48,9 @@ __all__ = [
 
 LARGEST = 2
 """Heads of one word that are summed out exactly: each further one multiplies the table's size."""
+
+FEWEST = 64
+"""Words at least whose pairs of rows are multiplied together: a product of fewer is slow."""
 
 SMALLEST = 1e-30
 """A normaliser below this, in units of the largest scores, has lost digits."""
@@ -233,7 +245,10 @@ class _Exponentials:
         Args:
             share: The gradient at every entry of the table, divided by its normaliser.
         """
-        factors = _factors(share, *self.values)
+        factors = [
+            mix_products(share.movedim(side + 1, 1), *self.values[:side], *self.values[side + 1 :])
+            for side in range(len(self.values))
+        ]
         for value, factor in zip(self.values, factors, strict=True):
             value *= factor
 
@@ -303,11 +318,43 @@ def sum_products(
     state: Float[Tensor, "sentence target vocab"], *sides: Float[Tensor, "sentence key vocab"]
 ) -> Float[Tensor, "sentence target *keys"]:
     """The sum over the vocabulary of a state's mass times that of each position."""
-    *first, last = sides
-    if not first:
-        return state @ last.mT
-    pairs = [(state * row[:, None]) @ last.mT for row in first[0].unbind(1)]
-    return torch.stack(pairs, 2)
+    if len(sides) == 1:
+        return state @ sides[0].mT
+    first, last = sides
+    found = state.new_zeros(len(state), state.shape[1] * first.shape[1], last.shape[1])
+    for few in _few_words(state, first):
+        found.baddbmm_(_pairs(state, first, few), last[..., few].mT)
+    return found.unflatten(1, (state.shape[1], first.shape[1]))
+
+
+def mix_products(
+    shares: Float[Tensor, "sentence row *keys"], *sides: Float[Tensor, "sentence _ vocab"]
+) -> Float[Tensor, "sentence row vocab"]:
+    """The masses of all positions, or products of those of a pair, each times its share."""
+    if len(sides) == 1:
+        return shares @ sides[0]
+    first, last = sides
+    flat = shares.flatten(2)
+    found = first.new_empty(*flat.shape[:2], first.shape[2])
+    for few in _few_words(first, last):
+        found[..., few] = flat @ _pairs(first, last, few)
+    return found
+
+
+def _few_words(
+    one: Float[Tensor, "sentence _ vocab"], other: Float[Tensor, "sentence _ vocab"]
+) -> Iterator[slice]:
+    """Slices of the vocabulary of which the pairs of two sides' rows stay in a core's cache."""
+    pairs = len(one) * one.shape[1] * other.shape[1]
+    number = max(FEWEST, STRIP.get(one.device.type, STRIP["cuda"]) // max(1, pairs))
+    return (slice(start, start + number) for start in range(0, one.shape[2], number))
+
+
+def _pairs(
+    one: Float[Tensor, "sentence _ vocab"], other: Float[Tensor, "sentence _ vocab"], few: slice
+) -> Float[Tensor, "sentence pair few"]:
+    """Products of every row with every row of the other, at few words."""
+    return (one[:, :, None, few] * other[:, None, :, few]).flatten(1, 2)
 
 
 def sum_tops(
@@ -323,32 +370,6 @@ def by_pairs(
     """Sums of a number of a state and one of each position, which may depend on the state."""
     found = state[..., None] + sides[0]
     return found if len(sides) == 1 else found[..., None] + sides[1][..., None, :]
-
-
-def _factors(
-    share: Float[Tensor, "sentence target *keys"],
-    state: Float[Tensor, "sentence target vocab"],
-    *sides: Float[Tensor, "sentence key vocab"],
-) -> list[Float[Tensor, "sentence row vocab"]]:
-    """The factor that turns every exponential into that part of the gradient at its score.
-
-    Args:
-        share: The gradient at every entry of the table, divided by its normaliser.
-        state: The exponentials of the states.
-        *sides: Those of each head's positions.
-    """
-    if len(sides) == 1:
-        return [share @ sides[0], share.mT @ state]
-    first, last = sides
-    to_state, to_last = torch.zeros_like(state), torch.zeros_like(last)
-    to_first = torch.empty_like(first)
-    for place, row in enumerate(first.unbind(1)):
-        own, both = share[:, :, place], state * row[:, None]
-        reached = own @ last
-        to_last += own.mT @ both
-        to_state.addcmul_(reached, row[:, None])
-        to_first[:, place] = (reached * state).sum(1)
-    return [to_state, to_first, to_last]
 
 
 def _add_words(

@@ -18,6 +18,7 @@ from latentheads.layers.numeric import exp_, first_derivative, full_precision
 
 __all__ = [
     "CHUNK",
+    "STRIP",
     "GivenLogits",
     "Gradients",
     "LinearOutput",

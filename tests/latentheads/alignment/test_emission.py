@@ -32,6 +32,13 @@ class Largest(TorchDispatchMode):
         return found
 
 
+def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
+    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(output.STRIP, "cpu", chunk)
+    monkeypatch.setattr(emission, "FEWEST", 3)
+
+
 def smoothed(law: Tensor, words: Tensor, smoothing: float) -> Tensor:
     return (1 - smoothing) * look_up(law, words) + smoothing * law.mean(-1)
 
@@ -43,7 +50,7 @@ def smoothed(law: Tensor, words: Tensor, smoothing: float) -> Tensor:
 def test_table_and_gradients_are_those_of_every_softmax(
     heads: int, size: float, chunk: int, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    cut(monkeypatch, chunk)
     states, lexicons, weight, words = inputs(heads, size)
     found = word_table(states, lexicons, weight, words, smoothing=smoothing)
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
@@ -63,7 +70,7 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
     heads: int, chunk: int, summed: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scores are made again only where another is asked for."""
-    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    cut(monkeypatch, chunk)
     states, lexicons, weight, words = inputs(heads, 1.0)
     given = [states, weight, *lexicons]
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
@@ -109,7 +116,7 @@ def test_three_heads_are_refused() -> None:
 def test_scores_of_the_whole_batch_are_never_in_memory(
     heads: int, foreseen: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(output.CHUNK, "cpu", 300)
+    cut(monkeypatch, 300)
     states, lexicons, weight, words = inputs(heads, 1.0)
     law = torch.zeros(N, T, *[S] * heads)
     asked = Asked(law, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
