@@ -28,6 +28,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
     Sampling,
+    check_together,
     continue_text,
     encode_sources,
     find_task,
@@ -149,7 +150,10 @@ class Run:
         check_least({"number": number}, number=0)
         check_seed(seed)
         lines, task = list(sentences), find_task(self, direction)
+        if number and others:
+            raise ValueError(f"number must be 0 where several runs write together, got {number}")
         chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
+        check_together(self, others, chosen)
         with fixed_noise(seed, self.model.device):
             written = [
                 translate_lines(self, lines, chosen, task, others=others)

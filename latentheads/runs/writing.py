@@ -110,13 +110,11 @@ def translate_lines(
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run or for the machine, and
             why; None ends the work.
-        others: Runs that write with it, by the mean law of all.
+        others: Runs that write with it, by the mean law of all; see :func:`check_together`.
 
     Raises:
-        ValueError: The runs cannot write together.
         UnfinishedError: A line is lost.
     """
-    check_together(run, others, decoding)
     lose = lose or lose_nothing
     return encode_sources(run, lines, task, lose).translate(run, decoding, lose, others)
 
@@ -125,6 +123,7 @@ _TOLD: dict[str, Callable[[Run], object]] = {
     "target vocabulary": lambda run: run.target.to_json(),
     "source vocabulary": lambda run: run.source and run.source.to_json(),
     "order of tasks": lambda run: run.settings.data.mixture and run.settings.data.mixture.names,
+    "tell_apart": lambda run: run.settings.data.mixture and run.settings.data.mixture.apart,
 }
 """What runs that write together must have in common."""
 

@@ -13,7 +13,12 @@ from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.run import Run
-from latentheads.runs.writing import encode_sources, lose_nothing
+from latentheads.runs.writing import (
+    check_together,
+    encode_sources,
+    lose_nothing,
+    translate_lines,
+)
 from latentheads.uncertainty import Ensemble
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
@@ -70,10 +75,33 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
     other = replace(run, target=Words([*"ab"]))
     with pytest.raises(ValueError, match="another target vocabulary"):
         run.translate(LINES, others=[other])
-    tasks = replace(run.settings.data, tasks="de-en,fr-en")
-    mixed = replace(run, settings=replace(run.settings, data=tasks))
+    with pytest.raises(ValueError, match=r"^number must be 0 where several .* together, got 2$"):
+        run.translate(LINES, 2, others=[run])
+    mixed = with_data(run, tasks="a:de-en,b:de-en")
     with pytest.raises(ValueError, match="another order of tasks"):
         run.translate(LINES, others=[mixed])
+    told = with_data(mixed, tell_apart="domain")
+    with pytest.raises(ValueError, match=r"another tell_apart than .*pairs: runs"):
+        mixed.translate(LINES, direction="b:de-en", others=[told])
+
+
+def with_data(run: Run, **changed: Any) -> Run:
+    """A run that says something else of its corpus."""
+    data = replace(run.settings.data, **changed)
+    return replace(run, settings=replace(run.settings, data=data))
+
+
+def test_vocabularies_are_compared_once_whatever_is_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of ten thousand subwords takes a twentieth of a second to write down."""
+
+    def refuse(_: Words) -> Any:
+        raise AssertionError
+
+    check_together(run, [run], run.settings.decoding)
+    monkeypatch.setattr(type(run.target), "to_json", refuse)
+    assert translate_lines(run, LINES, run.settings.decoding, others=[run]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")
