@@ -101,8 +101,7 @@ def test_vocabularies_are_compared_once_whatever_is_written(
 
     check_together(run, [run], run.settings.decoding)
     monkeypatch.setattr(type(run.target), "to_json", refuse)
-    written: object = translate_lines(run, LINES, run.settings.decoding, others=[run])
-    assert written == run.translate(LINES)
+    assert translate_lines(run, LINES, run.settings.decoding, others=[run]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")
