@@ -323,7 +323,8 @@ def sum_products(
     first, last = sides
     found = state.new_zeros(len(state), state.shape[1] * first.shape[1], last.shape[1])
     for few in _few_words(state, first):
-        found.baddbmm_(_pairs(state, first, few), last[..., few].mT)
+        pairs = (state[:, :, None, few] * first[:, None, :, few]).flatten(1, 2)
+        found.baddbmm_(pairs, last[..., few].mT)
     return found.unflatten(1, (state.shape[1], first.shape[1]))
 
 
@@ -334,10 +335,10 @@ def mix_products(
     if len(sides) == 1:
         return shares @ sides[0]
     first, last = sides
-    flat = shares.flatten(2)
-    found = first.new_empty(*flat.shape[:2], first.shape[2])
-    for few in _few_words(first, last):
-        found[..., few] = flat @ _pairs(first, last, few)
+    found = first.new_empty(*shares.shape[:2], first.shape[2])
+    for few in _few_words(found, first):
+        reached = (shares.flatten(1, 2) @ last[..., few]).unflatten(1, shares.shape[1:3])
+        torch.sum(reached.mul_(first[:, None, :, few]), 2, out=found[..., few])
     return found
 
 
@@ -348,13 +349,6 @@ def _few_words(
     pairs = len(one) * one.shape[1] * other.shape[1]
     number = max(FEWEST, STRIP.get(one.device.type, STRIP["cuda"]) // max(1, pairs))
     return (slice(start, start + number) for start in range(0, one.shape[2], number))
-
-
-def _pairs(
-    one: Float[Tensor, "sentence _ vocab"], other: Float[Tensor, "sentence _ vocab"], few: slice
-) -> Float[Tensor, "sentence pair few"]:
-    """Products of every row with every row of the other, at few words."""
-    return (one[:, :, None, few] * other[:, None, :, few]).flatten(1, 2)
 
 
 def sum_tops(
