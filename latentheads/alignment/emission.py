@@ -338,7 +338,7 @@ def mix_products(
     found = first.new_empty(*shares.shape[:2], first.shape[2])
     for few in _few_words(found, first):
         reached = (shares.flatten(1, 2) @ last[..., few]).unflatten(1, shares.shape[1:3])
-        torch.sum(reached.mul_(first[:, None, :, few]), 2, out=found[..., few])
+        found[..., few] = (reached * first[:, None, :, few]).sum(2)
     return found
 
 
