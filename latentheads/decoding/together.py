@@ -10,17 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.corpora import Vocabulary
-from latentheads.decoding.translate import Decoding, search, texts_of
+from latentheads.decoding.translate import Decoding, search
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 
-__all__ = ["Together", "translate_together"]
+__all__ = ["search_together"]
 
 
-class Together:
+class _Together:
     """Several networks of one vocabulary as one that decodes: the mean of their laws.
 
     Args:
@@ -65,18 +64,16 @@ class _States(list[Any]):
             state.select(sentences, hypotheses)
 
 
-def translate_together(
+def search_together(
     models: Sequence[Decoder],
     guides: Sequence[ModelGuide | None],
-    target: Vocabulary,
     batch: Batch,
     decoding: Decoding,
-) -> list[str]:
-    """Translates a batch into lines of text by the mean law of several networks.
+) -> list[list[int]]:
+    """The tokens of the best hypothesis of every sentence by the mean law of several networks.
 
     Each stands at the location of its heads, with the likeliest of its guide's selections: draws
     are not looked at.
     """
     with evaluating(*models):
-        here = batch.to(models[0].device)
-        return texts_of(target, search(Together(models, guides), here, decoding, 0))
+        return search(_Together(models, guides), batch.to(models[0].device), decoding, 0)

@@ -13,8 +13,8 @@ from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.mixed import tag_of
 from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.together import translate_together
-from latentheads.decoding.translate import Decoding, Found, Lose, translate, work_through
+from latentheads.decoding.together import search_together
+from latentheads.decoding.translate import Decoding, Found, Lose, texts_of, translate, work_through
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
 
@@ -85,7 +85,7 @@ class Encoded:
 
         def write(batch: Batch) -> list[str]:
             if others:
-                return translate_together(models, guides, run.target, batch, decoding)
+                return texts_of(run.target, search_together(models, guides, batch, decoding))
             return translate(run.model, run.guide, run.target, batch, decoding)
 
         return self.work_through(write, "", lose)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from latentheads.alignment.state import AlignmentState
 from latentheads.batch import Batch
-from latentheads.decoding.together import Together
+from latentheads.decoding.together import search_together
 from latentheads.decoding.translate import Decoding, search
 from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
@@ -336,5 +336,4 @@ class Ensemble(Committee):
 
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches for the likeliest sentences under the mean law, token by token."""
-        with evaluating(*self.models):
-            return search(Together(self.models, self.guides), batch.to(self.device), decoding, 0)
+        return search_together(self.models, self.guides, batch, decoding)
