@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -203,74 +204,91 @@ def course_of(file: Path) -> dict[int, float]:
         return {int(row[0]): float(row[1]) for row in list(csv.reader(rows))[1:]}
 
 
-def rows_below(study: str, heading: str) -> list[list[str]]:
-    """The rows of the tables between a heading and the next."""
+def section(study: str, heading: str) -> str:
+    """What a study says between a heading and the next."""
     text = (RESULTS / study / "README.md").read_text(encoding="utf-8")
-    return rows_of(re.split(r"^##", text.split(f"{heading}\n")[1], flags=re.MULTILINE)[0])
+    return re.split(r"^##", text.split(f"{heading}\n")[1], flags=re.MULTILINE)[0]
 
 
-def check_spread(cell: str, values: Sequence[float]) -> None:
-    """Whether a cell has the mean of some values, and its interval."""
-    for text, figure in zip(numbers(cell), spread(values), strict=True):
-        assert among(text, [figure]), (cell, spread(values))
+def check_spread(cell: str, values: Sequence[float], *less: Sequence[float]) -> None:
+    """Whether a cell has the mean of some values, or of what they are above others by seed.
+
+    Its interval follows where there are several seeds; a whole 0 is exact.
+    """
+    found = spread(one - sum(others) for one, *others in zip(values, *less, strict=True))
+    figures = [figure for figure in found if not math.isnan(figure)]
+    for text, figure in zip(numbers(cell) or ["0e-9"], figures, strict=True):
+        assert among(text, [figure]), (cell, found)
 
 
-def check_difference(cell: str, greater: Sequence[float], less: Sequence[float]) -> None:
-    """Whether a cell has the mean of differences by seed, and its interval."""
-    check_spread(cell, [one - other for one, other in zip(greater, less, strict=True)])
+FIGURES = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
+"""Columns of alignments: where they are summed the plug-in law is the exact one."""
+
+KINDS = {word: word.replace(" ", "-") for word in ("mixture", "soft", "chain", "plain")}
+KINDS |= {"two heads": "two-heads", "two blocks": "two-blocks", "bound": "elbo", "": "exact"}
+"""The files of a row of alignments, by the first of these words that the row's name has."""
+
+
+def runs_of(said: str, files: str) -> dict[int, list[float]]:
+    """The figures of the runs that a row of alignments is of, by seed."""
+    name = next(kind for word, kind in KINDS.items() if word in said)
+    paths = (RESULTS / "alignments").glob(files.format(name))
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return {run["seed"]: [run[part][figure] for part, figure in FIGURES] for run in runs}
 
 
 @pytest.mark.parametrize(
-    ("updates", "heading"),
-    [(600, "## Multi30k, the first 600 updates"), (3000, "### 3,000 updates")],
+    ("heading", "files"),
+    [
+        ("## Multi30k, the first 600 updates", "multi30k-600-{}-seed*.json"),
+        ("### 3,000 updates", "multi30k-3000-{}-seed*.json"),
+        ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
+        ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
+        ("### A mixture that points at nothing", "multi30k-600-{}-seed*.json"),
+        ("## Multi30k, the first 300 updates", "multi30k-{}.json"),
+    ],
 )
-def test_means_and_intervals_of_alignments_are_those_of_their_runs(
-    updates: int, heading: str
-) -> None:
-    columns = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
-    runs = {}  # where alignments are summed the plug-in law is the exact one
-    for name in ("plain", "soft", "exact", "chain"):
-        paths = [
-            RESULTS / "alignments" / f"multi30k-{updates}-{name}-seed{i}.json" for i in range(3)
-        ]
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        runs[name] = [[run[part][figure] for run in found] for part, figure in columns]
-    rows = rows_below("alignments", heading)
-    assert len(rows) == 4 + 5
-    for row, values in zip(rows, runs.values(), strict=False):
-        for cell, column in zip(row[1:], values, strict=True):
-            check_spread(cell, column)
-    for first, *cells in rows[4:]:
-        pair = first.replace("`", "").replace("alignments", "exact").split(" less ")
-        for cell, greater, less in zip(cells, *(runs[name] for name in pair), strict=True):
-            check_difference(cell, greater, less)
+def test_figures_of_alignments_are_those_of_their_runs(heading: str, files: str) -> None:
+    rows = rows_of(section("alignments", heading))
+    assert rows
+    for name, *cells in rows:
+        sides = [runs_of(said, files) for said in name.split(" less ")]
+        seeds = set.intersection(*map(set, sides))
+        for place, cell in enumerate(cells[: len(FIGURES)]):
+            check_spread(cell, *([side[seed][place] for seed in seeds] for side in sides))
 
 
-def test_gaps_of_guides_are_those_of_their_runs() -> None:
-    with (RESULTS / "alignments" / "multi30k-ladder.csv").open(
-        encoding="utf-8", newline=""
-    ) as file:
-        runs = list(csv.DictReader(file))
-    guides = list(dict.fromkeys((run["model"], run["guide"], run["reads"]) for run in runs))
-    rows = rows_below("alignments", "### Multi30k")
-    assert len(rows) == len(guides) == 10
-    gaps = {}
-    for row, guide in zip(rows, guides, strict=True):
-        mine = [run for run in runs if (run["model"], run["guide"], run["reads"]) == guide]
-        for cell, name in zip(row[2:], ("elbo", "kl", "gap"), strict=True):
-            gaps[guide] = values = [float(run[name]) for run in mine]
-            if len(values) > 1:
-                check_spread(cell, values)
-            else:
-                assert all(among(text, values) for text in numbers(cell))
-    text = " ".join((RESULTS / "alignments" / "README.md").read_text(encoding="utf-8").split())
-    for model, guide in (
-        ("one block of two heads", "autoregressive"),
-        ("two blocks of one head", "cascaded"),
-    ):
-        said = re.search(rf"`{guide}` is ahead of [^.]* by (\.\d+ \[[^]]*\])", text)
-        assert said
-        check_difference(said[1], gaps[model, "mean-field", "target"], gaps[model, guide, "target"])
+READ = {"source": "source", "words before": "prefix", "target": "target", "": ""}
+"""What a guide reads, by the first of these words that its row has."""
+
+
+@pytest.mark.parametrize(
+    ("heading", "file"),
+    [("### Multi30k", "multi30k-ladder.csv"), ("### The grammar", "grammar-ladder.csv")],
+)
+def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None:
+    runs, text = defaultdict(list), section("alignments", heading)
+    with (RESULTS / "alignments" / file).open(encoding="utf-8", newline="") as lines:
+        for run in csv.DictReader(lines):
+            figures = [float(run[name]) for name in ("elbo", "kl", "gap")]
+            runs[run["model"], run["guide"], run["reads"]].append(figures)
+    rows = {}
+    for name, of, *cells in rows_of(text):
+        model = of or model  # a row without is of the model above
+        reads = next(READ[word] for word in READ if word in name)
+        rows[model.split(",")[0], label(name).split(":")[0], reads] = cells
+        bound, _, gap = (float([*numbers(cell), "0"][0]) for cell in cells)
+        assert bound + gap == pytest.approx(float(numbers(model)[0]), abs=1.5e-4)
+    assert set(runs) <= set(rows)
+    for guide, found in runs.items():
+        for cell, values in zip(rows[guide], zip(*found, strict=True), strict=True):
+            check_spread(cell, values)
+    ahead = re.findall(r"(\w+)`? is (?:not )?ahead of [^.]*?(-?\.\d+ \[[^]]*\])", text)
+    assert len(ahead) == 2
+    for name, cell in ahead:
+        (model,) = (of for of, guide, reads in runs if (guide, reads) == (name, "target"))
+        gaps = ([run[2] for run in runs[model, each, "target"]] for each in ("mean-field", name))
+        check_spread(cell, *gaps)
 
 
 def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
@@ -280,11 +298,11 @@ def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
         for run in csv.DictReader(file):
             for column in columns if run["updates"] == "2000" else ():
                 values[run["system"], column, run["language"]].append(float(run[column]))
-    rows = rows_below("sigmorphon", "## German and Turkish")
+    rows = rows_of(section("sigmorphon", "## German and Turkish"))
     assert len(rows) == 4 + 4 + 6
     for place, (system, *cells, _) in enumerate(rows[:8]):
         for cell, column in zip(cells, columns, strict=True):
             check_spread(cell, values[system, column, languages[place // 4]])
     for pair, *cells in rows[8:]:
         for cell, place in zip(cells, product(columns[1:], languages), strict=True):
-            check_difference(cell, *(values[system, *place] for system in pair.split(" less ")))
+            check_spread(cell, *(values[system, *place] for system in pair.split(" less ")))
