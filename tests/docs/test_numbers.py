@@ -244,6 +244,7 @@ def runs_of(said: str, files: str) -> dict[int, list[float]]:
         ("### 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
         ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
+        ("### Two heads after 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### A mixture that points at nothing", "multi30k-600-{}-seed*.json"),
         ("## Multi30k, the first 300 updates", "multi30k-{}.json"),
     ],
