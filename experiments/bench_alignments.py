@@ -10,6 +10,7 @@ plain network within each round.
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent
     one head     summed out exactly; the guide's bound is trained beside log p (marginal)
+    mixture      one head that points at nothing: 16 vectors that are learned, summed out
     chain        one head that reads where it pointed at the word before
     two heads    of one block, all pairs of positions summed out
     two blocks   the head above reads the one below
@@ -48,6 +49,7 @@ ROWS: dict[str, AlignmentOptions | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, alignment_prior="soft"),
     "one head": AlignmentOptions(1),
+    "mixture": AlignmentOptions(1, alignment_prior="mixture"),
     "chain": AlignmentOptions(1, alignment_prior="chain"),
     "two heads": AlignmentOptions(1, alignment_heads=2),
     "two blocks": AlignmentOptions(2),

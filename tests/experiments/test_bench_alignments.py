@@ -25,6 +25,7 @@ def test_every_row_is_measured_against_the_plain_network(
         bench.main([*words, "--json", str(file)])
     rows = {point["row"]: point for point in json.loads(file.read_text())["points"]}
     assert list(rows) == list(bench.ROWS)
+    assert rows.keys() >= {"soft", "mixture"}  # both controls
     assert rows["plain"]["ratio"] == rows["plain"]["ratio_high"] == 1.0
     assert all(row["ratio"] > 0 for row in rows.values())
     assert rows["plain"]["memory"] < rows["one head"]["memory"] < rows["two blocks"]["memory"]
