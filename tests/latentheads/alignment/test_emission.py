@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from latentheads.alignment import emission
 from latentheads.alignment.emission import Asked, word_table
-from latentheads.layers import output
+from tests.latentheads.alignment.memory import Largest, cut
 from tests.latentheads.alignment.tables import TYPES, N, S, T, inputs, look_up, naive
-
-
-class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that is made with a number for every word."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.size = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.size = max([self.size, *(each.numel() for each in made if TYPES in each.shape)])
-        return found
-
-
-def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
-    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
-    monkeypatch.setitem(output.STRIP, "cpu", chunk)
-    monkeypatch.setattr(emission, "FEWEST", 3)
 
 
 def smoothed(law: Tensor, words: Tensor, smoothing: float) -> Tensor:
@@ -120,7 +93,7 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
     states, lexicons, weight, words = inputs(heads, 1.0)
     law = torch.zeros(N, T, *[S] * heads)
     asked = Asked(law, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
-    with Largest() as largest:
+    with Largest(TYPES) as largest:
         table = word_table(states, lexicons, weight, words, asked, smoothing)
         forward, largest.size = largest.size, 0
         (table.flatten(2).logsumexp(-1) if foreseen else table).sum().backward()

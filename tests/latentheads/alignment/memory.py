@@ -1,0 +1,40 @@
+"""How much of the scores of a vocabulary is in memory at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from latentheads.alignment import emission
+from latentheads.layers import output
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made with a number for every type.
+
+    Args:
+        types: The vocabulary's size, which nothing else has.
+    """
+
+    def __init__(self, types: int) -> None:
+        super().__init__()
+        self.types, self.size = types, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        self.size = max([self.size, *(each.numel() for each in made if self.types in each.shape)])
+        return found
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
+    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(output.STRIP, "cpu", chunk)
+    monkeypatch.setattr(emission, "FEWEST", 3)
