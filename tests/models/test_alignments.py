@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads import Batch, PlugIn, terms
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
@@ -16,9 +17,10 @@ from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.models import LanguageModel
+from latentheads.models import PRIORS, LanguageModel
+from tests.guides.attached import attach
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
-from tests.tiny import KINDS, padded, rows
+from tests.tiny import KINDS, TARGET_TYPES, padded, rows
 
 ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}
 every_shape = pytest.mark.parametrize("shape", ALL)
@@ -54,6 +56,39 @@ def test_word_by_word_it_has_the_law_of_whole_sentences(
     kind: str, shape: str, hypotheses: int, batch: Batch
 ) -> None:
     model = aligned(ALL[shape], kind=kind)
+    found = word_by_word(model, batch, hypotheses)
+    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+
+
+NETWORKS = {
+    "n-gram": {"mixers": "ngram", "windows": "2"},
+    "local, the last word alone": {"mixers": "decoder=local", "windows": "1"},
+    "local, three words": {"mixers": "decoder=local", "windows": "3", "norm": "pre"},
+    "no table shared": {"share": "none"},
+    "one table for all": {"share": "all"},
+    **{f"prior {name}": {"prior": name} for name in PRIORS},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
+def test_whatever_lies_below_it_has_the_law_of_whole_sentences(
+    shape: str, network: str, batch: Batch
+) -> None:
+    choice = {"source_types": TARGET_TYPES, **NETWORKS[network]}
+    model = aligned(SHAPES[shape], latent=None, **choice)
+    with PlugIn():
+        found = word_by_word(model, batch)
+    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+    known = terms(model, attach("cascaded", model), batch)
+    assert known.summed is not None
+    of_logits = sum(kl for site, kl in known.kl.items() if not site.endswith("choice"))
+    gap = sum(known.summed.gap().values())
+    assert torch.allclose(known.elbo, known.summed.log_evidence - gap - of_logits, atol=1e-10)
+
+
+def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
+    """Log p of every sentence, each word by the state of decoding."""
     state = model.begin(batch)
     found = torch.zeros(len(batch))
     for place in range(batch.target.shape[1]):
@@ -63,7 +98,7 @@ def test_word_by_word_it_has_the_law_of_whole_sentences(
         scores = scores[:, -1] if hypotheses else scores
         said = scores.gather(-1, batch.target[:, place, None])[:, 0]
         found += said * batch.target_valid[:, place]
-    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+    return found
 
 
 @every_kind

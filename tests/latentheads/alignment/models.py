@@ -37,9 +37,9 @@ def aligned(
 ) -> Any:
     """A model in float64; the same seed gives the same network below its alignments."""
     prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
+    types = more.pop("source_types", SOURCE_TYPES), TARGET_TYPES
     law, network = make_prior(prior), sizes(**more)
     if kind == "translation":
-        types = SOURCE_TYPES, TARGET_TYPES
         model: Any = Translation(*types, law, network, latent, alignments=options)
     else:
         model = LanguageModel(TARGET_TYPES, law, network, latent, alignments=options)
