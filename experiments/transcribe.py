@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from typing import TextIO
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -15,7 +17,7 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 import torch
 from jsonargparse import Namespace
 
-from latentheads.checks import check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING,
@@ -35,7 +37,7 @@ from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.aligning import check_alignments
 from latentheads.runs.hearing import check_hears, hear_files, time_words, transcribe_heard
 from latentheads.runs.run import Run
-from latentheads.runs.writing import find_task
+from latentheads.runs.writing import find_task, write_anew
 
 DESCRIPTION = (
     "Writes what is said in files of sound with a finished run of speech.\n\n"
@@ -43,8 +45,9 @@ DESCRIPTION = (
     "A line for each file, or its translation where the run was trained to translate, to standard "
     "output, in their order. A file that cannot be read, or is silent, or too long for the run or "
     "for the machine, is named on standard error and its line stays empty; the status is then 1. "
+    "With --number N there are N lines for each file, each with the heads drawn anew. "
     "With --alignments FILE each word is written with the second at which it is heard, a line for "
-    "each file, as one@0.12 two@0.56."
+    "each line, as one@0.12 two@0.56."
 )
 TOGETHER = 64
 """Files that are heard before they are transcribed together."""
@@ -58,7 +61,7 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
     )
     parser.sections = {
-        "what is heard": ("direction",),
+        "what is heard": ("direction", "number"),
         "decoding": DECODING,
         "output": ("alignments",),
         "the run": (*OF_RUNS, "help"),
@@ -71,6 +74,13 @@ def make_parser() -> Parser:
         "--direction",
         type=str,
         help="which task of a run with several, as de, de-en or ann:en",
+    )
+    parser.add_argument(
+        "--number",
+        type=int,
+        default=0,
+        help="transcripts of each file, every one with heads, and which of them speak, drawn anew; "
+        "0: one, as the run's test part was transcribed",
     )
     add_decoding_options(parser, "text", "ten and as many as there are positions of 40 ms")
     parser.add_argument(
@@ -102,6 +112,7 @@ class _FileLosses(Losses):
 
 def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     """Loads the run and puts together how it decodes, and which of its tasks it does."""
+    check_least(vars(options), number=0)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_hears(run)
@@ -113,17 +124,19 @@ def _transcribe(
     files: Sequence[str],
     decoding: Decoding,
     task: int | None,
+    number: int,
     losses: Losses,
     times: TextIO | None,
 ) -> None:
-    """Writes the lines of some files, and when their words are heard."""
+    """Writes a number of lines for each of some files, and when their words are heard."""
     heard = hear_files(run, files, losses.note, task)
-    written = transcribe_heard(run, heard, decoding, losses.note)
-    for line in written:
-        write_out(f"{line}\n")
+    written = write_anew(partial(transcribe_heard, run, heard, decoding, losses.note), number)
+    for lines in written:
+        write_out("".join(f"{line}\n" for line in lines))
     sys.stdout.buffer.flush()
     if times is not None:
-        for words in time_words(run, heard, written, losses.note):
+        timed = [time_words(run, heard, lines, losses.note) for lines in zip(*written, strict=True)]
+        for words in chain.from_iterable(zip(*timed, strict=True)):
             print(" ".join(f"{each.word}@{each.seconds:.2f}" for each in words), file=times)
         times.flush()
 
@@ -143,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), TOGETHER):
                 some = options.files[start : start + TOGETHER]
-                _transcribe(run, some, decoding, task, losses, times)
+                _transcribe(run, some, decoding, task, max(options.number, 1), losses, times)
                 losses.before += len(some)
     return int(losses.number > 0)
 

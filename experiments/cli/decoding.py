@@ -52,22 +52,26 @@ def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
 
 
 def choose_decoding(run: Run, options: Namespace) -> Decoding:
-    """How the run decodes, but for what the command line says.
+    """How the run decodes, but for what the command line says; for a number of texts by one draw.
 
     Raises:
         ValueError: An option is out of range, or acts on nothing.
     """
     chosen = {name: options[name] for name in DECODING if options[name] is not None}
-    found = replace(run.settings.decoding, **chosen)
+    anew = bool(options.get("number"))
+    found = replace(run.settings.decoding, **({"draws": 1} if anew else {}) | chosen)
     if "length_penalty" in chosen and found.beam == 1:
         raise ValueError(
             "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "
             "hypotheses to rank"
         )
-    if chosen.get("draws") and not (draws_heads(run) or run.guide.selections):
+    if anew and not found.draws:
+        raise ValueError("--number acts on nothing here: it needs --draws 1 or more, got 0")
+    drawing = "--draws" if chosen.get("draws") else "--number" if anew else ""
+    if drawing and not (draws_heads(run) or run.guide.selections):
         raise ValueError(
-            "--draws acts on nothing here: it needs a run that draws its heads, or which of them "
-            "speak"
+            f"{drawing} acts on nothing here: it needs a run that draws its heads, or which of "
+            "them speak"
         )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -34,6 +34,7 @@ from latentheads.runs.writing import (
     find_task,
     lose_nothing,
     translate_lines,
+    write_anew,
 )
 from latentheads.values import make_group
 
@@ -154,29 +155,43 @@ class Run:
             raise ValueError(f"number must be 0 where several runs write together, got {number}")
         chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
         check_together(self, others, chosen)
+        write = partial(translate_lines, self, lines, chosen, task, others=others)
         with fixed_noise(seed, self.model.device):
-            written = [
-                translate_lines(self, lines, chosen, task, others=others)
-                for _ in range(number or 1)
-            ]
-        return [list(each) for each in zip(*written, strict=True)] if number else written[0]
+            return write_anew(write, number) if number else write()
+
+    @overload
+    def transcribe(
+        self, files: Sequence[str | Path], number: Literal[0] = 0, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def transcribe(
+        self, files: Sequence[str | Path], number: int, **options: Any
+    ) -> list[list[str]]: ...
 
     def transcribe(
         self,
         files: Sequence[str | Path],
+        number: int = 0,
         *,
         direction: str | None = None,
         seed: int = 0,
         **decoding: Any,
-    ) -> list[str]:
+    ) -> list[str] | list[list[str]]:
         """Writes what is said in files of sound, or its translation, as the run was trained.
 
         Args:
             files: Wav, FLAC, Ogg, Opus, MP3, ...
+            number: 0: each is transcribed as the run's test part was. More: the number of
+                transcripts of each, every one with heads drawn anew.
             direction: Of a run with several tasks: which, as de, de-en or ann:en.
-            seed: Of the draws, where decoding takes any.
+            seed: Of the draws.
             **decoding: Other options than the run's own, those of
-                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``.
+                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``, or ``draws``,
+                over which one transcript averages.
+
+        Returns:
+            A transcript of each file, or a list of them with a number.
 
         Raises:
             ValueError: An option is none, or the run reads text.
@@ -184,11 +199,14 @@ class Run:
         """
         if isinstance(files, str | Path):
             raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
+        check_least({"number": number}, number=0)
         check_seed(seed)
         check_hears(self)
-        chosen, task = self._decode_with(decoding), find_task(self, direction)
+        chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
+        heard = hear_files(self, files, task=find_task(self, direction))
+        write = partial(transcribe_heard, self, heard, chosen)
         with fixed_noise(seed, self.model.device):
-            return transcribe_heard(self, hear_files(self, files, task=task), chosen)
+            return write_anew(write, number) if number else write()
 
     def _decode_with(self, options: dict[str, Any]) -> Decoding:
         """The run's own decoding with some options changed."""

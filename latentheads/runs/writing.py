@@ -35,6 +35,7 @@ __all__ = [
     "lose_nothing",
     "translate_lines",
     "unknown_words",
+    "write_anew",
 ]
 
 TOGETHER = 64
@@ -117,6 +118,16 @@ def translate_lines(
     """
     lose = lose or lose_nothing
     return encode_sources(run, lines, task, lose).translate(run, decoding, lose, others)
+
+
+def write_anew(write: Callable[[], list[str]], number: int) -> list[list[str]]:
+    """The texts of some passes for each line or file, in every pass with draws of its own.
+
+    Args:
+        write: Writes all once.
+        number: Passes.
+    """
+    return [list(each) for each in zip(*(write() for _ in range(number)), strict=True)]
 
 
 _TOLD: dict[str, Callable[[Run], object]] = {

@@ -73,6 +73,36 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
         opened.transcribe(str(sound))
 
 
+def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder: Path) -> None:
+    file = str(folder / "sound" / "test-1.wav")
+    for words, said in (
+        ((), "--number acts on nothing here: it needs a run that draws its heads, or which of"),
+        (("--draws=0",), "--number acts on nothing here: it needs --draws 1 or more, got 0"),
+        (("--draws=2",), "--draws acts on nothing here: it needs a run that draws its heads"),
+    ):
+        done = inside("transcribe.py", str(run), file, "--number=2", *words)
+        assert_one_line(done, "transcribe.py")
+        assert said in done.stderr
+    done = inside("transcribe.py", str(run), file, "--number=-1")
+    assert "number must be at least 0, got -1" in done.stderr
+
+
+def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path) -> None:
+    files = [str(folder / "sound" / f"test-{place}.wav") for place in (0, 1)]
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--prior=independent"]
+    done = inside("run.py", *words, "--alignments=1", "--out", str(tmp_path / "drawn"))
+    assert done.returncode == 0, done.stderr
+    times = ("--alignments", str(tmp_path / "times.txt"))
+    done = inside("transcribe.py", str(tmp_path / "drawn"), *files, "--number=3", *times)
+    assert done.returncode == 0, done.stderr
+    expected = lh.load_run(tmp_path / "drawn").transcribe(files, 3)
+    lines = done.stdout.split("\n")[:-1]
+    assert lines == [line for each in expected for line in each]
+    timed = (tmp_path / "times.txt").read_text("utf-8").split("\n")[:-1]
+    found = [[word.rpartition("@")[0] for word in line.split()] for line in timed]
+    assert found == [line.split() for line in lines]
+
+
 def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
     opened, file = lh.load_run(run), folder / "sound" / "test-1.wav"
     with unpainted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -15,12 +16,13 @@ import latentheads as lh
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import UnfinishedError
-from latentheads.guides import Cascaded
+from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
 from latentheads.runs import hearing
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.tiny import jiggle
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,26 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
             pytest.raises(UnfinishedError, match=rf"^{good}: out of memory"),
         ):
             work()
+
+
+def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
+    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    torch.manual_seed(3)
+    model = Translation.of(run.corpus, prior="independent", width=8, heads=2, layers=1, channels=4)
+    jiggle(model, 0.5).double().eval()
+    drawing = replace(run, model=model, guide=Tied(model))
+    once = drawing.transcribe(files)
+    assert drawing.transcribe(files, seed=5) == once  # heads stand where they are
+    several = drawing.transcribe(files, 7, seed=5, max_tokens=5)
+    assert [len(each) for each in several] == [7, 7, 7]
+    assert any(len(set(each)) > 1 for each in several)
+    assert several == drawing.transcribe(files, 7, seed=5, max_tokens=5)
+    assert several[0] != drawing.transcribe(files, 7, seed=6, max_tokens=5)[0]
+    first = drawing.transcribe(files, seed=5, draws=1, max_tokens=5)
+    assert [each[0] for each in several] == first
+    assert drawing.transcribe(files, 2, draws=0) == [[each, each] for each in once]
+    with pytest.raises(ValueError, match="number must be at least 0, got -1"):
+        drawing.transcribe(files, -1)
 
 
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
