@@ -115,6 +115,8 @@ def transcribe_heard(
 ) -> list[str]:
     """Writes what is said in each file, or its translation; an empty text where one is lost.
 
+    Blanks around a text are taken off, as a network of characters may write them.
+
     Args:
         run: A run of speech.
         heard: What :func:`hear_files` gives.
@@ -122,7 +124,8 @@ def transcribe_heard(
         lose: Called with the place of a file for which there is too little memory; None ends the
             work.
     """
-    return heard.translate(run, decoding, lose or partial(_lose_no_file, heard.files))
+    written = heard.translate(run, decoding, lose or partial(_lose_no_file, heard.files))
+    return [line.strip() for line in written]
 
 
 def time_words(

@@ -59,6 +59,14 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
             work()
 
 
+def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
+    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    heard = hearing.hear_files(run, files)
+    with mock.patch.object(hearing.Heard, "translate", return_value=["  ", " one two", "two"]):
+        found = hearing.transcribe_heard(run, heard, run.settings.decoding)
+    assert found == ["", "one two", "two"]
+
+
 def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
     torch.manual_seed(3)
