@@ -26,7 +26,8 @@ def make_noise(seconds: float, seed: int = 0, rate: int = RATE) -> NDArray[np.fl
 
 def write_sound(path: Path, samples: NDArray[np.float32], rate: int = RATE) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, samples, rate)
+    kind = {"format": "OGG", "subtype": "OPUS"} if path.suffix == ".opus" else {}
+    soundfile.write(path, samples, rate, **kind)
     return path
 
 

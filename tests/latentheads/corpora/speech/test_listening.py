@@ -13,7 +13,7 @@ from latentheads.corpora.speech.sound import read_sound
 from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
 
 
-@pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "mp3"])
+@pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "opus", "mp3"])
 def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     path = write_sound(tmp_path / f"a.{ending}", make_noise(0.5), 16000)
     assert hear(path, SMALL).shape[1] == 7
