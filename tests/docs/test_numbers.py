@@ -307,3 +307,19 @@ def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
     for pair, *cells in rows[8:]:
         for cell, place in zip(cells, product(columns[1:], languages), strict=True):
             check_spread(cell, *(values[system, *place] for system in pair.split(" less ")))
+
+
+def test_gains_of_short_windows_are_those_of_their_rows() -> None:
+    values = defaultdict(list)
+    with (RESULTS / "sigmorphon" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for run in csv.DictReader(file):
+            for column in ("test", "accuracy") if run["window"] else ():
+                values[run["window"], column, run["system"]].append(float(run[column]))
+    rows = rows_of(section("sigmorphon", "## Short windows of the decoder"))
+    assert len(rows) == 6
+    for window, *cells in rows:
+        for place, column in enumerate(("test", "accuracy")):
+            plain, *aligned = cells[3 * place : 3 * place + 3]
+            check_spread(plain, values[window, column, "plain"])
+            for cell, system in zip(aligned, ("independent", "chain"), strict=True):
+                check_spread(cell, values[window, column, system], values[window, column, "plain"])
