@@ -57,7 +57,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     done = inside("transcribe.py", str(run), *files, "--alignments", str(times))
     assert done.returncode == 1
     first, *empty, last = done.stdout.split("\n")[:-1]
-    expected = (run / "test.translations.txt").read_text("utf-8").split("\n")[1]
+    expected = (run / "test.translations.txt").read_text("utf-8").split("\n")[1].strip()
     assert (first, empty, last) == (expected, ["", "", ""], expected)
     assert [line.partition(" stays empty: ")[2] for line in done.stderr.splitlines()] == [
         "it is silent",
