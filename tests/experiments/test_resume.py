@@ -90,19 +90,33 @@ def shared(words: list[str], out: Path) -> str:
     return said.read_text()
 
 
-def test_two_processes_give_the_loss_of_one(tmp_path: Path) -> None:
-    words = ["--recipe=transformer", *TINY, "--steps=4", "--report_every=2", "--tokens=128"]
+PLAIN = ["--recipe=transformer", "--tensorboard"]
+ALIGNED = ["--guide=cascaded", "--objective=marginal", "--alignments=2", "--alignment_width=4"]
+FAST = ["--layers=1", "--learning_rate=0.02", "--warmup_steps=1"]
+
+
+@pytest.mark.parametrize("kind", [PLAIN, [*ALIGNED, *FAST]], ids=["plain", "alignments"])
+def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> None:
+    words = [*kind, *TINY, "--steps=4", "--report_every=2", "--tokens=128", "--samples=2"]
     one, two = tmp_path / "one", tmp_path / "two"
-    assert inside("run.py", *words, "--samples=2", "--out", str(one)).returncode == 0
-    shared([*words, "--samples=2", "--tensorboard"], two)
+    assert inside("run.py", *words, "--out", str(one)).returncode == 0
+    shared(words, two)
     for mine, theirs in zip(told(one), told(two), strict=True):
-        assert mine["objective"] == pytest.approx(theirs["objective"], abs=1e-5)
-        assert mine["valid"]["elbo"] == pytest.approx(theirs["valid"]["elbo"], abs=1e-5)
-    mine, theirs = results_of(one)["test"], results_of(two)["test"]
-    assert mine["elbo"] == pytest.approx(theirs["elbo"], abs=1e-5)
-    assert list(two.rglob("events.out.tfevents*"))
+        assert mine["objective"] == pytest.approx(theirs["objective"], abs=2e-5)
+        assert_same_figures(mine["valid"], theirs["valid"])
+    assert_same_figures(results_of(one)["test"], results_of(two)["test"])
+    assert bool(list(two.rglob("events.out.tfevents*"))) == (kind is PLAIN)
     first, second = checkpoints.load(two / "checkpoints" / "last.safetensors")[0]["noise.cpu"]
     assert not torch.equal(first, second), "each process goes on with its own"
+
+
+def assert_same_figures(mine: dict, theirs: dict) -> None:
+    """Of two reports: the bound, and what is exact of alignments."""
+    exact = [name for name in ("exact", "gap", "information") if mine.get(name) is not None]
+    near = 1e-4 if exact else 1e-5  # large steps of Adam enlarge what float32 rounds away
+    for name in ("elbo", *exact):
+        assert mine[name] == pytest.approx(theirs[name], abs=near)
+    assert all(mine[name] > 0.01 for name in exact[1:]), "the guide has its own law, words say much"
 
 
 def test_a_folder_in_use_is_refused(half: Path) -> None:
