@@ -1,13 +1,9 @@
 """Two heads that explain one word together: what guides of each form can and cannot reach.
 
-Each head points at one of three positions, the first of which carries the signal; the word says
-with a noise of .02 whether both heads together say OR, XOR, AGREE or DIFFER. Exact log p, and what
-the best product over heads and the prior lack, were computed apart from this library.
+See :mod:`tests.latentheads.alignment.logic`; guides of a model are in ``tests/guides``.
 """
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import torch
@@ -15,22 +11,9 @@ from torch import Tensor
 
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.summed import SummedWords
+from tests.latentheads.alignment.logic import KEYS, WORDS, table
 
-NOISE, KEYS = 0.02, 3
-WORDS = {
-    "or": (lambda a, b: (a == 0) | (b == 0), -0.5918, 0.322, 1.158),
-    "xor": (lambda a, b: (a == 0) ^ (b == 0), -0.8059, 0.664, 1.376),
-    "agree": (lambda a, b: a == b, -1.0788, 1.047, 1.536),
-    "differ": (lambda a, b: a != b, -0.4155, 0.816, 0.902),
-}
 every_word = pytest.mark.parametrize("word", WORDS)
-
-
-def table(word: str) -> Tensor:
-    """Log-probability of a word that says yes, for all positions of both heads."""
-    places = torch.arange(KEYS)
-    yes = WORDS[word][0](places[:, None], places)
-    return torch.where(yes, math.log(1 - NOISE), math.log(NOISE)).double()[None, None]
 
 
 def law(first: Tensor, second: Tensor, pair: Tensor | None, blocks: int) -> list[Pointing]:
@@ -82,6 +65,19 @@ def test_log_p_and_what_the_prior_lacks(word: str) -> None:
     here = summed(word)
     assert here.log_evidence.item() == pytest.approx(WORDS[word][1], abs=5e-5)
     assert here.gap(here.priors)[0].item() == pytest.approx(WORDS[word][3], abs=5e-4)
+
+
+@every_word
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_how_much_the_word_tells_one_head_of_the_other(word: str, blocks: int) -> None:
+    """The product of the posterior's own laws of each head lacks their mutual information."""
+    here = summed(word, blocks)
+    joint = here.log_posterior[0, 0]
+    first, second = joint.logsumexp(1), joint.logsumexp(0)
+    known = (joint.exp() * (joint - first[:, None] - second)).sum().item()
+    assert known == pytest.approx(WORDS[word][4], abs=5e-4)
+    entropies = -sum((law.exp() * law).sum().item() for law in (first, second))
+    assert entropies - here.posterior_entropy.item() == pytest.approx(known, abs=1e-12)
 
 
 @every_word
