@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from latentheads.corpora import batches
+from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORTED
 from latentheads.training import checkpoints
@@ -84,6 +86,28 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
         assert results["average"][name] == pytest.approx(mean)
     assert "truth" not in results["average"]
     assert len({figures["plug_in"] for figures in tasks}) == len(NAMES)
+
+
+def test_alignments_say_the_exact_log_p_of_each_task(tmp_path: Path) -> None:
+    words = ["--data=grammar", "--tasks=velu,korin", "--task_sizes=[30,20]", "--held_out=6"]
+    words += ["--guide=cascaded", "--alignments=2", "--alignment_width=4", "--max_tokens=4"]
+    run = train(tmp_path / "run", *words, "--steps=3", "--learning_rate=0.02", "--warmup_steps=1")
+    run.finish()
+    results = results_of(tmp_path / "run")
+    tasks, test = results["tasks"], results["test"]
+    assert list(tasks) == ["en-velu", "en-korin"]
+    for number, figures in enumerate(tasks.values()):
+        assert figures["exact"] - figures["elbo"] == pytest.approx(figures["gap"], abs=1e-5)
+        alone = run.corpus.test.task == number
+        own = [batch for batch in batches(run.corpus.test, 1) if alone[batch.sentences[0]]]
+        nats = sum(plug_in_log_likelihood(run.model, batch).sum().item() for batch in own)
+        assert nats / figures["tokens"] == pytest.approx(figures["exact"], abs=1e-5)
+    for name in ("exact", "gap", "elbo"):
+        nats = sum(figures[name] * figures["tokens"] for figures in tasks.values())
+        assert nats / test["tokens"] == pytest.approx(test[name], abs=1e-5)
+        if name != "gap":
+            mean = sum(figures[name] for figures in tasks.values()) / len(tasks)
+            assert results["average"][name] == pytest.approx(mean)
 
 
 def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> None:

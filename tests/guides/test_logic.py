@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment.aligner import AlignmentPass
