@@ -102,7 +102,7 @@ def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> 
     assert inside("run.py", *words, "--out", str(one)).returncode == 0
     shared(words, two)
     for mine, theirs in zip(told(one), told(two), strict=True):
-        assert mine["objective"] == pytest.approx(theirs["objective"], abs=2e-5)
+        assert mine["objective"] == pytest.approx(theirs["objective"], abs=1e-5)
         assert_same_figures(mine["valid"], theirs["valid"])
     assert_same_figures(results_of(one)["test"], results_of(two)["test"])
     assert bool(list(two.rglob("events.out.tfevents*"))) == (kind is PLAIN)
@@ -113,8 +113,9 @@ def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> 
 def assert_same_figures(mine: dict, theirs: dict) -> None:
     """Of two reports: the bound, and what is exact of alignments."""
     exact = [name for name in ("exact", "gap", "information") if mine.get(name) is not None]
-    near = 1e-4 if exact else 1e-5  # large steps of Adam enlarge what float32 rounds away
     for name in ("elbo", *exact):
+        # large steps of Adam enlarge what float32 rounds away of a guide's small gradients
+        near = 1e-4 if exact and name in ("elbo", "gap") else 1e-5
         assert mine[name] == pytest.approx(theirs[name], abs=near)
     assert all(mine[name] > 0.01 for name in exact[1:]), "the guide has its own law, words say much"
 
