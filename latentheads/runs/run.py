@@ -153,7 +153,7 @@ class Run:
         lines, task = list(sentences), find_task(self, direction)
         if number and others:
             raise ValueError(f"number must be 0 where several runs write together, got {number}")
-        chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
+        chosen = self._decode_with(decoding, number)
         check_together(self, others, chosen)
         write = partial(translate_lines, self, lines, chosen, task, others=others)
         with fixed_noise(seed, self.model.device):
@@ -202,15 +202,16 @@ class Run:
         check_least({"number": number}, number=0)
         check_seed(seed)
         check_hears(self)
-        chosen = self._decode_with({"draws": 1} | decoding if number else decoding)
+        chosen = self._decode_with(decoding, number)
         heard = hear_files(self, files, task=find_task(self, direction))
         write = partial(transcribe_heard, self, heard, chosen)
         with fixed_noise(seed, self.model.device):
             return write_anew(write, number) if number else write()
 
-    def _decode_with(self, options: dict[str, Any]) -> Decoding:
-        """The run's own decoding with some options changed."""
-        return make_group(Decoding, asdict(self.settings.decoding) | options)
+    def _decode_with(self, options: dict[str, Any], number: int) -> Decoding:
+        """The run's own decoding with some options changed; a number of texts is of one draw."""
+        anew = {"draws": 1} if number else {}
+        return make_group(Decoding, asdict(self.settings.decoding) | anew | options)
 
     def align(
         self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None

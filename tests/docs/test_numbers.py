@@ -204,6 +204,12 @@ def course_of(file: Path) -> dict[int, float]:
         return {int(row[0]): float(row[1]) for row in list(csv.reader(rows))[1:]}
 
 
+def runs_in(study: str, file: str) -> list[dict[str, str]]:
+    """The rows of a file beside a study, by the names of its columns."""
+    with (RESULTS / study / file).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
 def section(study: str, heading: str) -> str:
     """What a study says between a heading and the next."""
     text = (RESULTS / study / "README.md").read_text(encoding="utf-8")
@@ -269,10 +275,9 @@ READ = {"source": "source", "words before": "prefix", "target": "target", "": ""
 )
 def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None:
     runs, text = defaultdict(list), section("alignments", heading)
-    with (RESULTS / "alignments" / file).open(encoding="utf-8", newline="") as lines:
-        for run in csv.DictReader(lines):
-            figures = [float(run[name]) for name in ("elbo", "kl", "gap")]
-            runs[run["model"], run["guide"], run["reads"]].append(figures)
+    for run in runs_in("alignments", file):
+        figures = [float(run[name]) for name in ("elbo", "kl", "gap")]
+        runs[run["model"], run["guide"], run["reads"]].append(figures)
     rows = {}
     for name, of, *cells in rows_of(text):
         model = of or model  # a row without is of the model above
@@ -295,10 +300,9 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
 def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
     columns, languages = ("valid", "test", "accuracy", "edit_distance"), ("german", "turkish")
     values = defaultdict(list)
-    with (RESULTS / "sigmorphon" / "runs.csv").open(encoding="utf-8", newline="") as file:
-        for run in csv.DictReader(file):
-            for column in columns if run["updates"] == "2000" else ():
-                values[run["system"], column, run["language"]].append(float(run[column]))
+    for run in runs_in("sigmorphon", "runs.csv"):
+        for column in columns if run["updates"] == "2000" else ():
+            values[run["system"], column, run["language"]].append(float(run[column]))
     rows = rows_of(section("sigmorphon", "## German and Turkish"))
     assert len(rows) == 4 + 4 + 6
     for place, (system, *cells, _) in enumerate(rows[:8]):
@@ -311,10 +315,9 @@ def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
 
 def test_gains_of_short_windows_are_those_of_their_rows() -> None:
     values = defaultdict(list)
-    with (RESULTS / "sigmorphon" / "runs.csv").open(encoding="utf-8", newline="") as file:
-        for run in csv.DictReader(file):
-            for column in ("test", "accuracy") if run["window"] else ():
-                values[run["window"], column, run["system"]].append(float(run[column]))
+    for run in runs_in("sigmorphon", "runs.csv"):
+        for column in ("test", "accuracy") if run["window"] else ():
+            values[run["window"], column, run["system"]].append(float(run[column]))
     rows = rows_of(section("sigmorphon", "## Short windows of the decoder"))
     assert len(rows) == 6
     for window, *cells in rows:
