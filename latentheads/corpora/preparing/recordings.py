@@ -128,12 +128,14 @@ class RecordedCorpus:
         endings: What the names of those that are needed end in.
         find: Finds the recordings in folders.
         label: By what recordings are counted.
+        rate: Samples a second that a recording has at least.
     """
 
     origin: Origin
     endings: Sequence[str]
     find: Callable[[Sequence[Path]], Found]
     label: Callable[[Recording], str] = attrgetter("language")
+    rate: int = LOWEST_RATE
 
 
 def prepare_recordings(
@@ -161,7 +163,7 @@ def prepare_recordings(
         with opened(sources, corpus.endings) as folders:
             found = corpus.find(folders)
             corpus.origin.check(found.files, " ".join(map(str, sources)))
-            kept = keep_usable(found.recordings)
+            kept = keep_usable(found.recordings, corpus.rate)
             parts = split_by_text(kept.recordings, lambda each: each.texts.values())
             write_recordings(folder, parts)
         counts.extend(kept.count_each(corpus.label))
@@ -194,8 +196,12 @@ def said_in(text: str) -> str:
     return " ".join(filter(None, words))
 
 
-def keep_usable(recordings: Iterable[Recording]) -> Kept:
+def keep_usable(recordings: Iterable[Recording], lowest_rate: int = LOWEST_RATE) -> Kept:
     """Leaves out recordings that cannot be learned from, and counts them.
+
+    Args:
+        recordings: All of them.
+        lowest_rate: Samples a second that one has at least.
 
     Raises:
         ValueError: A file cannot be read as sound; it is named.
@@ -211,7 +217,7 @@ def keep_usable(recordings: Iterable[Recording]) -> Kept:
             lasts, rate = read_seconds(each.audio), read_rate(each.audio)
         except ValueError as reason:
             raise ValueError(f"{each.audio}: {reason}") from reason
-        if fault := _find_fault(each, lasts, rate):
+        if fault := _find_fault(each, lasts, rate, lowest_rate):
             left_out[fault] += 1
             continue
         kept.append(each)
@@ -219,14 +225,14 @@ def keep_usable(recordings: Iterable[Recording]) -> Kept:
     return Kept(kept, seconds, left_out)
 
 
-def _find_fault(each: Recording, seconds: float, rate: int) -> str:
+def _find_fault(each: Recording, seconds: float, rate: int, lowest_rate: int) -> str:
     """The fault of a recording; empty where it can be used."""
     if seconds < SHORTEST:
         return "too short"
     if seconds > LONGEST:
         return "too long"
-    if rate < LOWEST_RATE:
-        return f"of less than {LOWEST_RATE:,} samples a second"
+    if rate < lowest_rate:
+        return f"of less than {lowest_rate:,} samples a second"
     longer = len(each.texts[each.language]) > FASTEST * seconds
     return "whose text is longer than what is said" if longer else ""
 
