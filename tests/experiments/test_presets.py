@@ -154,7 +154,7 @@ def test_every_preset_is_read_without_its_data(settings: Any) -> None:
         ("stamps", "be bg ca da el es fr ro ru", "be bg ca da el es fr ro ru"),
         ("stamps-translation", "be bg ca da el es fr ro ru", "en"),
         ("fillets", "cs nl", "en de"),
-        ("russian", "read captions", "read captions"),
+        ("russian", "read captions telephone", "read captions telephone"),
     ],
 )
 def test_presets_of_several_languages_say_which(
