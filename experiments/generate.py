@@ -15,7 +15,6 @@ import torch
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
-from latentheads.experiments.cli.decoding import draws_heads
 from latentheads.experiments.cli.errors import (
     Losses,
     check_streams,
@@ -27,7 +26,7 @@ from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.runs.run import Run
-from latentheads.runs.writing import Sampling, continue_or_lose
+from latentheads.runs.writing import Sampling, continue_or_lose, draws_heads
 
 DESCRIPTION = (
     "Continues prompts with a finished language model, token by token.\n\n"

@@ -9,8 +9,9 @@ from jsonargparse import Namespace
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Parser
 from latentheads.runs.run import Run
+from latentheads.runs.writing import check_drawn_anew, check_draws
 
-__all__ = ["DECODING", "add_decoding_options", "choose_decoding", "draws_heads"]
+__all__ = ["DECODING", "add_decoding_options", "choose_decoding"]
 
 DECODING = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 """The options, as the help shows them."""
@@ -65,19 +66,8 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
             "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "
             "hypotheses to rank"
         )
-    if anew and not found.draws:
-        raise ValueError("--number acts on nothing here: it needs --draws 1 or more, got 0")
-    drawing = "--draws" if chosen.get("draws") else "--number" if anew else ""
-    if drawing and not (draws_heads(run) or run.guide.selections):
-        raise ValueError(
-            f"{drawing} acts on nothing here: it needs a run that draws its heads, or which of "
-            "them speak"
-        )
+    if chosen.get("draws"):
+        check_draws(run, "--draws")
+    if anew:
+        check_drawn_anew(run, found, "--number", "--draws")
     return found
-
-
-def draws_heads(run: Run) -> bool:
-    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
-    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
-
-    return can_draw_heads(run.model)

@@ -28,6 +28,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
     Sampling,
+    check_drawn_anew,
     check_together,
     continue_text,
     encode_sources,
@@ -142,8 +143,8 @@ class Run:
             A translation of each sentence, or a list of them with a number.
 
         Raises:
-            ValueError: An option is none, the run is a language model, or the runs cannot write
-                together.
+            ValueError: An option is none, the run is a language model or draws nothing for a
+                number, or the runs cannot write together.
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
         if isinstance(sentences, str):  # it would be translated letter by letter
@@ -194,7 +195,7 @@ class Run:
             A transcript of each file, or a list of them with a number.
 
         Raises:
-            ValueError: An option is none, or the run reads text.
+            ValueError: An option is none, or the run reads text or draws nothing for a number.
             UnfinishedError: A file cannot be heard, or is too long for the run or the machine.
         """
         if isinstance(files, str | Path):
@@ -211,7 +212,10 @@ class Run:
     def _decode_with(self, options: dict[str, Any], number: int) -> Decoding:
         """The run's own decoding with some options changed; a number of texts is of one draw."""
         anew = {"draws": 1} if number else {}
-        return make_group(Decoding, asdict(self.settings.decoding) | anew | options)
+        found = make_group(Decoding, asdict(self.settings.decoding) | anew | options)
+        if number:
+            check_drawn_anew(self, found)
+        return found
 
     def align(
         self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Encoded",
     "Sampling",
+    "check_drawn_anew",
+    "check_draws",
     "check_together",
     "continue_or_lose",
     "continue_text",
     "decode_text",
+    "draws_heads",
     "encode_pairs",
     "encode_prompt",
     "encode_sources",
@@ -137,6 +140,50 @@ _TOLD: dict[str, Callable[[Run], object]] = {
     "tell_apart": lambda run: run.settings.data.mixture and run.settings.data.mixture.apart,
 }
 """What runs that write together must have in common."""
+
+
+def check_draws(run: Run, option: str) -> None:
+    """Refuses an option that draws, of a run whose draws would all be the same.
+
+    Args:
+        run: The run.
+        option: Its name, for the error.
+
+    Raises:
+        ValueError: The run draws neither its heads nor which of them speak. Alignments do not
+            count: they are summed out.
+    """
+    if not (draws_heads(run) or run.guide.selections):
+        raise ValueError(
+            f"{option} acts on nothing here: it needs a run that draws its heads, or which of "
+            "them speak"
+        )
+
+
+def draws_heads(run: Run) -> bool:
+    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
+    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
+
+    return can_draw_heads(run.model)
+
+
+def check_drawn_anew(
+    run: Run, decoding: Decoding, number: str = "number", draws: str = "draws"
+) -> None:
+    """Refuses a number of texts that would all be the same.
+
+    Args:
+        run: The run.
+        decoding: How each is searched.
+        number: The name of the option, for the error.
+        draws: That of ``decoding.draws``.
+
+    Raises:
+        ValueError: Nothing is drawn.
+    """
+    if not decoding.draws:
+        raise ValueError(f"{number} acts on nothing here: it needs {draws} 1 or more, got 0")
+    check_draws(run, number)
 
 
 def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:

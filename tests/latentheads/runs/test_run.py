@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,16 @@ def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
     assert all(isinstance(each, str) for each in averaged)
     assert run.translate(LINES, 1, draws=5) == [[each] for each in averaged]
     assert run.translate(LINES, 1) != [[each] for each in averaged]
+
+
+def test_a_number_of_texts_is_refused_where_they_would_be_the_same(
+    run: Run, tmp_path: Path
+) -> None:
+    plain = make_run(tmp_path / "plain", small_corpus(), "delta")
+    with pytest.raises(ValueError, match=r"^number acts on nothing here: it needs a run that draw"):
+        plain.translate(LINES, 2)
+    with pytest.raises(ValueError, match=r"^number .* here: it needs draws 1 or more, got 0$"):
+        run.translate(LINES, 2, draws=0)
 
 
 def another(run: Run, seed: int) -> Run:
