@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.corpus import Tell
 from latentheads.corpora.preparing.folder import Origin, prepare_once
-from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import write_table
 from latentheads.packages import need_package
@@ -47,6 +46,7 @@ ORIGIN = Origin(
     "Licence of the recordings and of what is made of them here: CC BY-SA 4.0, "
     "https://creativecommons.org/licenses/by-sa/4.0/\n",
     "recordings",
+    ("https://github.com/Jakobovski/free-spoken-digit-dataset/archive/HEAD.tar.gz",),
 )
 
 
@@ -65,16 +65,18 @@ class _Plan:
     takes: tuple[int, ...]
 
 
-def prepare_digits(source: Path, out: Path, tell: Tell | None = None, digest: str = DIGEST) -> Path:
+def prepare_digits(
+    source: Path | None, out: Path, tell: Tell | None = None, digest: str = DIGEST
+) -> Path:
     """Writes tables and sound of connected digits; does nothing where that is done.
 
     No string of digits of valid or test is one of training. The same recordings give the same
     utterances everywhere.
 
     Args:
-        source: The folder of the data set, or a tar file of it.
+        source: The folder of the data set, or a tar file of it; None to fetch it.
         out: Where the corpus goes.
-        tell: Called with a line about what was done.
+        tell: Called with lines about what is done.
         digest: That of the recordings.
 
     Returns:
@@ -82,14 +84,16 @@ def prepare_digits(source: Path, out: Path, tell: Tell | None = None, digest: st
 
     Raises:
         ValueError: These are not the recordings, or the place holds something else.
+        OSError: They cannot be fetched.
     """
-    origin = replace(ORIGIN, digest=digest)
+    origin, given = replace(ORIGIN, digest=digest), [source] if source else []
 
     def write(folder: Path) -> str:
-        with opened([source], [".wav"]) as (recordings,):
+        need_package("soundfile")  # before anything is fetched
+        with origin.opened(given, [".wav"], folder, tell) as (recordings,):
             files = {path.name: path for path in recordings.rglob("*.wav")}
             files = {name: path for name, path in files.items() if NAME.fullmatch(name)}
-            origin.check(files, str(source))
+            origin.check(files, given)
             minutes = _write_corpus(folder, _sort_recordings(files))
         counts = ", ".join(f"{number:,} of {part}" for part, number in UTTERANCES.items())
         return f"{counts}, {minutes:,.0f} min of connected digits (CC BY-SA 4.0)"

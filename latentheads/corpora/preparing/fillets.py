@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from latentheads.corpora.preparing.fetching import DEBIAN
 from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
@@ -37,6 +38,10 @@ ORIGIN = Origin(
     "packages fillets-ng-data, fillets-ng-data-cs and fillets-ng-data-nl 1.0.1: copyright ALTAR "
     "interactive, Ivo Danihelka, Pavel Danihelka and others, whom the packages name.\n"
     "Licence: GPL-2.\n",
+    urls=tuple(
+        f"{DEBIAN}/f/fillets-ng-data/fillets-ng-data{language}_1.0.1-1.1_all.deb"
+        for language in ("", "-cs", "-nl")
+    ),
 )
 
 TEXT = r'"((?:[^"\\]|\\.)*)"'

@@ -6,11 +6,14 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from latentheads.corpora.corpus import Tell
+from latentheads.corpora.preparing.fetching import fetch_files
+from latentheads.corpora.preparing.package import opened
 from latentheads.files import read_json
 
 __all__ = ["Origin", "prepare_once"]
@@ -26,6 +29,7 @@ class Origin:
         digest: SHA-256 of their names and contents.
         licence: Who made them, and what may be done with them.
         unit: What they are called where they are other ones.
+        urls: Where they are published.
     """
 
     name: str
@@ -33,22 +37,60 @@ class Origin:
     digest: str
     licence: str
     unit: str = "files"
+    urls: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
         """The file of a folder that says that the corpus in it is whole."""
         return f"{self.name}.json"
 
-    def check(self, files: Mapping[str, Path | bytes], source: str) -> None:
+    def name_sources(self, given: Sequence[Path]) -> str:
+        """What errors call the files that are given, or fetched where none are."""
+        return " ".join(map(str, given or self.urls))
+
+    def fetch(self, beside: Path, tell: Tell | None = None) -> Path:
+        """Fetches the files, and gives the folder that they are in.
+
+        Args:
+            beside: A folder that is written, beside which there is room for them.
+            tell: Called with a line about each.
+
+        Raises:
+            OSError: One cannot be fetched.
+        """
+        return fetch_files(self.urls, beside.with_name("fetched"), tell)
+
+    @contextmanager
+    def opened(
+        self, given: Sequence[Path], endings: Sequence[str], beside: Path, tell: Tell | None = None
+    ) -> Iterator[list[Path]]:
+        """The folders of what is given, or else fetched; those of packed files while it is open.
+
+        Args:
+            given: Folders, tar files and packages; none to fetch them.
+            endings: What the names of the files that are needed end in.
+            beside: A folder that is written, beside which there is room for what is fetched.
+            tell: Called with a line about each file that is fetched.
+
+        Raises:
+            ValueError: One is not there or cannot be read.
+            OSError: One cannot be fetched.
+        """
+        sources = given or self.fetch(beside, tell).iterdir()
+        with opened(list(sources), endings) as folders:
+            yield folders
+
+    def check(self, files: Mapping[str, Path | bytes], given: Sequence[Path]) -> None:
         """Refuses other files than those that the corpus is made of.
 
         Args:
             files: The files, or what is in them, by their names.
-            source: Where they come from, for the error.
+            given: Where they come from, for the error; none where they were fetched.
 
         Raises:
             ValueError: They are others.
         """
+        source = self.name_sources(given)
         if not files:
             raise ValueError(f"{source} holds no such {self.unit} as {self.holds}")
         total = hashlib.sha256()

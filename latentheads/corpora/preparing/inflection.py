@@ -13,7 +13,6 @@ from pathlib import Path
 
 from latentheads.corpora.corpus import Tell
 from latentheads.corpora.preparing.folder import Origin, prepare_once
-from latentheads.corpora.preparing.package import opened
 
 __all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]
 
@@ -40,29 +39,32 @@ ORIGIN = Origin(
     "Inflection, made of the high setting of the CoNLL-SIGMORPHON 2017 shared task 1, "
     "https://github.com/sigmorphon/conll2017, by its authors; the forms are of Wiktionary.\n"
     "Licence: the data set names none. Use it for research, and do not pass it on.\n",
+    urls=("https://github.com/sigmorphon/conll2017/archive/HEAD.tar.gz",),
 )
 """Its digest says how lines are written: any language may be prepared, those in ``DIGESTS`` are
 checked one by one."""
 
 
-def prepare_inflection(source: Path, out: Path, tell: Tell | None = None) -> Path:
+def prepare_inflection(source: Path | None, out: Path, tell: Tell | None = None) -> Path:
     """Writes a folder of parallel text for each language; does nothing where that is done.
 
     Args:
-        source: The folder of the data set, or a tar file of it.
+        source: The folder of the data set, or a tar file of it; None to fetch it.
         out: Where the corpus goes.
-        tell: Called with a line about what was done.
+        tell: Called with lines about what is done.
 
     Returns:
         Where the corpus is.
 
     Raises:
         ValueError: These are not the files of the task, or the place holds something else.
+        OSError: They cannot be fetched.
     """
+    given = [source] if source else []
 
     def write(whole: Path) -> str:
-        with opened([source], list(PARTS.values())) as (folder,):
-            languages = _find_languages(folder, source)
+        with ORIGIN.opened(given, list(PARTS.values()), whole, tell) as (folder,):
+            languages = _find_languages(folder, ORIGIN.name_sources(given))
             for language, files in languages.items():
                 _write_language(whole / language, files)
         known = ", ".join(sorted(languages.keys() & DIGESTS))
@@ -74,7 +76,7 @@ def prepare_inflection(source: Path, out: Path, tell: Tell | None = None) -> Pat
     return prepare_once(ORIGIN, out, write, tell)
 
 
-def _find_languages(folder: Path, source: Path) -> dict[str, dict[str, Path]]:
+def _find_languages(folder: Path, source: str) -> dict[str, dict[str, Path]]:
     """The files of each language that has all parts."""
     files = {path.name: path for path in sorted(folder.rglob("task1/*")) if path.is_file()}
     end = f"-{PARTS['train']}"

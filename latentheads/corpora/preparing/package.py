@@ -1,9 +1,10 @@
-"""The sources of a corpus: a folder, a tar file, or a package of Debian."""
+"""The sources of a corpus: a folder, a tar file, a package of Debian, or a file as it is."""
 
 from __future__ import annotations
 
 import lzma
 import os
+import shutil
 import tarfile
 import tempfile
 import zlib
@@ -29,7 +30,7 @@ def opened(sources: Sequence[Path], endings: Sequence[str]) -> Iterator[list[Pat
     """The folders of what a corpus is distributed in; those of packed files while it is open.
 
     Args:
-        sources: Folders, tar files and packages of Debian.
+        sources: Folders, tar files, packages of Debian, and files that are needed themselves.
         endings: What the names of the files that are needed end in; others stay packed.
 
     Raises:
@@ -49,6 +50,10 @@ def _opened(source: Path, endings: Sequence[str]) -> Iterator[Path]:
             f"there is no {source}: give the folder of the data set, a tar file or a Debian package"
         )
     with tempfile.TemporaryDirectory() as place:
+        if source.name.endswith(tuple(endings)):
+            shutil.copy(source, place)
+            yield Path(place)
+            return
         try:
             with source.open("rb") as file, _open_tar(file) as tar:
                 needed = (member for member in tar if member.name.endswith(tuple(endings)))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from latentheads.corpora.corpus import Tell
 from latentheads.corpora.preparing.folder import Origin, prepare_once
-from latentheads.corpora.preparing.package import opened
 from latentheads.corpora.preparing.parts import split_by_text
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.sound import read_rate, read_seconds
 from latentheads.corpora.speech.table import write_table
+from latentheads.packages import need_package
 
 __all__ = [
     "Found",
@@ -147,7 +147,7 @@ def prepare_recordings(
 
     Args:
         corpus: What is prepared, such as ``STAMPS``.
-        sources: Its packages, or folders that they are unpacked in.
+        sources: Its packages, or folders that they are unpacked in; none to fetch them.
         out: Where the corpus goes.
         tell: Called with lines about what was done.
 
@@ -156,13 +156,15 @@ def prepare_recordings(
 
     Raises:
         ValueError: These are other files, one is damaged, or the place holds something else.
+        OSError: A file cannot be fetched.
     """
     counts: list[str] = []
 
     def write(folder: Path) -> str:
-        with opened(sources, corpus.endings) as folders:
+        need_package("soundfile")  # before anything is fetched
+        with corpus.origin.opened(sources, corpus.endings, folder, tell) as folders:
             found = corpus.find(folders)
-            corpus.origin.check(found.files, " ".join(map(str, sources)))
+            corpus.origin.check(found.files, sources)
             kept = keep_usable(found.recordings, corpus.rate)
             parts = split_by_text(kept.recordings, lambda each: each.texts.values())
             write_recordings(folder, parts)

@@ -15,6 +15,7 @@ from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
+from latentheads.corpora.preparing.fetching import DEBIAN
 from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
@@ -22,7 +23,7 @@ from latentheads.corpora.preparing.recordings import (
     Recording,
     said_in,
 )
-from latentheads.corpora.preparing.stamps import find_stamps
+from latentheads.corpora.preparing.stamps import STAMPS, find_stamps
 from latentheads.corpora.text import lines_of
 from latentheads.files import read_text
 
@@ -54,6 +55,12 @@ ORIGIN = Origin(
     "licence: GPL-2.\n"
     "Domain telephone: prompts from the Debian package asterisk-core-sounds-ru-wav 1.6.1, "
     "copyright 2010 Maxim Topal, http://www.ivrvoice.ru; licence: CC BY 3.0.\n",
+    urls=(
+        f"https://raw.githubusercontent.com/pbxware/asterisk-sounds/HEAD/{PROMPTS}",
+        f"{DEBIAN}/f/festvox-ru/festvox-ru_0.5+dfsg-6_all.deb",
+        f"{DEBIAN}/a/asterisk-core-sounds/asterisk-core-sounds-ru-wav_1.6.1-1_all.deb",
+        *STAMPS.origin.urls,
+    ),
 )
 
 
@@ -78,7 +85,7 @@ def find_russian(folders: Sequence[Path]) -> Found:
             prompts |= {path.relative_to(voice).as_posix(): path for path in sounds}
     lists = [path for folder in folders for path in sorted(folder.rglob(PROMPTS))]
     if prompts and not lists:
-        raise ValueError(f"no {PROMPTS} in what is given: give its folder, too; it has the texts")
+        raise ValueError(f"no {PROMPTS} in what is given: give it, too; it has the texts")
     captions = (
         replace(each, texts={"ru": each.texts.get("ru", "")}, domain="captions")
         for each in stamps.recordings

@@ -92,6 +92,11 @@ ORIGIN = Origin(
     "https://github.com/espeak-ng/espeak-ng.\n"
     "Licence: the captions state none, take them as for research alone; espeak-ng is GPL-3, which "
     "says nothing about what it speaks.\n",
+    urls=tuple(
+        f"https://raw.githubusercontent.com/multi30k/dataset/HEAD/data/task1/raw/{part}.{language}.gz"
+        for part in ("train", "val", TEST)
+        for language in ("en", "de")
+    ),
 )
 
 
@@ -121,7 +126,7 @@ class _Caption:
 
 
 def prepare_spoken_multi30k(
-    source: Path,
+    source: Path | None,
     out: Path,
     tell: Tell | None = None,
     digest: str = ORIGIN.digest,
@@ -132,7 +137,8 @@ def prepare_spoken_multi30k(
     Of training a caption that shares a text with validation or test is left out; of these nothing.
 
     Args:
-        source: The folder with ``train.en``, ``train.de``, ``val.en`` and so on, .gz accepted.
+        source: The folder with ``train.en``, ``train.de``, ``val.en`` and so on, .gz accepted; None
+            to fetch them.
         out: Where the corpus goes.
         tell: Called with lines about what is done.
         digest: SHA-256 of the captions.
@@ -144,7 +150,7 @@ def prepare_spoken_multi30k(
     Raises:
         ValueError: These are not the captions, espeak-ng is not there, or the place holds something
             else.
-        OSError: espeak-ng fails, or another process speaks the same.
+        OSError: espeak-ng fails, another process speaks the same, or nothing can be fetched.
     """
     if sentences < 1:
         raise ValueError(f"sentences must be at least 1, got {sentences}")
@@ -153,7 +159,9 @@ def prepare_spoken_multi30k(
     held = ExitStack()
 
     def write(folder: Path) -> str:
-        parts = _read_captions(source, sentences, digest)
+        given = [source] if source else []
+        texts_at = source or _fetch_captions(folder, tell)
+        parts = _read_captions(texts_at, given, sentences, digest)
         version = _find_version()
         place = out.with_name(f"{out.name}{SPEECH}{_join_digest(digest, *MADE, version)[:8]}")
         held.enter_context(_locked(place))
@@ -205,16 +213,25 @@ def _join_digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _read_captions(source: Path, sentences: int, digest: str) -> dict[str, list[_Caption]]:
-    """The captions that are spoken, by part."""
+def _fetch_captions(beside: Path, tell: Tell | None) -> Path:
+    """Fetches the captions, where they can be spoken, and says which folder they are in."""
+    _find_version()
+    need_package("soundfile")
+    return ORIGIN.fetch(beside, tell)
+
+
+def _read_captions(
+    folder: Path, given: Sequence[Path], sentences: int, digest: str
+) -> dict[str, list[_Caption]]:
+    """The captions of a folder that are spoken, by part."""
     stems = {"train": None, "valid": None, "test": TEST}
-    pairs = {part: read_pairs(source, part, "en", "de", stem) for part, stem in stems.items()}
+    pairs = {part: read_pairs(folder, part, "en", "de", stem) for part, stem in stems.items()}
     texts = {
         f"{part}.{language}": "\n".join(pair[side] for pair in pairs[part]).encode()
         for part in pairs
         for side, language in enumerate(("en", "de"))
     }
-    replace(ORIGIN, digest=digest).check(texts, str(source))
+    replace(ORIGIN, digest=digest).check(texts, given)
     held_out = {fold_text(text) for part in ("valid", "test") for p in pairs[part] for text in p}
     pairs["train"] = [p for p in pairs["train"][:sentences] if not held_out & {*map(fold_text, p)}]
     return {part: list(_name_captions(part, each)) for part, each in pairs.items()}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from latentheads.corpora.preparing.fetching import DEBIAN
 from latentheads.corpora.preparing.folder import Origin
 from latentheads.corpora.preparing.recordings import (
     Found,
@@ -37,6 +38,7 @@ ORIGIN = Origin(
     "Descriptions of the stamps of Tux Paint, https://tuxpaint.org, from the Debian package "
     "tuxpaint-stamps-default 2022.06.04: copyright 2002-2022 by Bill Kendrick; its changelog names "
     "who speaks and who translated.\nLicence: GPL-2.\n",
+    urls=(f"{DEBIAN}/t/tuxpaint-stamps/tuxpaint-stamps-default_2022.06.04-1_all.deb",),
 )
 
 

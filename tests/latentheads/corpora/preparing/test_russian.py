@@ -37,7 +37,7 @@ def test_three_domains_are_read(tmp_path: Path) -> None:
     for name in ("digits/5", "monkeys", "goodbye", "letters/w", "press-1", "without-a-line"):
         write_noise(exchange / "sounds/ru_RU_f_Voice" / f"{name}.wav", 1.3, 6, rate=8000)
     sources, told = [voice, stamps, exchange], list[str]()
-    with pytest.raises(ValueError, match=r"^no core-sounds-ru.txt in what is given: give its fold"):
+    with pytest.raises(ValueError, match=r"^no core-sounds-ru.txt in what is given: give it, too"):
         prepare_recordings(RUSSIAN, sources, tmp_path / "out")
     (exchange / "core-sounds-ru.txt").write_text(PROMPTS, encoding="utf-8")
     with pytest.raises(
