@@ -1,4 +1,4 @@
-"""Fetches a corpus and prepares it, or prepares it from the files that it is distributed in.
+"""Fetches a corpus and prepares it, or prepares the files that you have.
 
 python experiments/prepare.py digits
 """
@@ -23,7 +23,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.experiments.cli.options import Parser
 
 DESCRIPTION = (
-    "Fetches a corpus and prepares it, or prepares it from the files that it is distributed in.\n\n"
+    "Fetches a corpus and prepares it, or prepares the files that you have.\n\n"
     "    python experiments/prepare.py digits\n"
     "    python experiments/prepare.py digits free-spoken-digit-dataset --out data/digits\n"
     "    python experiments/run.py --preset digits\n\n"
