@@ -230,8 +230,9 @@ def check_spread(cell: str, values: Sequence[float], *less: Sequence[float]) -> 
 FIGURES = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
 """Columns of alignments: where they are summed the plug-in law is the exact one."""
 
-KINDS = {word: word.replace(" ", "-") for word in ("mixture", "soft", "chain", "plain")}
-KINDS |= {"two heads": "two-heads", "two blocks": "two-blocks", "bound": "elbo", "": "exact"}
+SAME = ("mixture", "soft", "chain", "plain", "prefix", "tied")
+KINDS = {word: word for word in SAME} | {"two heads": "two-heads", "two blocks": "two-blocks"}
+KINDS |= {"bound": "elbo", "target": "elbo", "": "exact"}
 """The files of a row of alignments, by the first of these words that the row's name has."""
 
 
@@ -249,6 +250,7 @@ def runs_of(said: str, files: str) -> dict[int, list[float]]:
         ("## Multi30k, the first 600 updates", "multi30k-600-{}-seed*.json"),
         ("### 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
+        ("### The same bound after 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
         ("### Two heads after 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### A mixture that points at nothing", "multi30k-600-{}-seed*.json"),
