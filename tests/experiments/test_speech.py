@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import latentheads as lh
 from latentheads.corpora import Words
@@ -145,6 +146,33 @@ def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> No
     assert "paper WER" not in done.stdout
     assert "42.86 [" in done.stdout  # three of seven words
     assert_one_line(inside("score.py", *words, "--paper", "iwslt14"), "score.py")
+
+
+def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
+    run: Path, tmp_path: Path
+) -> None:
+    folder = write_speech(tmp_path / "corpus", src_lang="en", tgt_lang="de")
+    words = ["--data", str(folder), *HEARD[:-1], "speech-translation", "--tasks=en-de", *SMALL]
+    # a step that moves nothing, so that what was brought along is seen
+    begun = ["--start", str(run), "--start_with=encoder", "--steps=1", "--learning_rate=1e-30"]
+    out = tmp_path / "translation"
+    done = inside("run.py", *words, *SHORT, *begun, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "BLEU (alignments summed" in done.stdout
+    assert "WER" not in done.stdout
+    test = json.loads((out / "results.json").read_text("utf-8"))["test"]
+    assert 0 <= test["bleu"] <= test["chrf"] <= 100
+    assert "tok:13a" in test["bleu_signature"]
+    assert "wer" not in test
+    before, after = (lh.load_run(each).model.encoder.state_dict() for each in (run, out))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    sound = folder / "sound" / "test-1.wav"
+    done = inside("transcribe.py", str(out), str(sound))
+    assert done.returncode == 0, done.stderr
+    written = (out / "test.translations.txt").read_text("utf-8").split("\n")
+    assert done.stdout.strip() == written[1].strip()
+    done = inside("score.py", str(out), str(out))
+    assert "BLEU" in done.stdout
 
 
 def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from latentheads import Batch, terms
+from latentheads import Batch, WithSelection, terms
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.batch import PAD
 from latentheads.decoding.beam_search import beam_search
@@ -19,6 +19,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.layers.subsampler import subsampled
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
+from latentheads.selection.gate_options import Gates
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13
@@ -43,12 +44,16 @@ def hear(lengths: list[int] = FRAMES, targets: list[list[int]] = TARGETS, pad: i
     )
 
 
-def build(prior: str = "delta", ctc: float = 0.0, options: Any = None, **changes: Any) -> Any:
+def build(
+    prior: str = "delta", ctc: float = 0.0, options: Any = None, gates: str = "", **changes: Any
+) -> Any:
+    network = sizes(channels=4, **changes)
     model = Translation(
         5,
         TYPES,
         make_prior(prior),
-        sizes(channels=4, **changes),
+        network,
+        selector=Gates(gates=gates).gating(network.heads) if gates else None,
         alignments=options,
         bins=BINS,
         ctc=ctc,
@@ -62,6 +67,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "local in both stacks": {"mixers": "local", "windows": "2"},
     "ngram": {"mixers": "ngram", "windows": "2", "ngram_context": True},
     "pre-norm, deeper below": {"norm": "pre", "layers": 3, "decoder_layers": 1},
+    "gates of all heads": {"gates": "all"},
+    "gates of n-grams": {"gates": "encoder-self", "mixers": "encoder=ngram", "windows": "2"},
     "alignments": {"options": AlignmentOptions(1, 2, "independent", 5)},
     "a chain of alignments": {"options": AlignmentOptions(1, 1, "chain", 5)},
     **{f"prior {name}": {"prior": name} for name in sorted(set(PRIORS) - {"delta"})},
@@ -71,24 +78,28 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_neither_padding_nor_company_changes_a_bound_or_a_transcript(shape: str) -> None:
     model = build(**SHAPES[shape])
-    guide = Tied(model)
+    guide = attach("tied", model, 1.0) if "gates" in SHAPES[shape] else Tied(model)
 
     def bound(batch: Batch) -> Tensor:
         # noise is drawn for padding too, so that draws differ: the plug-in network has none
-        if "prior" in SHAPES[shape]:
+        if {"prior", "gates"} & SHAPES[shape].keys():
             return plug_in_log_likelihood(model, batch, guide)
         return terms(model, guide, batch).elbo
 
+    def write(batch: Batch) -> list[list[int]]:
+        with WithSelection(guide):
+            return [best.tokens for (best,) in beam_search(model, batch, beam=1)]
+
     together, order = bound(hear()), [2, 0, 1]
-    texts = [best.tokens for (best,) in beam_search(model, hear(), beam=1)]
+    texts = write(hear())
     torch.testing.assert_close(bound(hear(pad=3)), together, rtol=0, atol=1e-11)
-    assert [best.tokens for (best,) in beam_search(model, hear(pad=3), beam=1)] == texts
+    assert write(hear(pad=3)) == texts
     other = hear([FRAMES[place] for place in order], [TARGETS[place] for place in order])
     torch.testing.assert_close(bound(other), together[order], rtol=0, atol=1e-11)
     for place, (length, target) in enumerate(zip(FRAMES, TARGETS, strict=True)):
         alone = hear([length], [target])
         torch.testing.assert_close(bound(alone)[0], together[place], rtol=0, atol=1e-11)
-        assert beam_search(model, alone, beam=1)[0][0].tokens == texts[place]
+        assert write(alone) == [texts[place]]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,26 @@ def test_speakers_are_tasks_too(folder: Path) -> None:
     assert read(folder, tasks="de,fr", task_sizes=(1, 1)).train.targets.lengths.tolist() == [5, 3]
 
 
+def test_domains_are_tasks_too(folder: Path) -> None:
+    for part in ("train", "valid", "test"):
+        rows = [
+            [f"{part}{place}", f"{part}{place}.wav", text, "de", ("read", "telephone")[place % 2]]
+            for place, (_, _, text) in enumerate(ROWS)
+        ]
+        write_table(folder / f"{part}.tsv", rows, "id audio tgt_text src_lang domain")
+    corpus = read(folder, tasks="telephone:de,read:de", tell_apart="domain")
+    assert [task.name for task in corpus.tasks] == ["telephone:de", "read:de"]
+    assert corpus.test.task is not None
+    assert corpus.test.mixture is not None
+    names = [corpus.test.mixture.names[task] for task in corpus.test.task.tolist()]
+    told = set(zip(corpus.test.references, names, strict=True))
+    read_aloud, telephoned = ("eins", "zwei"), ("un", "drei")
+    expected = {(text, "read:de") for text in read_aloud}
+    assert told == expected | {(text, "telephone:de") for text in telephoned}
+    with pytest.raises(ValueError, match=r"news:de has nothing to train on: the tables have read:"):
+        read(folder, tasks="news:de", tell_apart="domain")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
