@@ -25,7 +25,7 @@ from latentheads.page.packing import pack_maps
 from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
 from latentheads.runs.folder import unlike_names
-from latentheads.runs.loading import load_run
+from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
 
 __all__ = ["ReportPage", "report"]
@@ -150,7 +150,7 @@ def report(
 
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
     """The runs, each corpus made once."""
-    opened = [run if isinstance(run, Run) else load_run(run) for run in runs]
+    opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")
     makers: dict[Data, Run] = {}

@@ -2,9 +2,9 @@
 
 ``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
 ``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``sound(run, file)``
-take a finished run;
-``draw_...`` take what was measured. A notebook shows the figure, `save` writes it. All of them are
-in one style, whose file is ``STYLE``: ``matplotlib.style.use(lh.plot.STYLE)`` draws in it too.
+take a finished run, or its folder; ``draw_...`` take what was measured. A notebook shows the
+figure, `save` writes it. All of them are in one style, whose file is ``STYLE``:
+``matplotlib.style.use(lh.plot.STYLE)`` draws in it too.
 """
 
 from latentheads.plot.alignments import draw_alignments

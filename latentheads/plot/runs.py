@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from matplotlib.figure import Figure
 
@@ -47,40 +48,60 @@ __all__ = [
     "sound",
 ]
 
+Given = ParamSpec("Given")
 
+
+def _of_a_run(
+    draw: Callable[Concatenate[Run, Given], Figure],
+) -> Callable[Concatenate[Run | str | Path, Given], Figure]:
+    """Makes a picture of a run one of its folder too."""
+
+    @wraps(draw)
+    def drawn(run: Run | str | Path, *given: Given.args, **named: Given.kwargs) -> Figure:
+        from latentheads.runs.loading import open_run  # takes long to load
+
+        return draw(open_run(run), *given, **named)
+
+    return drawn  # type: ignore[return-value]  # a run may be given by its name, too
+
+
+@_of_a_run
 def bound(run: Run) -> Figure:
     """Draws the true bound on validation, and what stands beside it, over training.
 
     Args:
-        run: A finished run.
+        run: A finished run, or its folder.
     """
     return draw_bound(_read_metrics(run), run.settings.title)
 
 
+@_of_a_run
 def kl(run: Run) -> Figure:
     """Draws the KL of every block on the test part.
 
     Args:
-        run: A finished run.
+        run: A finished run, or its folder.
     """
     results = _read_results(run)
     return draw_kl(results.kl_by_site, results.kl_how, run.settings.title)
 
 
+@_of_a_run
 def kl_history(run: Run) -> Figure:
     """Draws the KL of every block on validation over training.
 
     Args:
-        run: A finished run.
+        run: A finished run, or its folder.
     """
     return draw_kl_history(_read_metrics(run), run.settings.title)
 
 
+@_of_a_run
 def gates(run: Run) -> Figure:
     """Draws the gate of every head at test time.
 
     Args:
-        run: A finished run with gates.
+        run: A finished run with gates, or its folder.
     """
     if not isinstance(run.model.selector, Gating):
         raise ValueError(f"{run.path} has no gates")
@@ -89,25 +110,28 @@ def gates(run: Run) -> Figure:
     return draw_gates(gates, run.settings.title)
 
 
+@_of_a_run
 def selection(run: Run) -> Figure:
     """Draws which heads every task speaks with, and how many two tasks share.
 
     Args:
-        run: A finished run that selects its heads.
+        run: A finished run that selects its heads, or its folder.
     """
     return draw_selection(_read_selection(run), run.settings.title)
 
 
+@_of_a_run
 def selection_history(run: Run) -> Figure:
     """Draws the posterior probability of every candidate over training.
 
     Args:
-        run: A finished run that selects its heads.
+        run: A finished run that selects its heads, or its folder.
     """
     title = run.settings.title
     return draw_selection_history(_read_metrics(run), _read_selection(run), title)
 
 
+@_of_a_run
 def divergence(
     run: Run,
     part: Part | None = None,
@@ -118,7 +142,7 @@ def divergence(
     """Draws how far apart the heads of every block are, a heat-map a block.
 
     Args:
-        run: A finished run.
+        run: A finished run, or its folder.
         part: What heads are read on; when not given, the validation part of the run's corpus.
         sentences: How many of the first sentences of the part, or blocks of a running text.
         drawn: Draw the heads from the guide, instead of setting them to their prior's location.
@@ -136,6 +160,7 @@ def divergence(
     return draw_divergence(found, title, top)
 
 
+@_of_a_run
 def heads(
     run: Run,
     sentence: str,
@@ -153,7 +178,7 @@ def heads(
     Where heads are selected or gated, those are shown that are likeliest to speak.
 
     Args:
-        run: A finished run.
+        run: A finished run, or its folder.
         sentence: What is read: a source sentence, a file of sound, or a language model's own text.
         draws: Draws of the heads from the guide.
         block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads the
@@ -184,6 +209,7 @@ def heads(
     )
 
 
+@_of_a_run
 def sound(
     run: Run,
     file: str | Path,
@@ -200,7 +226,7 @@ def sound(
     Where heads are selected or gated, those are shown that are likeliest to speak.
 
     Args:
-        run: A finished run of speech.
+        run: A finished run of speech, or its folder.
         file: The file.
         draws: Draws of the heads from the guide.
         block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads sound.
@@ -222,6 +248,7 @@ def sound(
     return draw_sound(frames, found[name], written, head, row, title)
 
 
+@_of_a_run
 def alignments(
     run: Run,
     sentence: str,
@@ -234,7 +261,7 @@ def alignments(
     Where the run hears, the frames of sound stand above them in the same time.
 
     Args:
-        run: A finished run with alignments.
+        run: A finished run with alignments, or its folder.
         sentence: A source sentence, or a file of sound where the run hears.
         target: Its translation; when not given, the run's own.
         direction: Which task of a run with several, as ``en-de``.

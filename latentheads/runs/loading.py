@@ -15,7 +15,7 @@ from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
-__all__ = ["load_finished", "load_run"]
+__all__ = ["load_finished", "load_run", "open_run"]
 
 
 def load_run(
@@ -116,3 +116,16 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str
     if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
         raise ValueError(f"{path} is no finished run: it has no results.json")
     return load_run(path, checkpoint, device, trusted)
+
+
+def open_run(run: Run | str | Path) -> Run:
+    """The run that is given, or the one of a folder; see :func:`load_run`.
+
+    Raises:
+        ValueError: It is neither, or the folder is none of a run.
+    """
+    if isinstance(run, Run):
+        return run
+    if isinstance(run, str | Path):
+        return load_run(run)
+    raise ValueError(f"run must be a run or its folder, got {type(run).__name__}")

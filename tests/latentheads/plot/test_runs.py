@@ -66,6 +66,21 @@ def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
     assert [bar.get_height() for bar in bars] == [0.25, 0.5]
 
 
+def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
+    model = Translation.of(pairs, "independent", width=6, feed_forward=7, heads=3)
+    options: dict[str, Any] = {"steps": 2, "report_every": 1, "tokens": 64, "samples": 1}
+    trainer = lh.Trainer(model, Tied(model), pairs, out=tmp_path / "run", **options)
+    trainer.train(quiet=True)
+    for draw in (lh.plot.bound, lh.plot.kl_history):
+        titles = [axis.get_title() for axis in draw(tmp_path / "run").axes]
+        assert titles == [axis.get_title() for axis in draw(str(tmp_path / "run")).axes]
+        assert titles == [axis.get_title() for axis in draw(lh.load_run(tmp_path / "run")).axes]
+    with pytest.raises(ValueError, match="no-such-run is no run folder"):
+        lh.plot.bound("no-such-run")
+    with pytest.raises(ValueError, match="run must be a run or its folder, got int"):
+        lh.plot.kl(3)
+
+
 def test_a_line_that_came_twice_is_drawn_once_and_a_broken_one_never(run: Run) -> None:
     path = run.path / "metrics.jsonl"
     first, second, third, *_ = path.read_text().splitlines()
