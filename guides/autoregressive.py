@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.posterior import Reads
+from latentheads.alignment.posterior import AutoReads
 from latentheads.checks import check_words
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
@@ -138,8 +138,8 @@ class Autoregressive(Guide):
         form: One of the three.
         hidden: Hidden units a head of the MLP that gives the location.
         scale: Where the posterior's standard deviation starts.
-        reads: What the posterior of alignments reads: source, prefix (the words before too) or
-            target (the whole target too).
+        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
+            target too). auto: of alignments the target, of logits the source.
 
     Example:
         >>> bound = lh.terms(model, Autoregressive(model, form="inverse"), batch)
@@ -150,7 +150,7 @@ class Autoregressive(Guide):
     tied_prior = "autoregressive"
     alignment_form = "autoregressive"
     of_logits = ("form", "hidden", "scale")
-    of_alignments = ("reads",)
+    of_text = ("reads",)
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Autoregressive(Guide):
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,
-        reads: Reads = "target",
+        reads: AutoReads = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)

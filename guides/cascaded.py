@@ -5,7 +5,7 @@ Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 
 from __future__ import annotations
 
-from latentheads.alignment.posterior import Reads
+from latentheads.alignment.posterior import AutoReads
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
@@ -29,8 +29,8 @@ class Cascaded(Guide):
             the link alone costs half the squared logits below.
         scale: Where the posterior's standard deviation starts.
         learned_scale: Whether to learn it, one number a head.
-        reads: What the posterior of alignments reads: source, prefix (the words before too) or
-            target (the whole target too).
+        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
+            target too). auto: of alignments the target, of logits the source.
 
     Example:
         >>> bound = lh.terms(model, Cascaded(model, scale=0.5), batch)
@@ -41,7 +41,7 @@ class Cascaded(Guide):
     tied_prior = "cascaded"
     alignment_form = "cascaded"
     of_logits = ("hidden", "link", "scale", "learned_scale")
-    of_alignments = ("reads",)
+    of_text = ("reads",)
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Cascaded(Guide):
         link: bool = False,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: Reads = "target",
+        reads: AutoReads = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)

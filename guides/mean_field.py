@@ -2,20 +2,23 @@ r"""The strict product :math:`q(z \mid x) = \prod_l \prod_i q(z_i^l \mid x)`."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.posterior import Reads
+from latentheads.alignment.posterior import AutoReads
 from latentheads.answers import context_of
 from latentheads.attention.block import unwatched
 from latentheads.distributions import HeadContext, HeadVariable
+from latentheads.distributions.heads import BlockStates
 from latentheads.effects import PlugIn, evaluation_mode
-from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
+from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, Told
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -37,8 +40,8 @@ class MeanField(Guide):
         hidden: Hidden width of the correction over the number of heads.
         scale: Where the posterior's standard deviation starts.
         learned_scale: Whether to learn it, one number a head.
-        reads: What the posterior of alignments reads: source, prefix (the words before too) or
-            target (the whole target too).
+        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
+            target too). auto: of alignments the target, of logits the source.
 
     Example:
         >>> MeanField(model).passes, Cascaded(model).passes
@@ -49,7 +52,7 @@ class MeanField(Guide):
     tied_prior = "independent"
     alignment_form = "mean-field"
     of_logits = ("hidden", "scale", "learned_scale")
-    of_alignments = ("reads",)
+    of_text = ("reads",)
 
     def __init__(
         self,
@@ -57,13 +60,13 @@ class MeanField(Guide):
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: Reads = "target",
+        reads: AutoReads = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         self.reads = reads
-        self._plain: dict[str, Tensor] = {}
+        self._plain: dict[str, HeadContext] = {}
 
     def family(self, block: Block) -> Family:
         """Corrected scores of the pass without noise, with its own scale."""
@@ -91,6 +94,8 @@ class MeanField(Guide):
         They are what the model knows, and so of its own batch.
         """
         batch = self.model_batch
+        told = [s for s, b in self._blocks.items() if isinstance(self.families[b.key], Told)]
+        states = _States(told)
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),
@@ -98,6 +103,7 @@ class MeanField(Guide):
             poutine.block(),
             poutine.trace() as plain,
             PlugIn(),
+            states,
         ):
             if drawn:
                 self.model.states(batch, self.model.choose(batch, drawn))
@@ -105,7 +111,7 @@ class MeanField(Guide):
                 self.model.states(batch)
         nodes = plain.trace.nodes
         self._plain = {
-            block.key: context_of(site, nodes[site]["fn"]).scores
+            block.key: replace(context_of(site, nodes[site]["fn"]), states=states.found.get(site))
             for site, block in self._blocks.items()
         }
 
@@ -113,5 +119,19 @@ class MeanField(Guide):
         """Replaces what the block knows by what it knows without noise."""
         if not self._plain:
             self._read_plain()
-        plain = replace(context, scores=self._plain[block.key], lower=None, states=None)
+        known = self._plain[block.key]
+        plain = replace(context, scores=known.scores, lower=None, states=known.states)
         return super().posterior(block, plain)
+
+
+class _States(Messenger):
+    """Keeps the states that blocks read, which are let go as soon as their heads are drawn."""
+
+    def __init__(self, sites: Collection[str]) -> None:
+        super().__init__()
+        self.sites, self.found = sites, dict[str, BlockStates]()
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.sites:
+            context = context_of(msg["name"], msg["fn"])
+            self.found[msg["name"]] = BlockStates(context.query, context.key)

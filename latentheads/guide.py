@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 from pyro import poutine
@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
 from latentheads.alignment.law import Alignments
-from latentheads.alignment.posterior import AlignmentPosterior, Form, Reads
+from latentheads.alignment.posterior import AlignmentPosterior, AutoReads, Form
 from latentheads.answers import as_law, conditioned, context_of
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_least, check_number
+from latentheads.checks import check_least, check_number, check_words
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
-from latentheads.families import Dependence, Family, check_law
+from latentheads.families import Dependence, Family, Told, WordScores, check_law
 from latentheads.layers.output import LinearOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
@@ -44,6 +44,7 @@ __all__ = [
     "check_order",
     "check_own_model",
     "check_pair",
+    "find_told",
 ]
 
 TOLD = "told"
@@ -126,10 +127,12 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
         alignment_form: What a head of an alignment block reads of others in its posterior; None:
             this guide has no such posterior.
-        reads: What the posterior of alignments reads of a sentence pair.
+        reads: What the posterior reads of a sentence pair: source, prefix (the words before too) or
+            target (the whole target too). auto is the target where alignments are drawn, of logits
+            the source; it is one of the three as soon as the guide is made.
         of_logits: Options that act on drawn logits alone. A subclass says its own, for it may put
             the same option to another use.
-        of_alignments: The same of drawn alignments.
+        of_text: The same of what is told a text: alignments, and the logits of :func:`find_told`.
         alignments: The posterior of the alignment blocks; None where there are none.
 
     Args:
@@ -142,9 +145,9 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     passes = 1
     tied_prior: str | None = None
     alignment_form: Form | None = None
-    reads: Reads = "target"
+    reads: AutoReads = "auto"
     of_logits: ClassVar[tuple[str, ...]] = ()
-    of_alignments: ClassVar[tuple[str, ...]] = ()
+    of_text: ClassVar[tuple[str, ...]] = ()
     _told: Batch | None = None
 
     def __init__(self, model: HeadModel) -> None:
@@ -176,8 +179,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         idle: dict[str, str] = {}
         if not _noisy_blocks(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
-        if not model.sums_alignments:
-            idle |= dict.fromkeys(own.get("of_alignments", ()), "alignments")
+        if not model.sums_alignments and find_told(model) is None:
+            idle |= dict.fromkeys(own.get("of_text", ()), "alignments and logits of a decoder")
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 
@@ -187,6 +190,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         Raises:
             ValueError: Options that were given act on nothing in this model.
         """
+        check_words({"reads": self.reads}, reads=get_args(AutoReads))
         for option, what in self.find_idle(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None
@@ -194,7 +198,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         aligner = model.alignments
         if aligner is not None and form is not None and not aligner.soft:
             width = model.output.weight.shape[-1] if isinstance(model.output, LinearOutput) else 0
+            if self.reads == "auto":
+                self.reads = "target"
             self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
+        elif self.reads == "auto":
+            self.reads = "source"
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
         """The posterior of a block of alignments, given what the block knows; or the prior itself.
@@ -205,6 +213,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         if self.alignments is None or not isinstance(prior.context, AlignmentContext):
             return prior
         return conditioned(prior, self.alignments(prior.context, self.batch))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a part of it is told a text, as :attr:`reads` says."""
+        return self.alignments is not None
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:
@@ -348,10 +361,16 @@ class Guide(ModelGuide):
 
     def finish(self) -> None:
         """Makes the families too."""
+        reads = self.reads
         super().finish()
         noisy = _noisy_blocks(self.model)
         self.families = nn.ModuleDict({block.key: self.family(block) for block in noisy})
         self._blocks = {block.site(): block for block in noisy}
+        told = find_told(self.model)
+        if told is not None and reads in ("prefix", "target"):
+            output, family = self.model.output, self.families[told.key]
+            scores = WordScores(told.heads, cast(LinearOutput, output), target=reads == "target")
+            self.families[told.key] = Told(cast(Family, family), scores)
         for module in self.model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
@@ -366,6 +385,11 @@ class Guide(ModelGuide):
         The block knows one that starts at the prior.
         """
         return module.make_posterior()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether alignments or a block's logits are told a text."""
+        return super().is_told or any(isinstance(each, Told) for each in self.families.values())
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Builds the posterior of a block's logits from what the block knows.
@@ -410,6 +434,21 @@ class Guide(ModelGuide):
 def _noisy_blocks(model: HeadModel) -> list[Block]:
     """The blocks whose logits have noise."""
     return [each.block for each in model.drawn_blocks if each.attends and each.has_noise]
+
+
+def find_told(model: HeadModel) -> Block | None:
+    """The block whose logits a guide moves by what it reads of the target.
+
+    It is the uppermost in which a decoder reads its source, or its own past where none is drawn of
+    those. None: no such logits are drawn, or the words of the model have no rows of one table.
+    """
+    if not isinstance(model.output, LinearOutput):
+        return None
+    noisy = _noisy_blocks(model)
+    for chain in ("decoder-cross", "decoder-self"):
+        if found := [block for block in noisy if block.chain == chain]:
+            return max(found, key=lambda block: block.layer)
+    return None
 
 
 class WithSelection(Messenger):

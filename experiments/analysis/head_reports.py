@@ -87,10 +87,11 @@ def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
 
 
 def _shuffle_targets(text: Text, options: Namespace) -> ShuffledTarget | None:
-    """The loss of the guide's bound when it is told other targets; None without alignments."""
-    if not draws_alignments(text.run.model):
+    """The loss of the guide's bound when it is told other targets; None where it is told none."""
+    model, guide = text.run.model, text.run.guide
+    if not (draws_alignments(model) or guide.is_told):
         return None
-    return shuffled_target(text.run.model, text.run.guide, text.part, options.seed)
+    return shuffled_target(model, guide, text.part, options.seed)
 
 
 Watched = Callable[[str, Part, int], Iterable[Batch]]

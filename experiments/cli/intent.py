@@ -88,6 +88,13 @@ class Intent:
         return not self.prior.deterministic and chains_of(self.options.latent) != ()
 
     @property
+    def tells_logits(self) -> bool:
+        """Whether logits are drawn that a guide may move by what it reads of the target."""
+        chains = chains_of(self.options.latent)
+        decodes = chains is None or any(chain.startswith("decoder") for chain in chains)
+        return self.draws_logits and decodes and not self.options.cutoffs
+
+    @property
     def draws_heads(self) -> bool:
         """Whether heads are drawn, of attention or of n-grams."""
         return self.draws_logits or self.options.ngram_noise > 0

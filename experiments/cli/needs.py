@@ -296,10 +296,11 @@ def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:
 
 READS = Need(
     ("guide.reads",),
-    f"{ALIGNMENTS}, with a prior other than soft",
-    lambda intent: intent.draws_alignments,
+    f"{ALIGNMENTS}, with a prior other than soft, or a prior with noise in a "
+    "decoder without --cutoffs",
+    lambda intent: intent.draws_alignments or intent.tells_logits,
 )
-"""The need of the one option of guides that is of alignments."""
+"""The need of the one option of guides that is of all that may be told a text."""
 
 SHAPES = Need(
     ("guide.hidden", "guide.link", "guide.scale", "guide.learned_scale", "guide.form"),

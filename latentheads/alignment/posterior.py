@@ -11,13 +11,11 @@ alone. Of a language model, the states that a word may point at stand in the pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPass
 from latentheads.alignment.block import point
@@ -27,8 +25,9 @@ from latentheads.batch import Batch
 from latentheads.checks import check_words
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
+from latentheads.layers.target_reader import TargetReader
 
-__all__ = ["AlignmentPosterior", "Form", "Reads", "TargetReader"]
+__all__ = ["AlignmentPosterior", "AutoReads", "Form", "Reads"]
 
 Form = Literal["mean-field", "autoregressive", "cascaded"]
 """The other heads that a posterior reads: none; those of its block; those of blocks below."""
@@ -37,35 +36,9 @@ Reads = Literal["source", "prefix", "target"]
 """The text that a posterior reads, beside the prior's scores that it starts with: the source; also
 the words before; or the whole target too."""
 
-
-class TargetReader(nn.Module):
-    """Reads a whole target, in both directions, by two layers of attention.
-
-    Args:
-        width: Width of the word vectors.
-        size: Its own width, an even number.
-    """
-
-    def __init__(self, width: int, size: int) -> None:
-        super().__init__()
-        self.words = nn.Linear(width, size)
-        layer = nn.TransformerEncoderLayer(
-            size, 2, 2 * size, 0.0, batch_first=True, norm_first=True
-        )
-        self.stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(
-        self, words: Float[Tensor, "sentence target dim"], valid: Bool[Tensor, "sentence target"]
-    ) -> Float[Tensor, "sentence target size"]:
-        """Gives each word what all others say of it."""
-        x = self.words(words)
-        x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)
-        read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
-        # a CPU's fused kernel takes several times as long for its gradient in half precision
-        kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
-        with kernels:
-            found: Tensor = self.stack(x, src_key_padding_mask=~read)
-        return found
+AutoReads = Literal["auto", "source", "prefix", "target"]
+"""As a guide is asked for it: auto is the target where alignments are drawn, and of logits the
+source."""
 
 
 class _PairScores(nn.Module):

@@ -13,6 +13,7 @@ from latentheads.families.location import (
     RunningSum,
 )
 from latentheads.families.scale import CholeskyFactor, HeadScale
+from latentheads.families.told import Told, WordScores
 
 __all__ = [
     "LEAK",
@@ -31,5 +32,7 @@ __all__ = [
     "Point",
     "ReleasedCascade",
     "RunningSum",
+    "Told",
+    "WordScores",
     "check_law",
 ]

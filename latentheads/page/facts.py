@@ -38,7 +38,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "recipe": settings.recipe,
         "prior": settings.prior_name,
         "guide": settings.guide_name,
-        "reads": None if run.guide.alignments is None else run.guide.reads,
+        "reads": run.guide.reads if run.guide.is_told else None,
         "writes": "transcript" if settings.data.recognises else "translation",
         "corpus": results.corpus if results else settings.data.data,
         "seed": settings.seed,

@@ -368,21 +368,24 @@ def test_sizes_on_the_command_line_take_the_place_of_those_of_a_preset(
     assert (tuple(data.task_sizes), data.sentences) == (sizes, trained)
 
 
-def test_what_a_guide_reads_is_of_alignments_alone(
+def test_what_a_guide_reads_is_of_alignments_and_of_logits(
     settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--guide=cascaded", "--guide.reads=prefix")
     aligned = settings(*words, "--alignments=1")
     assert aligned.guide.options["reads"] == "prefix"
+    noisy = settings(*words, "--prior=independent", "--alignments=0")
+    assert noisy.guide.options["reads"] == "prefix"
     with pytest.raises(SystemExit):
-        settings(*words, "--prior=independent", "--alignments=0")
+        settings(*words, "--prior=independent", "--latent=encoder-self", "--alignments=0")
     assert capsys.readouterr().err == (
         "run.py: error: --guide.reads acts on nothing here: it needs --alignments, with "
-        "a prior other than soft\n"
+        "a prior other than soft, or a prior with noise in a decoder without --cutoffs\n"
     )
     file = tmp_path / "some.yaml"
     file.write_text("guide:\n  class_path: cascaded\n  init_args:\n    reads: prefix\n")
-    read = settings("--config", str(file), "--prior=independent", "--alignments=0")
+    idle = ("--prior=independent", "--latent=encoder-self", "--alignments=0")
+    read = settings("--config", str(file), *idle)
     assert read.guide.options["reads"] == "prefix"
     assert "note: --guide.reads acts on nothing here" in capsys.readouterr().err
 
