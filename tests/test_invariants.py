@@ -129,7 +129,7 @@ def test_2_one_bound_costs_the_passes_its_guide_says(
             terms(model.eval(), guide, batch)
         else:
             elbo()(model, guide)(batch)
-    passes = 2 if form == "mean-field" else 1
+    passes = 2 if form.startswith("mean-field") else 1
     assert guide.passes == passes
     assert sorted(ran) == sorted(passes * [block.name for block in model.blocks])
 
@@ -200,6 +200,7 @@ def test_5_padding_a_batch_changes_no_sentence(
 def test_5_a_later_target_token_changes_no_earlier_row(
     kind: str, form: str, batch: Batch, tape: NoiseTape
 ) -> None:
+    """But through what is drawn by a guide that reads it."""
     model = build(kind, prior="cascaded").eval()
     guide = attach(form, model)
     changed = batch.target.clone()
@@ -212,8 +213,9 @@ def test_5_a_later_target_token_changes_no_earlier_row(
         return logits
 
     before, after = rows(batch.target), rows(changed)
-    assert torch.equal(before[0, :3], after[0, :3])
-    assert torch.equal(before[2, :2], after[2, :2])
+    same = not form.endswith("of target")
+    assert torch.equal(before[0, :3], after[0, :3]) == same
+    assert torch.equal(before[2, :2], after[2, :2]) == same
     assert not torch.allclose(before[0, 3], after[0, 3])
 
 

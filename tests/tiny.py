@@ -33,16 +33,23 @@ KINDS = ("translation", "language-model")
 NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
 
 
-def _autoregressive(model: Any, form: str, **more: Any) -> Any:
-    """The guide of a form, which is not said where the model draws no logits."""
-    kind, said = GUIDES["autoregressive"], {"form": form}
+def _with(model: Any, name: str, said: dict[str, Any], **more: Any) -> Any:
+    """A guide with options, which are not said where the model draws nothing that they act on."""
+    kind = GUIDES[name]
     return kind(model, **({} if kind.find_idle(model, said) else said), **more)
 
 
 FORMS: dict[str, Callable[..., Any]] = {
     # "exact" is of alignments, which these models have not: see tests/guides/test_alignments.py
     **{name: guide for name, guide in GUIDES.items() if name not in ("autoregressive", "exact")},
-    **{form: partial(_autoregressive, form=form) for form in ("cholesky", "inverse", "masked")},
+    **{
+        form: partial(_with, name="autoregressive", said={"form": form})
+        for form in ("cholesky", "inverse", "masked")
+    },
+    **{
+        f"{name} of target": partial(_with, name=name, said={"reads": "target"})
+        for name in ("mean-field", "cascaded")
+    },
 }
 
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentheads.batch import PAD
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.families.family import Family
 from latentheads.families.location import Dependence
@@ -61,7 +62,7 @@ class WordScores(nn.Module):
         if self.target is not None:
             assert context.batch is not None
             words = self._output[0].weight.detach()[context.batch.target].to(known.dtype)
-            known = known + self.target(words, context.batch.target_valid)
+            known = known + self.target(words, context.batch.target != PAD)
         word = self._split(self.word(torch.tanh(known)))
         position = self._split(self.position(context.key.detach().to(like.dtype)))
         latent = context.mask.latent.unsqueeze(-3)

@@ -1,0 +1,210 @@
+"""Guides of logits that are told more than the source: the words before, or the whole target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads import Batch, Block, terms
+from latentheads.families import Gaussian, HeadScale, Plain, Told
+from latentheads.guide import find_told
+from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField
+from latentheads.inference.bound import traces
+from latentheads.models import LanguageModel, make_prior
+from latentheads.pruning import remove_heads
+from tests.tiny import KINDS, NoiseTape, build, jiggle, sizes
+
+TOP = {"translation": "decoder.1.cross", "language-model": "decoder.1.self"}
+LEARNED = ("mean-field", "autoregressive", "cascaded")
+every_guide = pytest.mark.parametrize("name", LEARNED)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def told_part(guide: Any) -> Any:
+    (found,) = (family for family in guide.families.values() if isinstance(family, Told))
+    return found.scores
+
+
+def law(model: Any, guide: Any, batch: Batch, block: str) -> tuple[Any, Any]:
+    """Prior and posterior of a block in one pass."""
+    prior, posterior = (t.nodes[f"{block}.logits"]["fn"] for t in traces(model, guide, batch))
+    return prior, posterior
+
+
+def wrong(batch: Batch) -> Batch:
+    """Other words at the same places."""
+    words = torch.where(batch.target > 4, 17 - batch.target, batch.target)
+    return replace(batch, target=words)
+
+
+@every_kind
+@every_guide
+@pytest.mark.parametrize("reads", ["prefix", "target"])
+def test_the_uppermost_block_alone_is_told_and_begins_untold(
+    name: str, kind: str, reads: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind).eval()
+    guides = []
+    for each in ("source", reads):
+        torch.manual_seed(3)
+        guides.append(GUIDES[name](model, reads=each).double())
+    source, guide = guides
+    for key, family in source.families.items():  # all but what is told begins alike
+        own = guide.families[key]
+        inner = own.family if isinstance(own, Told) else own
+        inner.load_state_dict(family.state_dict())
+    (key,) = (key for key, each in guide.families.items() if isinstance(each, Told))
+    assert key == TOP[kind].replace(".", "_")
+    tape.rewind()
+    expected = terms(model, source, batch)
+    tape.rewind()
+    found = terms(model, guide, batch)
+    torch.testing.assert_close(found.elbo, expected.elbo, rtol=0, atol=1e-12)
+    jiggle(told_part(guide), 0.3)
+    tape.rewind()
+    moved = terms(model, guide, batch)
+    changed = [n for n, kl in moved.kl.items() if not torch.allclose(kl, expected.kl[n])]
+    assert changed == [f"{TOP[kind]}.logits"]
+
+
+@every_kind
+@every_guide
+def test_rows_are_moved_by_nothing_on_average_and_by_what_the_target_says(
+    name: str, kind: str, batch: Batch
+) -> None:
+    model = build(kind).eval()
+    guide = GUIDES[name](model, reads="target").double()
+    part = jiggle(told_part(guide), 0.3)
+    seen: list[torch.Tensor] = []
+    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    prior, _ = law(model, guide, batch, TOP[kind])
+    latent = prior.context.mask.latent.unsqueeze(-3)
+    (moved,) = seen
+    assert moved.abs().max() > 0.05
+    assert torch.equal(moved * (1 - latent), torch.zeros_like(moved))
+    torch.testing.assert_close(moved.sum(-1), torch.zeros_like(moved.sum(-1)), rtol=0, atol=1e-12)
+    with guide.told(wrong(batch)):
+        law(model, guide, batch, TOP[kind])
+    assert (seen[1] - moved).abs().max() > 0.01
+
+
+@every_kind
+def test_the_words_before_are_read_from_the_states_alone(
+    kind: str, batch: Batch, tape: NoiseTape
+) -> None:
+    model = build(kind).eval()
+    guide = Cascaded(model, reads="prefix").double()
+    jiggle(told_part(guide), 0.3)
+    tape.rewind()
+    right = terms(model, guide, batch).elbo
+    tape.rewind()
+    with guide.told(wrong(batch)):
+        assert torch.equal(terms(model, guide, batch).elbo, right)
+    whole = jiggle(Cascaded(model, reads="target").double(), 0.3)
+    tape.rewind()
+    right = terms(model, whole, batch).elbo
+    tape.rewind()
+    with whole.told(wrong(batch)):
+        assert not torch.allclose(terms(model, whole, batch).elbo, right)
+
+
+@every_guide
+def test_the_kl_is_that_of_the_laws(name: str, batch: Batch) -> None:
+    model = build().eval()
+    guide = jiggle(GUIDES[name](model, reads="target").double(), 0.2)
+    found = terms(model, guide, batch)
+    assert found.how["decoder.1.cross.logits"] == "analytic"
+    torch.manual_seed(0)
+    prior, posterior = law(model, guide, batch, TOP["translation"])
+    drawn = posterior.rsample(torch.Size([20000]))
+    sampled = posterior.log_prob(drawn) - prior.log_prob(drawn)
+    expected = torch.distributions.kl_divergence(posterior, prior)
+    error = sampled.std(0) / len(sampled) ** 0.5
+    assert ((sampled.mean(0) - expected).abs() < 4.5 * error).all()
+
+
+def test_mean_field_reads_no_sampled_head_though_it_is_told(batch: Batch) -> None:
+    model = build().eval()
+    for reads in ("prefix", "target"):
+        guide = jiggle(MeanField(model, reads=reads).double(), 0.3)
+        first, second = (law(model, guide, batch, TOP["translation"])[1] for _ in range(2))
+        assert torch.equal(first.location, second.location)
+
+
+@every_guide
+def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None:
+    model = build().eval()
+    guide = GUIDES[name](model, reads="target").double()
+    part, seen = jiggle(told_part(guide), 0.3), []
+    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    traces(model, guide, batch)
+    seen[0].square().sum().backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(parameter.grad is not None for parameter in part.parameters())
+
+
+def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
+    logits = build()
+    assert [make(logits).reads for make in (MeanField, Autoregressive, Cascaded)] == ["source"] * 3
+    assert not Cascaded(logits).is_told
+    assert Cascaded(logits, reads="prefix").is_told
+    both = lh.models.Translation(
+        *(11, 13, make_prior("independent"), sizes()), alignments=lh.AlignmentOptions(1)
+    )
+    auto, told = Cascaded(both), Cascaded(both, reads="target")
+    assert (auto.reads, told.reads) == ("target", "target")
+    assert not any(isinstance(family, Told) for family in auto.families.values())
+    assert told_part(told).target is not None
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    said = r"^guide\.reads acts on alignments and logits of a decoder alone, and this model draws"
+    for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
+        with pytest.raises(ValueError, match=said):
+            Cascaded(model, reads="target")
+    adaptive = LanguageModel(13, make_prior("independent"), sizes(cutoffs=(5,)))
+    assert find_told(adaptive) is None
+    with pytest.raises(ValueError, match=said):
+        Cascaded(adaptive, reads="prefix")
+    with pytest.raises((ValueError, TypeError), match="reads"):
+        Cascaded(build(), reads="everything")
+
+
+class Plainly(Guide):
+    """A guide of a user, whose heads do not read each other."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.reads = "target"
+
+    def family(self, block: Block) -> Gaussian:
+        return Gaussian(Plain(), HeadScale(block.heads, learned=True))
+
+
+@pytest.mark.parametrize("kept", [[0, 2], [1]])
+def test_heads_that_are_removed_leave_what_is_told_the_others(
+    kept: list[int], batch: Batch
+) -> None:
+    model = build(latent=("decoder-cross",), layers=1).eval()
+    guide = jiggle(Plainly(model).double(), 0.3)
+    part, seen = told_part(guide), list[torch.Tensor]()
+    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    law(model, guide, batch, "decoder.0.cross")
+    remove_heads(model, {"decoder.0.cross": kept}, guide)
+    law(model, guide, batch, "decoder.0.cross")
+    whole, left = seen
+    torch.testing.assert_close(left, whole[:, kept], rtol=0, atol=1e-12)
+    assert part.word.out_features == part.position.out_features == 4 * len(kept)
+    assert terms(model, guide, batch).elbo.isfinite().all()
+
+
+def test_a_text_in_windows_is_told_its_own_words() -> None:
+    model = build("language-model").eval()
+    guide = jiggle(Cascaded(model, reads="target").double(), 0.3)
+    rows = [[5, 6, 7, 8, 9, 10], [8, 5, 6, 11, 12, 5]]
+    target = torch.tensor(rows)
+    assert terms(model, guide, Batch(target, context=2)).elbo.isfinite().all()
