@@ -30,7 +30,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/comparing.md": 1,
-    "docs/guides.md": 5,
+    "docs/guides.md": 4,
     "docs/pretrained.md": 6,
     "docs/reading.md": 2,
     "docs/report.md": 1,
