@@ -217,7 +217,7 @@ OF_LOGITS = {
 }
 CHANGES = [
     *((name, "logits", *each) for name, options in OF_LOGITS.items() for each in options.items()),
-    *((name, "alignments", "reads", "prefix") for name in OF_LOGITS),
+    *((name, "alignments and logits of a decoder", "reads", "prefix") for name in OF_LOGITS),
 ]
 
 
@@ -226,7 +226,8 @@ def test_an_option_that_acts_on_nothing_is_refused(
     name: str, what: str, option: str, value: Any
 ) -> None:
     pointing = aligned(SHAPES["two blocks"])
-    model, kind = pointing if what == "logits" else build(), GUIDES[name]
+    model = pointing if what == "logits" else build(latent=("encoder-self",))
+    kind = GUIDES[name]
     said = f"^guide.{option} acts on {what} alone, and this model draws none$"
     with pytest.raises(ValueError, match=said):
         kind(model, **{option: value})

@@ -58,5 +58,6 @@ def test_a_folder_whose_guide_has_options_that_act_on_nothing_is_opened(
 ) -> None:
     said = {"hidden": 7, "reads": "prefix"}
     pair = Settings(prior=Spec("independent"), guide=Spec("cascaded", said)).pair
-    model = build() if draws == "logits" else aligned(SHAPES["one head"])
+    encoder = build(latent=("encoder-self",))
+    model = encoder if draws == "logits" else aligned(SHAPES["one head"])
     assert pair.make_guide(model).options == {left: said[left]}
