@@ -29,7 +29,7 @@ from latentheads.checks import check_least, check_number, check_words
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, Told, WordScores, check_law
-from latentheads.layers.output import LinearOutput
+from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
 from latentheads.selection.distribution import Selection
@@ -197,7 +197,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         model, form = self.model, self.alignment_form
         aligner = model.alignments
         if aligner is not None and form is not None and not aligner.soft:
-            width = model.output.weight.shape[-1] if isinstance(model.output, LinearOutput) else 0
+            width = model.output.width if isinstance(model.output, RowOutput) else 0
             if self.reads == "auto":
                 self.reads = "target"
             self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
@@ -369,7 +369,7 @@ class Guide(ModelGuide):
         told = find_told(self.model)
         if told is not None and reads in ("prefix", "target"):
             output, family = self.model.output, self.families[told.key]
-            scores = WordScores(told.heads, cast(LinearOutput, output), target=reads == "target")
+            scores = WordScores(told.heads, cast(RowOutput, output), target=reads == "target")
             self.families[told.key] = Told(cast(Family, family), scores)
         for module in self.model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
@@ -440,9 +440,9 @@ def find_told(model: HeadModel) -> Block | None:
     """The block whose logits a guide moves by what it reads of the target.
 
     It is the uppermost in which a decoder reads its source, or its own past where none is drawn of
-    those. None: no such logits are drawn, or the words of the model have no rows of one table.
+    those. None: no such logits are drawn, or the words of the model have no rows.
     """
-    if not isinstance(model.output, LinearOutput):
+    if not isinstance(model.output, RowOutput):
         return None
     noisy = _noisy_blocks(model)
     for chain in ("decoder-cross", "decoder-self"):

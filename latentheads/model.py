@@ -21,7 +21,7 @@ from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.checks import check_known
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
-from latentheads.layers.output import LinearOutput, Output
+from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import Reach
 from latentheads.names import SENTENCES, TARGET, Block, side_of
 from latentheads.selection.hard_gates import Gating
@@ -177,7 +177,7 @@ class HeadModel(nn.Module, ABC):
         if self.alignments is None:
             return self.likelihood(self.states(batch, *given), batch)
         hidden = self.hidden(batch, choices).behind(batch.context)
-        output = cast(LinearOutput, self.output)
+        output = cast(RowOutput, self.output)
         return self.alignments(hidden, batch.counted, output, self.smoothing)
 
     def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:

@@ -1,4 +1,4 @@
-"""The alignment blocks of a network, and which networks may have them."""
+"""The alignment blocks of a network."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from latentheads.alignment.options import AlignmentOptions, check_alignment_opti
 from latentheads.models.network import Network
 
 __all__ = ["make_aligner"]
-
-
-def check_alignments(options: AlignmentOptions, sizes: Network, past: bool) -> None:
-    """Refuses alignments above a network that cannot have them; see :func:`make_aligner`."""
-    if not options.blocks:
-        return
-    if sizes.cutoffs:
-        raise ValueError(
-            "alignments need a full softmax: drop the cutoffs, or name a recipe or prior of logits"
-        )
-    options.check_window(past)
 
 
 def make_aligner(
@@ -33,5 +22,5 @@ def make_aligner(
     check_alignment_options(options)
     if options is None or not options.blocks:
         return None
-    check_alignments(options, sizes, past)
+    options.check_window(past)
     return Aligner(options.settle(past), sizes.width, sizes.dropout, past)

@@ -30,6 +30,8 @@ TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]
 SOURCES = [[4, 5, 6, 2], [7, 2], [5, 5, 8, 5, 2]]
 
 KINDS = ("translation", "language-model")
+ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
+"""What makes a language model one of the kind "adaptive": a softmax of three bands."""
 NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
 
 
@@ -70,6 +72,7 @@ def build(
     With a gate every block draws a latent of the user's own too; see :func:`add_gates`.
     """
     options = changes.pop("options", {})
+    changes = {**ADAPTIVE, **changes} if kind == "adaptive" else changes
     own = {k: changes.pop(k) for k in ("latent", "label_smoothing") if k in changes}
     law, network = make_prior(prior, **options), sizes(**changes)
     if kind == "translation":

@@ -12,15 +12,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.alignment.bands import make_table
 from latentheads.alignment.block import AlignmentBlock
 from latentheads.alignment.chain import SummedChain
-from latentheads.alignment.emission import Asked, word_table
+from latentheads.alignment.emission import Asked
 from latentheads.alignment.law import Alignments, Pointing
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.summed import Summed, SummedWords, block_tables, sum_of
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.layers.numeric import softmax
-from latentheads.layers.output import LinearOutput
+from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNMENT, POINTING, Block
 
 __all__ = [
@@ -91,7 +92,7 @@ class AlignmentPass:
     valid: Bool[Tensor, "*valid target"]
     priors: Sequence[Pointing]
     vectors: Sequence[Float[Tensor, "*memory key dim"]]
-    output: LinearOutput
+    output: RowOutput
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     known: dict[Any, tuple[Tensor, Summed]] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class AlignmentPass:
         if self.hidden.window and len(rows) > 1:  # one head gains nothing
             return self._windowed_table(flat, rows, said).unflatten(0, shape)
         asked = self._asked(guide)
-        table = word_table(flat, rows, self.output.weight, said, asked, self.smoothing)
+        table = make_table(self.output, flat, rows, said, asked, self.smoothing)
         return table.unflatten(0, shape)
 
     def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
@@ -181,8 +182,8 @@ class AlignmentPass:
             some = slice(start, min(start + step, states.shape[1]))
             keys, places = self.hidden.reach(some.start, some.stop)
             rows = [each.index_select(1, keys) for each in vectors]
-            known = states[:, some], rows, self.output.weight, words[:, some]
-            found = word_table(*known, smoothing=self.smoothing)
+            known = states[:, some], rows, words[:, some]
+            found = make_table(self.output, *known, smoothing=self.smoothing)
             for dim in range(2, found.ndim):
                 found = found.index_select(dim, places)
             parts.append(found)
@@ -299,7 +300,7 @@ class Aligner(nn.Module):
         self,
         hidden: Hidden,
         valid: Bool[Tensor, "*valid target"] | None,
-        output: LinearOutput,
+        output: RowOutput,
         vectors: Sequence[Tensor] | None = None,
         smoothing: float = 0.0,
     ) -> AlignmentPass:
@@ -396,7 +397,7 @@ class Aligner(nn.Module):
         self,
         hidden: Hidden,
         valid: Bool[Tensor, "*valid target"],
-        output: LinearOutput,
+        output: RowOutput,
         smoothing: float = 0.0,
     ) -> Tokens:
         """Draws the alignments, block after block, and gives the law of the tokens."""

@@ -102,7 +102,7 @@ class AlignmentOptions:
         Args:
             past: Whether heads point at the past of a language model.
         """
-        if self.alignment_window and not past:
+        if self.blocks and self.alignment_window and not past:
             raise ValueError("alignment_window is for a language model: drop it")
 
 

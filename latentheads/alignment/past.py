@@ -9,7 +9,7 @@ from torch import Tensor
 from latentheads.alignment.aligner import Aligner, Hidden, without_memory
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import reorder
-from latentheads.layers.output import LinearOutput
+from latentheads.layers.output import RowOutput
 
 __all__ = ["PastState", "begin_past"]
 
@@ -24,7 +24,7 @@ class PastState:
         output: The layer that turns states into tokens.
     """
 
-    def __init__(self, aligner: Aligner, output: LinearOutput) -> None:
+    def __init__(self, aligner: Aligner, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
         self._texts: AlignmentState | None = None
         self._shape = torch.Size()
@@ -68,7 +68,7 @@ class PastState:
         return AlignmentState(self.aligner, hidden, self.output)
 
 
-def begin_past(aligner: Aligner, output: LinearOutput, texts: int) -> PastState | AlignmentState:
+def begin_past(aligner: Aligner, output: RowOutput, texts: int) -> PastState | AlignmentState:
     """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
 
     Args:
@@ -78,5 +78,5 @@ def begin_past(aligner: Aligner, output: LinearOutput, texts: int) -> PastState 
     """
     if aligner.components is None:
         return PastState(aligner, output)
-    nothing = without_memory(output.weight.new_zeros(texts, 0, output.weight.shape[1]))
+    nothing = without_memory(aligner.components.new_zeros(texts, 0, output.width))
     return AlignmentState(aligner, nothing, output)

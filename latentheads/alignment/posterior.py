@@ -140,8 +140,9 @@ class AlignmentPosterior(nn.Module):
         scores = prior.scores.detach() + point(query, key, aligned.hidden.readable)
         evidence: list[Tensor] = []
         if self.lexical is not None:
-            table = full_precision(aligned.output.weight.detach())[words]
-            evidence = [table @ full_precision(each.detach()).mT for each in aligned.vectors]
+            with torch.no_grad():
+                rows = full_precision(aligned.output.rows_of(words))
+            evidence = [rows @ full_precision(each.detach()).mT for each in aligned.vectors]
             said = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[own, None] * said
         readable = aligned.hidden.readable
@@ -192,8 +193,9 @@ class AlignmentPosterior(nn.Module):
             return place.expand(*states.shape[:-1], size)
         known = self.state(states)
         if self.target is not None:
-            table = aligned.output.weight.detach()
-            known = known + self.target(table[words].to(known.dtype), valid)
+            with torch.no_grad():
+                rows = aligned.output.rows_of(words)
+            known = known + self.target(rows.to(known.dtype), valid)
         return torch.tanh(known)
 
     def _take(self, told: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:

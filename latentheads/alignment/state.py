@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.alignment.aligner import Aligner, Hidden
+from latentheads.alignment.bands import BandedDictionary, make_dictionary
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.law import NOWHERE
 from latentheads.alignment.summed import block_tables, sum_of
 from latentheads.attention.block import reorder
-from latentheads.layers.output import LinearOutput
+from latentheads.layers.output import RowOutput
 
 __all__ = ["AlignmentState"]
 
@@ -29,11 +30,11 @@ class AlignmentState:
         output: The layer that turns states into tokens.
     """
 
-    def __init__(self, aligner: Aligner, hidden: Hidden, output: LinearOutput) -> None:
+    def __init__(self, aligner: Aligner, hidden: Hidden, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
         self.hidden = aligner.choose_memory(hidden)
         self.vectors = aligner.vectors(self.hidden.memory)
-        self.dictionary = None if aligner.soft else Dictionary(self.vectors, output.weight)
+        self.dictionary = None if aligner.soft else make_dictionary(output, self.vectors)
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None
 
@@ -145,7 +146,11 @@ class AlignmentState:
         return data, mean_log, torch.xlogy(law, law).sum(-1) - cross
 
     def _walk(
-        self, states: Tensor, tokens: Tensor, prior: ChainPointing, dictionary: Dictionary
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        prior: ChainPointing,
+        dictionary: Dictionary | BandedDictionary,
     ) -> Float[Tensor, "sentence row key"]:
         """Where each next word may point, given the words before it: the forward algorithm."""
         shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new

@@ -22,7 +22,7 @@ from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.families.family import Family
 from latentheads.families.location import Dependence
 from latentheads.layers.numeric import full_precision
-from latentheads.layers.output import LinearOutput
+from latentheads.layers.output import RowOutput
 from latentheads.layers.target_reader import TargetReader
 
 __all__ = ["Told", "WordScores"]
@@ -42,10 +42,10 @@ class WordScores(nn.Module):
     """
 
     def __init__(
-        self, heads: int, output: LinearOutput, target: bool, size: int = 64, rank: int = 4
+        self, heads: int, output: RowOutput, target: bool, size: int = 64, rank: int = 4
     ) -> None:
         super().__init__()
-        width = output.weight.shape[-1]
+        width = output.width
         self._output = (output,)  # the model's own, and so no part of this
         self.rank = rank
         self.state = nn.Linear(width, size)
@@ -61,7 +61,8 @@ class WordScores(nn.Module):
         known = self.state(context.query.detach().to(like.dtype))
         if self.target is not None:
             assert context.batch is not None
-            words = self._output[0].weight.detach()[context.batch.target].to(known.dtype)
+            with torch.no_grad():
+                words = self._output[0].rows_of(context.batch.target).to(known.dtype)
             known = known + self.target(words, context.batch.target != PAD)
         word = self._split(self.word(torch.tanh(known)))
         position = self._split(self.position(context.key.detach().to(like.dtype)))

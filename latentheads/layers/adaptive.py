@@ -18,13 +18,13 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
 from latentheads.layers.numeric import dropout, full_precision
-from latentheads.layers.output import Output, linear_log_prob
+from latentheads.layers.output import RowOutput, linear_log_prob
 
 __all__ = ["AdaptiveOutput", "AdaptiveTable"]
 
@@ -90,7 +90,7 @@ class AdaptiveTable(nn.Module):
         return found.view(*tokens.shape, self.embedding_dim)
 
 
-class AdaptiveOutput(Output):
+class AdaptiveOutput(RowOutput):
     """Softmax over the first band and one class a further band, and a softmax within each band.
 
     Bands and projections are those of the input; only the classes are its own.
@@ -107,24 +107,67 @@ class AdaptiveOutput(Output):
         classes = len(table.bands) - 1
         self.classes = nn.Linear(table.embedding_dim, classes, bias=False) if classes else None
 
-    def _head(self) -> Tensor:
-        """The rows of the first softmax."""
+    @property
+    def further(self) -> range:
+        """The bands that have a softmax of their own, behind the first."""
+        return range(1, len(self.table.bands))
+
+    @property
+    def head(self) -> Float[Tensor, "first dim"]:
+        """The rows of the first softmax: its types, then a class a further band."""
         first = self.table.rows(0)
         return first if self.classes is None else torch.cat([first, self.classes.weight])
 
-    def _narrow(self, states: Tensor, band: int) -> Tensor:
+    def class_of(self, band: int) -> int:
+        """The place of a further band in the first softmax."""
+        return self.table.ends[1] + band - 1
+
+    def first_of(self, words: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+        """The place of each word, or of its band, in the first softmax."""
+        first = words
+        for band in self.further:
+            first = torch.where(words >= self.table.ends[band], self.class_of(band), first)
+        return first
+
+    def inside(self, words: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
+        """Which words are of a band."""
+        return (words >= self.table.ends[band]) & (words < self.table.ends[band + 1])
+
+    def narrow(
+        self, states: Float[Tensor, "*batch dim"], band: int
+    ) -> Float[Tensor, "*batch narrow"]:
         """States as a further band reads them: the input's projection, backwards."""
         x = F.linear(states, self.table.projection(band).T)
         return dropout(x, self.rate, self.training)
 
+    def check_smoothing(self, smoothing: float) -> None:
+        """Refuses labels that are smoothed over all types."""
+        if smoothing:
+            raise ValueError("label_smoothing needs a full softmax: use 0 with an adaptive one")
+
+    @property
+    def width(self) -> int:
+        """That of the input."""
+        return self.table.embedding_dim
+
+    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """Those of the first softmax, and of a further band's words those of the band besides."""
+        flat = words.flatten()
+        found = self.head[self.first_of(flat)]
+        for band in self.further:
+            (rows,) = self.inside(flat, band).nonzero(as_tuple=True)
+            own = self.table.rows(band)[flat[rows] - self.table.ends[band]]
+            wide = F.linear(own, self.table.projection(band))
+            found = found.index_add(0, rows, wide.to(found.dtype))
+        return found.view(*words.shape, self.width)
+
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """The log-probability of every type."""
-        size = self.table.ends[1]
-        head = full_precision(F.linear(states, self._head())).log_softmax(-1)
-        parts = [head[..., :size]]
-        for band in range(1, len(self.table.bands)):
-            inner = F.linear(self._narrow(states, band), self.table.rows(band))
-            into = head[..., size + band - 1].unsqueeze(-1)
+        head = full_precision(F.linear(states, self.head)).log_softmax(-1)
+        parts = [head[..., : self.table.ends[1]]]
+        for band in self.further:
+            inner = F.linear(self.narrow(states, band), self.table.rows(band))
+            into = head[..., self.class_of(band)].unsqueeze(-1)
             parts.append(into + full_precision(inner).log_softmax(-1))
         return torch.cat(parts, -1)
 
@@ -135,18 +178,13 @@ class AdaptiveOutput(Output):
         smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; only the bands that occur are computed."""
-        if smoothing:
-            raise ValueError("label_smoothing needs a full softmax: use 0 with an adaptive one")
+        self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        size = self.table.ends[1]
-        first = y
-        for band in range(1, len(self.table.bands)):
-            first = torch.where(y >= self.table.ends[band], size + band - 1, first)
-        found = linear_log_prob(x, self._head(), first)
-        for band, (low, high) in enumerate(pairwise(self.table.ends[1:]), 1):
-            (rows,) = ((y >= low) & (y < high)).nonzero(as_tuple=True)
+        found = linear_log_prob(x, self.head, self.first_of(y))
+        for band in self.further:
+            (rows,) = self.inside(y, band).nonzero(as_tuple=True)
             if len(rows):
-                narrow = self._narrow(x[rows], band)
-                inner = linear_log_prob(narrow, self.table.rows(band), y[rows] - low)
+                narrow, own = self.narrow(x[rows], band), y[rows] - self.table.ends[band]
+                inner = linear_log_prob(narrow, self.table.rows(band), own)
                 found = found.index_add(0, rows, inner.to(found.dtype))
         return found.view(tokens.shape)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +24,7 @@ __all__ = [
     "LinearOutput",
     "MatrixOutput",
     "Output",
+    "RowOutput",
     "Slices",
     "TableOutput",
     "for_products",
@@ -88,13 +89,42 @@ class GivenLogits(Output):
         return -losses.view(tokens.shape)
 
 
-class LinearOutput(Output):
+class RowOutput(Output):
+    """A word's score is the product of the state with its row: what adds to states adds to scores.
+
+    The law may be one softmax or several, each of some of the scores.
+    """
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The width of a state."""
+
+    @abstractmethod
+    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """The row of each word."""
+
+    def held(self) -> RowOutput:
+        """The same law with the weights that the layer has now; see :class:`Output`."""
+        return cast(RowOutput, super().held())
+
+
+class LinearOutput(RowOutput):
     """Softmax over the products with a matrix."""
 
     @property
     @abstractmethod
     def weight(self) -> Float[Tensor, "vocab dim"]:
         """The matrix: one row a type."""
+
+    @property
+    def width(self) -> int:
+        """That of the matrix."""
+        return self.weight.shape[-1]
+
+    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """Those of the matrix."""
+        return self.weight[words]
 
     def held(self) -> LinearOutput:
         """The same law with the matrix that the layer has now; see :class:`Output`."""

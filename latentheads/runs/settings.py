@@ -19,7 +19,6 @@ from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
-from latentheads.models.alignments import check_alignments
 from latentheads.names import chains_of
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Pair, Spec, join_pair
@@ -142,7 +141,7 @@ class Settings:
         past = self.data.alone
         of_logits = not self.prior.find("prior").deterministic
         object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
-        check_alignments(self.alignment, self.network, past)
+        self.alignment.check_window(past)
         _ = self.pair, self.chains, self.disagreement_term
         for kind in DEFAULTS:  # what no reader would take from a folder is not trained
             said = getattr(self, kind).to_yaml(kind)

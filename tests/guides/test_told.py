@@ -11,17 +11,20 @@ import torch
 import latentheads as lh
 from latentheads import Batch, Block, terms
 from latentheads.families import Gaussian, HeadScale, Plain, Told
-from latentheads.guide import find_told
 from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField
 from latentheads.inference.bound import traces
-from latentheads.models import LanguageModel, make_prior
+from latentheads.models import make_prior
 from latentheads.pruning import remove_heads
-from tests.tiny import KINDS, NoiseTape, build, jiggle, sizes
+from tests.tiny import NoiseTape, build, jiggle, sizes
 
-TOP = {"translation": "decoder.1.cross", "language-model": "decoder.1.self"}
+TOP = {
+    "translation": "decoder.1.cross",
+    "language-model": "decoder.1.self",
+    "adaptive": "decoder.1.self",
+}
 LEARNED = ("mean-field", "autoregressive", "cascaded")
 every_guide = pytest.mark.parametrize("name", LEARNED)
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", TOP)
 
 
 def told_part(guide: Any) -> Any:
@@ -166,10 +169,6 @@ def test_what_cannot_be_told_is_refused() -> None:
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, reads="target")
-    adaptive = LanguageModel(13, make_prior("independent"), sizes(cutoffs=(5,)))
-    assert find_told(adaptive) is None
-    with pytest.raises(ValueError, match=said):
-        Cascaded(adaptive, reads="prefix")
     with pytest.raises((ValueError, TypeError), match="reads"):
         Cascaded(build(), reads="everything")
 

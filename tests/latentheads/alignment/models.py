@@ -8,7 +8,9 @@ from torch import nn
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.models import LanguageModel, Translation, make_prior
-from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
+from tests.tiny import ADAPTIVE, KINDS, SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
+
+ALIGNED_KINDS = (*KINDS, "adaptive")
 
 SHAPES = {
     "one head": AlignmentOptions(1, 1, "independent", 5),
@@ -35,7 +37,12 @@ WINDOWED = {
 def aligned(
     options: AlignmentOptions | None, size: float = 0.5, kind: str = "translation", **more: Any
 ) -> Any:
-    """A model in float64; the same seed gives the same network below its alignments."""
+    """A model in float64; the same seed gives the same network below its alignments.
+
+    Of the kind "adaptive" it is a language model with an adaptive softmax of three bands.
+    """
+    if kind == "adaptive":
+        more = {**ADAPTIVE, **more}
     prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
     types = more.pop("source_types", SOURCE_TYPES), TARGET_TYPES
     law, network = make_prior(prior), sizes(**more)

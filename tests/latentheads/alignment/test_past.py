@@ -25,8 +25,8 @@ TEXT = torch.tensor([[5, 6, 7, 2]])
 WORDS = TEXT.shape[1]
 
 
-def model_of(shape: str) -> Any:
-    return aligned({**EXACT, **SOFT}[shape], kind="language-model")
+def model_of(shape: str, kind: str = "language-model") -> Any:
+    return aligned({**EXACT, **SOFT}[shape], kind=kind)
 
 
 def jump(jumps: JumpsBehindNull, reach: int, before: int, key: int) -> Tensor:
@@ -43,7 +43,7 @@ class ByHand:
 
     def __init__(self, model: Any, words: Tensor) -> None:
         self.states = model.states(Batch(words))[0]
-        self.table, self.blocks = model.output.table.weight, list(model.alignments.blocks)
+        self.output, self.blocks = model.output, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
         options, self.words = model.alignments.options, words[0]
         self.window, self.reach = options.alignment_window, options.alignment_reach
@@ -89,7 +89,7 @@ class ByHand:
             if s:
                 vectors = block.lexicon(block.norm(self.rows[s])).view(block.block.heads, -1)
                 state = state + vectors[place]
-        found: Tensor = (self.table @ state).log_softmax(0)[self.words[t]]
+        found: Tensor = self.output(state).log_softmax(0)[self.words[t]]
         return found
 
     def joint(self, alignment: list[list[int]]) -> Tensor:
@@ -113,10 +113,11 @@ class ByHand:
 
 
 @every_shape
+@pytest.mark.parametrize("kind", ["language-model", "adaptive"])
 @torch.no_grad()
-def test_log_p_is_the_sum_over_all_ways_to_point_back(shape: str) -> None:
+def test_log_p_is_the_sum_over_all_ways_to_point_back(kind: str, shape: str) -> None:
     words = TEXT[:, :3] if "two" in shape else TEXT
-    model = model_of(shape)
+    model = model_of(shape, kind)
     by_hand = ByHand(model, words)
     wanted = torch.stack([by_hand.joint(each) for each in by_hand.alignments()]).logsumexp(0)
     found = plug_in_log_likelihood(model, Batch(words))[0]
@@ -195,13 +196,15 @@ def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
 def test_a_short_window_costs_no_more_than_it_reaches(
     context: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, whole = [], aligner.word_table
+    seen, whole = [], aligner.make_table
 
-    def noted(states: Tensor, lexicons: Any, *others: Tensor, smoothing: float) -> Tensor:
+    def noted(
+        output: Any, states: Tensor, lexicons: Any, words: Tensor, smoothing: float
+    ) -> Tensor:
         seen.append((states.shape[1], *(rows.shape[1] for rows in lexicons)))
-        return whole(states, lexicons, *others, smoothing=smoothing)
+        return whole(output, states, lexicons, words, smoothing=smoothing)
 
-    monkeypatch.setattr(aligner, "word_table", noted)
+    monkeypatch.setattr(aligner, "make_table", noted)
     text = Batch(torch.randint(4, 13, (2, 8)), context=context)
     model_of("window of two heads").law(text).summed(text.scored)
     # two words at a time: their own two windows overlap in all but one key, and null

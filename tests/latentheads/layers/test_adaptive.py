@@ -48,6 +48,22 @@ def test_the_likelihood_is_that_of_the_full_softmax() -> None:
         assert torch.allclose(one, other, atol=1e-12)
 
 
+def test_a_word_has_a_row_that_its_score_is_the_product_with() -> None:
+    output = layer()
+    state, words = torch.randn(WIDTH), torch.arange(TYPES)
+    assert output.width == WIDTH
+    scores = output.rows_of(words[None])[0] @ state
+    head = output.head @ state
+    for word in range(TYPES):
+        band = sum(word >= cut for cut in CUTOFFS)
+        if not band:
+            assert torch.allclose(scores[word], head[word])
+            continue
+        own = output.table.rows(band)[word - output.table.ends[band]]
+        within = own @ (output.table.projection(band).T @ state)
+        assert torch.allclose(scores[word], head[CUTOFFS[0] + band - 1] + within)
+
+
 @pytest.mark.parametrize("tokens", [[1, 2, 3], [20, 21, 22]])
 def test_bands_that_do_not_occur_cost_nothing(tokens: list[int]) -> None:
     output = layer()

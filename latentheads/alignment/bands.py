@@ -1,0 +1,196 @@
+r"""The word that alignments explain, where the output layer is an adaptive softmax.
+
+A word of a further band has two factors, each a softmax of scores that add up (see
+:mod:`latentheads.layers.adaptive`),
+
+.. math:: \log p(y \mid t, s) = \log p_0(\text{band } i \mid t, s) + \log p_i(y \mid t, s),
+
+so that its table is the sum of two of :mod:`latentheads.alignment.emission`: one of all words
+against the first softmax, one of the words of band :math:`i` against that band's. Every position
+has scores for all types of a band that occurs in its sentence; products with states are made of the
+band's own words alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.alignment.dictionary import Dictionary
+from latentheads.alignment.emission import Asked, word_table
+from latentheads.layers.adaptive import AdaptiveOutput
+from latentheads.layers.output import LinearOutput, RowOutput
+
+__all__ = ["BandedDictionary", "make_dictionary", "make_table"]
+
+
+def make_table(
+    output: RowOutput,
+    states: Float[Tensor, "sentence target dim"],
+    lexicons: Sequence[Float[Tensor, "sentence key dim"]],
+    words: Int[Tensor, "sentence target"],
+    asked: Asked | None = None,
+    smoothing: float = 0.0,
+) -> Float[Tensor, "sentence target *keys"]:
+    """Log-probability of every word for each position that may be pointed at.
+
+    Args:
+        output: The output layer: one softmax, or an adaptive one.
+        states: What predicts each word.
+        lexicons: What every position adds to a state, for each head: one or two.
+        words: The words.
+        asked: What the table is likely to be made for; see
+            :func:`latentheads.alignment.emission.word_table`.
+        smoothing: Label smoothing, of one softmax alone.
+    """
+    if isinstance(output, LinearOutput):
+        return word_table(states, lexicons, output.weight, words, asked, smoothing)
+    assert isinstance(output, AdaptiveOutput)
+    output.check_smoothing(smoothing)
+    tables = [_band_table(output, band, states, lexicons, words) for band in output.further]
+    further = sum((each for each in tables if each is not None), torch.zeros(()))
+    if asked and asked.summed:
+        # the posterior is of the whole table; what the bands have of it is known already
+        asked = replace(asked, log_law=asked.log_law + further.detach())
+    return word_table(states, lexicons, output.head, output.first_of(words), asked) + further
+
+
+def _band_table(
+    output: AdaptiveOutput,
+    band: int,
+    states: Float[Tensor, "sentence target dim"],
+    lexicons: Sequence[Float[Tensor, "sentence key dim"]],
+    words: Int[Tensor, "sentence target"],
+) -> Float[Tensor, "sentence target *keys"] | None:
+    """What a further band adds to the table: 0 at words of other bands; None without a word."""
+    inside = output.inside(words, band)
+    most = int(inside.sum(-1).amax()) if words.numel() else 0
+    if not most:
+        return None
+    # the band's words of every sentence stand together, filled up with some that are not of it
+    places = inside.int().argsort(dim=-1, descending=True, stable=True)[:, :most]
+    real, dim = inside.gather(-1, places), states.shape[-1]
+    chosen = states.gather(1, places[..., None].expand(-1, -1, dim))
+    own = (words.gather(-1, places) - output.table.ends[band]) * real
+    rows = [output.narrow(each, band) for each in (chosen, *lexicons)]
+    found = word_table(rows[0], rows[1:], output.table.rows(band), own)
+    found = found * real.view(*real.shape, *(1,) * len(lexicons))
+    everywhere = found.new_zeros(*words.shape, *found.shape[2:])
+    index = places.view(*places.shape, *(1,) * len(lexicons)).expand_as(found)
+    return everywhere.scatter(1, index, found)
+
+
+def make_dictionary(
+    output: RowOutput, lexicons: Sequence[Float[Tensor, "sentence key dim"]]
+) -> Dictionary | BandedDictionary:
+    """The law of the next word under an output layer, summed over where heads may point.
+
+    Args:
+        output: The output layer: one softmax, or an adaptive one.
+        lexicons: What every position adds to a state, for each head: one or two.
+    """
+    if isinstance(output, LinearOutput):
+        return Dictionary(lexicons, output.weight)
+    assert isinstance(output, AdaptiveOutput)
+    return BandedDictionary(lexicons, output)
+
+
+class BandedDictionary:
+    """The law of the next word under an adaptive softmax: a dictionary for each softmax.
+
+    Args:
+        lexicons: What every position adds to a state, for each head: one or two.
+        output: The output layer.
+    """
+
+    def __init__(
+        self, lexicons: Sequence[Float[Tensor, "sentence key dim"]], output: AdaptiveOutput
+    ) -> None:
+        self.output = output
+        self.first = Dictionary(lexicons, output.head)
+        self.bands = {
+            band: Dictionary(self._narrow(lexicons, band), output.table.rows(band))
+            for band in output.further
+        }
+
+    def _narrow(self, lexicons: Sequence[Tensor], band: int) -> list[Tensor]:
+        return [self.output.narrow(each, band) for each in lexicons]
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> None:
+        """Keeps, repeats or reorders sentences."""
+        for each in (self.first, *self.bands.values()):
+            each.select(sentences)
+
+    def extend(self, lexicons: Sequence[Float[Tensor, "sentence new dim"]]) -> None:
+        """Takes further positions in, behind those there are."""
+        self.first.extend(lexicons)
+        for band, each in self.bands.items():
+            each.extend(self._narrow(lexicons, band))
+
+    def keep(self, positions: Int[Tensor, " kept"]) -> None:
+        """Keeps some positions of every sentence."""
+        for each in (self.first, *self.bands.values()):
+            each.keep(positions)
+
+    def _log_band(
+        self, states: Float[Tensor, "sentence row dim"], band: int
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Log-probability that the next word is of a further band, for all positions."""
+        words = states.new_full(states.shape[:2], self.output.class_of(band), dtype=torch.long)
+        return self.first.word_log_probs(states, words)
+
+    def log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        log_prior: Float[Tensor, "sentence row *keys"],
+    ) -> Float[Tensor, "sentence row vocab"]:
+        """Log-probabilities of all words; see :class:`Dictionary`."""
+        parts = [self.first.log_probs(states, log_prior)[..., : self.output.table.ends[1]]]
+        for band, each in self.bands.items():
+            weights = log_prior + self._log_band(states, band)
+            parts.append(each.log_probs(self.output.narrow(states, band), weights))
+        return torch.cat(parts, -1)
+
+    def word_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        words: Int[Tensor, "sentence row"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Log-probability of one word a row, for all positions; see :class:`Dictionary`."""
+        found = self.first.word_log_probs(states, self.output.first_of(words))
+        for band, each in self.bands.items():
+            inside = self.output.inside(words, band)
+            own = (words - self.output.table.ends[band]) * inside
+            said = each.word_log_probs(self.output.narrow(states, band), own)
+            found = found + said * inside.view(*inside.shape, *(1,) * (said.ndim - 2))
+        return found
+
+    def word_entropies(
+        self, states: Float[Tensor, "sentence row dim"]
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Entropy of the next word given where heads point: that of its band, and that within."""
+        found = self.first.word_entropies(states)
+        for band, each in self.bands.items():
+            within = each.word_entropies(self.output.narrow(states, band))
+            found = found + self._log_band(states, band).exp() * within
+        return found
+
+    def mean_log_probs(
+        self,
+        states: Float[Tensor, "sentence row dim"],
+        law: Float[Tensor, "sentence row vocab"],
+    ) -> Float[Tensor, "sentence row *keys"]:
+        """Mean log-probability of words that come by another law; see :class:`Dictionary`."""
+        ends = self.output.table.ends
+        parts = {band: law[..., ends[band] : ends[band + 1]] for band in self.bands}
+        masses = [part.sum(-1, keepdim=True) for part in parts.values()]
+        found = self.first.mean_log_probs(states, torch.cat([law[..., : ends[1]], *masses], -1))
+        for (band, part), mass in zip(parts.items(), masses, strict=True):
+            inner = part / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+            said = self.bands[band].mean_log_probs(self.output.narrow(states, band), inner)
+            found = found + mass.view(*mass.shape[:2], *(1,) * (said.ndim - 2)) * said
+        return found
