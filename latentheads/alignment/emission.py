@@ -245,12 +245,15 @@ class _Exponentials:
         Args:
             share: The gradient at every entry of the table, divided by its normaliser.
         """
-        factors = [
-            mix_products(share.movedim(side + 1, 1), *self.values[:side], *self.values[side + 1 :])
-            for side in range(len(self.values))
-        ]
-        for value, factor in zip(self.values, factors, strict=True):
-            value *= factor
+        rows = sum(value.shape[1] for value in self.values)
+        for few in _few_words(self.values[0], rows):
+            parts = [value[..., few] for value in self.values]
+            factors = [
+                mix_products(share.movedim(side + 1, 1), *parts[:side], *parts[side + 1 :])
+                for side in range(len(parts))
+            ]
+            for part, factor in zip(parts, factors, strict=True):
+                part *= factor
 
 
 class _Scores:
@@ -322,7 +325,7 @@ def sum_products(
         return state @ sides[0].mT
     first, last = sides
     found = state.new_zeros(len(state), state.shape[1] * first.shape[1], last.shape[1])
-    for few in _few_words(state, first):
+    for few in _few_words(state, state.shape[1] * first.shape[1]):
         pairs = (state[:, :, None, few] * first[:, None, :, few]).flatten(1, 2)
         found.baddbmm_(pairs, last[..., few].mT)
     return found.unflatten(1, (state.shape[1], first.shape[1]))
@@ -336,19 +339,17 @@ def mix_products(
         return shares @ sides[0]
     first, last = sides
     found = first.new_empty(*shares.shape[:2], first.shape[2])
-    for few in _few_words(found, first):
+    for few in _few_words(found, found.shape[1] * first.shape[1]):
         reached = (shares.flatten(1, 2) @ last[..., few]).unflatten(1, shares.shape[1:3])
         found[..., few] = (reached * first[:, None, :, few]).sum(2)
     return found
 
 
-def _few_words(
-    one: Float[Tensor, "sentence _ vocab"], other: Float[Tensor, "sentence _ vocab"]
-) -> Iterator[slice]:
-    """Slices of the vocabulary of which the pairs of two sides' rows stay in a core's cache."""
-    pairs = len(one) * one.shape[1] * other.shape[1]
-    number = max(FEWEST, STRIP.get(one.device.type, STRIP["cuda"]) // max(1, pairs))
-    return (slice(start, start + number) for start in range(0, one.shape[2], number))
+def _few_words(like: Float[Tensor, "sentence _ vocab"], rows: int) -> Iterator[slice]:
+    """Slices of the vocabulary of which so many rows of each sentence stay in a core's cache."""
+    limit = STRIP.get(like.device.type, STRIP["cuda"])
+    number = max(FEWEST, limit // max(1, len(like) * rows))
+    return (slice(start, start + number) for start in range(0, like.shape[2], number))
 
 
 def sum_tops(
