@@ -188,6 +188,18 @@ def test_alignments_are_waited_for_once(
     assert_same_there(there, elbo, model, own, batch, [READ] * summed)
 
 
+@pytest.mark.parametrize("objective", ["bound", "marginal"])
+def test_bands_are_waited_for_beside_their_alignments(
+    objective: str, batch: Batch, there: There
+) -> None:
+    """The input's three bands and the guide's two, then a length and a table for each, and one."""
+    model = aligned(SHAPES["one head"], kind="adaptive")
+    guide = jiggle(Cascaded(model).double(), 0.1)
+    waits = ["nonzero"] * 5 + [READ, READ] * 2 + [READ]
+    elbo = Head_ELBO(analytic=True, objective=objective)
+    assert_same_there(there, elbo, model, guide, batch, waits)
+
+
 @pytest.mark.parametrize("shape", [*SOFT, *WINDOWED])
 def test_windows_of_alignments_are_waited_for_one_by_one(
     shape: str, batch: Batch, there: There

@@ -23,6 +23,7 @@ from torch import Tensor
 from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.emission import Asked, word_table
 from latentheads.layers.adaptive import AdaptiveOutput
+from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import LinearOutput, RowOutput
 
 __all__ = ["BandedDictionary", "make_dictionary", "make_table"]
@@ -51,12 +52,14 @@ def make_table(
         return word_table(states, lexicons, output.weight, words, asked, smoothing)
     assert isinstance(output, AdaptiveOutput)
     output.check_smoothing(smoothing)
-    tables = [_band_table(output, band, states, lexicons, words) for band in output.further]
-    further = sum((each for each in tables if each is not None), torch.zeros(()))
+    within: Tensor | float = 0.0
+    for band in output.further:
+        within = within + _band_table(output, band, states, lexicons, words)
     if asked and asked.summed:
         # the posterior is of the whole table; what the bands have of it is known already
-        asked = replace(asked, log_law=asked.log_law + further.detach())
-    return word_table(states, lexicons, output.head, output.first_of(words), asked) + further
+        with torch.no_grad():
+            asked = replace(asked, log_law=asked.log_law + within)
+    return word_table(states, lexicons, output.head, output.first_of(words), asked) + within
 
 
 def _band_table(
@@ -65,12 +68,13 @@ def _band_table(
     states: Float[Tensor, "sentence target dim"],
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     words: Int[Tensor, "sentence target"],
-) -> Float[Tensor, "sentence target *keys"] | None:
-    """What a further band adds to the table: 0 at words of other bands; None without a word."""
-    inside = output.inside(words, band)
-    most = int(inside.sum(-1).amax()) if words.numel() else 0
+) -> Float[Tensor, "sentence target *keys"]:
+    """What a further band adds to the table: 0 at words of other bands."""
+    keys, inside = [each.shape[1] for each in lexicons], output.inside(words, band)
+    everywhere = full_precision(states).new_zeros(*words.shape, *keys)
+    most = int(inside.sum(-1).amax()) if words.numel() else 0  # a GPU is waited for
     if not most:
-        return None
+        return everywhere
     # the band's words of every sentence stand together, filled up with some that are not of it
     places = inside.int().argsort(dim=-1, descending=True, stable=True)[:, :most]
     real, dim = inside.gather(-1, places), states.shape[-1]
@@ -78,9 +82,8 @@ def _band_table(
     own = (words.gather(-1, places) - output.table.ends[band]) * real
     rows = [output.narrow(each, band) for each in (chosen, *lexicons)]
     found = word_table(rows[0], rows[1:], output.table.rows(band), own)
-    found = found * real.view(*real.shape, *(1,) * len(lexicons))
-    everywhere = found.new_zeros(*words.shape, *found.shape[2:])
-    index = places.view(*places.shape, *(1,) * len(lexicons)).expand_as(found)
+    found = found * real.view(*real.shape, *(1,) * len(keys))
+    index = places.view(*places.shape, *(1,) * len(keys)).expand_as(found)
     return everywhere.scatter(1, index, found)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPass
@@ -131,7 +131,9 @@ class AlignmentPosterior(nn.Module):
         aligned, prior = context.aligned, context.prior
         words, valid = batch.scored, batch.counted
         memory = torch.tanh(self.source(self._take(aligned.hidden.memory)))
-        known = self._read_words(aligned, words, valid)
+        with torch.no_grad():
+            rows = aligned.output.rows_of(words) if self.reads == "target" else None
+        known = self._read_words(aligned, rows, valid)
         size = known.shape[-1]
         # a slice, for an index that is a list is copied to the device and waited for
         own = slice(prior.heads.start, prior.heads.stop)
@@ -140,9 +142,9 @@ class AlignmentPosterior(nn.Module):
         scores = prior.scores.detach() + point(query, key, aligned.hidden.readable)
         evidence: list[Tensor] = []
         if self.lexical is not None:
-            with torch.no_grad():
-                rows = full_precision(aligned.output.rows_of(words))
-            evidence = [rows @ full_precision(each.detach()).mT for each in aligned.vectors]
+            assert rows is not None
+            wide = full_precision(rows)
+            evidence = [wide @ full_precision(each.detach()).mT for each in aligned.vectors]
             said = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[own, None] * said
         readable = aligned.hidden.readable
@@ -181,7 +183,7 @@ class AlignmentPosterior(nn.Module):
     def _read_words(
         self,
         aligned: AlignmentPass,
-        words: Int[Tensor, "sentence target"],
+        rows: Float[Tensor, "sentence target dim"] | None,
         valid: Bool[Tensor, "sentence target"],
     ) -> Float[Tensor, "*batch target size"]:
         """States of every word: of its place, of the words before it, or of the whole target."""
@@ -193,8 +195,7 @@ class AlignmentPosterior(nn.Module):
             return place.expand(*states.shape[:-1], size)
         known = self.state(states)
         if self.target is not None:
-            with torch.no_grad():
-                rows = aligned.output.rows_of(words)
+            assert rows is not None
             known = known + self.target(rows.to(known.dtype), valid)
         return torch.tanh(known)
 

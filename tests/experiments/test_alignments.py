@@ -96,6 +96,19 @@ def test_a_language_model_points_at_its_own_past(text: Path) -> None:
     assert windows["token"]["exact"] == pytest.approx(windows["token"]["plug_in"], rel=1e-5)
 
 
+def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
+    words = ("--cutoffs=50,200", "--adaptive_factor=2", "--adaptive_dropout=0.1")
+    done = inside("run.py", *TEXT, *words, "--objective=marginal", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    blocks, test = results["perplexity"][1], results["test"]
+    assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
+    assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
+    drawn = inside("generate.py", str(tmp_path), "--prompt=the", "--length=20")
+    assert drawn.returncode == 0, drawn.stderr
+    assert drawn.stdout.startswith("the ")
+
+
 def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
     """More of it than a block holds, so that some of it is read anew."""
     done = inside("generate.py", str(text), "--prompt=the", "--length=20", "--number=2")
@@ -194,10 +207,6 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
     ("words", "said"),
     [
         ("--alignments=2 --alignment_heads=2", "must be at most 2"),
-        (
-            "--alignments=1 --task=language-model --cutoffs=[9] --adaptive_factor=2",
-            "alignments need a full softmax: drop the cutoffs",
-        ),
         (
             "--recipe=coda --objective=marginal",
             "--objective acts on nothing here: it needs --alignments",
