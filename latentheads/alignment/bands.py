@@ -52,11 +52,12 @@ def make_table(
         return word_table(states, lexicons, output.weight, words, asked, smoothing)
     assert isinstance(output, AdaptiveOutput)
     output.check_smoothing(smoothing)
+    # the posterior is of the whole table: what it asks of a band is not known yet
+    known = asked if asked and not asked.summed else None
     within: Tensor | float = 0.0
     for band in output.further:
-        within = within + _band_table(output, band, states, lexicons, words)
+        within = within + _band_table(output, band, states, lexicons, words, known)
     if asked and asked.summed:
-        # the posterior is of the whole table; what the bands have of it is known already
         with torch.no_grad():
             asked = replace(asked, log_law=asked.log_law + within)
     return word_table(states, lexicons, output.head, output.first_of(words), asked) + within
@@ -68,6 +69,7 @@ def _band_table(
     states: Float[Tensor, "sentence target dim"],
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     words: Int[Tensor, "sentence target"],
+    asked: Asked | None,
 ) -> Float[Tensor, "sentence target *keys"]:
     """What a further band adds to the table: 0 at words of other bands."""
     keys, inside = [each.shape[1] for each in lexicons], output.inside(words, band)
@@ -81,10 +83,12 @@ def _band_table(
     chosen = states.gather(1, places[..., None].expand(-1, -1, dim))
     own = (words.gather(-1, places) - output.table.ends[band]) * real
     rows = [output.narrow(each, band) for each in (chosen, *lexicons)]
-    found = word_table(rows[0], rows[1:], output.table.rows(band), own)
-    found = found * real.view(*real.shape, *(1,) * len(keys))
-    index = places.view(*places.shape, *(1,) * len(keys)).expand_as(found)
-    return everywhere.scatter(1, index, found)
+    index = places.view(*places.shape, *(1,) * len(keys)).expand(-1, -1, *keys)
+    if asked:
+        valid = asked.valid.gather(1, places) & real
+        asked = replace(asked, log_law=asked.log_law.gather(1, index), valid=valid)
+    found = word_table(rows[0], rows[1:], output.table.rows(band), own, asked)
+    return everywhere.scatter(1, index, found * real.view(*real.shape, *(1,) * len(keys)))
 
 
 def make_dictionary(
