@@ -14,7 +14,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
-from latentheads.layers.output import Output, TableOutput
+from latentheads.layers.output import Output, RowOutput, TableOutput
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
@@ -116,7 +116,7 @@ class LanguageModel(Decoder):
         """Starts empty."""
         state = DecodingState(choices=self.choose(batch))
         if self.alignments is not None:
-            output = cast(TableOutput, self.output)
+            output = cast(RowOutput, self.output)
             state.alignments = begin_past(self.alignments, output, len(batch))
         return state
 

@@ -50,7 +50,7 @@ class Network:
         cutoffs: Adaptive input and softmax for a language model: where a new band of types
             begins, most frequent first; empty for one full softmax.
         adaptive_factor: By how much each band is narrower than the one before.
-        adaptive_dropout: Dropout of the states that a further band reads.
+        adaptive_dropout: Dropout of what a further band reads.
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.

@@ -92,7 +92,7 @@ class Intent:
         """Whether logits are drawn that a guide may move by what it reads of the target."""
         chains = chains_of(self.options.latent)
         decodes = chains is None or any(chain.startswith("decoder") for chain in chains)
-        return self.draws_logits and decodes and not self.options.cutoffs
+        return self.draws_logits and decodes
 
     @property
     def draws_heads(self) -> bool:

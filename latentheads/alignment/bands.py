@@ -7,7 +7,7 @@ A word of a further band has two factors, each a softmax of scores that add up (
 
 so that its table is the sum of two of :mod:`latentheads.alignment.emission`: one of all words
 against the first softmax, one of the words of band :math:`i` against that band's. Every position
-has scores for all types of a band that occurs in its sentence; products with states are made of the
+has scores for all types of a band that occurs in the batch; products with states are made of the
 band's own words alone.
 """
 
@@ -23,7 +23,6 @@ from torch import Tensor
 from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.emission import Asked, word_table
 from latentheads.layers.adaptive import AdaptiveOutput
-from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import LinearOutput, RowOutput
 
 __all__ = ["BandedDictionary", "make_dictionary", "make_table"]
@@ -50,7 +49,7 @@ def make_table(
     """
     if isinstance(output, LinearOutput):
         return word_table(states, lexicons, output.weight, words, asked, smoothing)
-    assert isinstance(output, AdaptiveOutput)
+    output = _adaptive(output)
     output.check_smoothing(smoothing)
     # the posterior is of the whole table: what it asks of a band is not known yet
     known = asked if asked and not asked.summed else None
@@ -70,25 +69,38 @@ def _band_table(
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     words: Int[Tensor, "sentence target"],
     asked: Asked | None,
-) -> Float[Tensor, "sentence target *keys"]:
+) -> Float[Tensor, "sentence target *keys"] | float:
     """What a further band adds to the table: 0 at words of other bands."""
     keys, inside = [each.shape[1] for each in lexicons], output.inside(words, band)
-    everywhere = full_precision(states).new_zeros(*words.shape, *keys)
     most = int(inside.sum(-1).amax()) if words.numel() else 0  # a GPU is waited for
     if not most:
-        return everywhere
+        return 0.0
     # the band's words of every sentence stand together, filled up with some that are not of it
     places = inside.int().argsort(dim=-1, descending=True, stable=True)[:, :most]
     real, dim = inside.gather(-1, places), states.shape[-1]
     chosen = states.gather(1, places[..., None].expand(-1, -1, dim))
     own = (words.gather(-1, places) - output.table.ends[band]) * real
     rows = [output.narrow(each, band) for each in (chosen, *lexicons)]
+    # one mask a sentence: a state and what a position adds are dropped out as their sum is
+    kept = output.drop(torch.ones_like(rows[0][:, :1]))
+    rows = [each * kept for each in rows]
     index = places.view(*places.shape, *(1,) * len(keys)).expand(-1, -1, *keys)
     if asked:
         valid = asked.valid.gather(1, places) & real
         asked = replace(asked, log_law=asked.log_law.gather(1, index), valid=valid)
     found = word_table(rows[0], rows[1:], output.table.rows(band), own, asked)
-    return everywhere.scatter(1, index, found * real.view(*real.shape, *(1,) * len(keys)))
+    found = found * real.view(*real.shape, *(1,) * len(keys))
+    return found.new_zeros(*words.shape, *keys).scatter(1, index, found)
+
+
+def _adaptive(output: RowOutput) -> AdaptiveOutput:
+    """The output layer, if it is one that alignments know how to sum."""
+    if not isinstance(output, AdaptiveOutput):
+        raise TypeError(
+            "alignments are summed under a LinearOutput or an AdaptiveOutput, "
+            f"not under {type(output).__name__}"
+        )
+    return output
 
 
 def make_dictionary(
@@ -102,8 +114,7 @@ def make_dictionary(
     """
     if isinstance(output, LinearOutput):
         return Dictionary(lexicons, output.weight)
-    assert isinstance(output, AdaptiveOutput)
-    return BandedDictionary(lexicons, output)
+    return BandedDictionary(lexicons, _adaptive(output))
 
 
 class BandedDictionary:

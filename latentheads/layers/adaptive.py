@@ -137,8 +137,11 @@ class AdaptiveOutput(RowOutput):
         self, states: Float[Tensor, "*batch dim"], band: int
     ) -> Float[Tensor, "*batch narrow"]:
         """States as a further band reads them: the input's projection, backwards."""
-        x = F.linear(states, self.table.projection(band).T)
-        return dropout(x, self.rate, self.training)
+        return F.linear(states, self.table.projection(band).T)
+
+    def drop(self, narrow: Float[Tensor, "*batch narrow"]) -> Float[Tensor, "*batch narrow"]:
+        """Dropout of what a further band reads."""
+        return dropout(narrow, self.rate, self.training)
 
     def check_smoothing(self, smoothing: float) -> None:
         """Refuses labels that are smoothed over all types."""
@@ -166,7 +169,7 @@ class AdaptiveOutput(RowOutput):
         head = full_precision(F.linear(states, self.head)).log_softmax(-1)
         parts = [head[..., : self.table.ends[1]]]
         for band in self.further:
-            inner = F.linear(self.narrow(states, band), self.table.rows(band))
+            inner = F.linear(self.drop(self.narrow(states, band)), self.table.rows(band))
             into = head[..., self.class_of(band)].unsqueeze(-1)
             parts.append(into + full_precision(inner).log_softmax(-1))
         return torch.cat(parts, -1)
@@ -184,7 +187,8 @@ class AdaptiveOutput(RowOutput):
         for band in self.further:
             (rows,) = self.inside(y, band).nonzero(as_tuple=True)
             if len(rows):
-                narrow, own = self.narrow(x[rows], band), y[rows] - self.table.ends[band]
+                narrow = self.drop(self.narrow(x[rows], band))
+                own = y[rows] - self.table.ends[band]
                 inner = linear_log_prob(narrow, self.table.rows(band), own)
                 found = found.index_add(0, rows, inner.to(found.dtype))
         return found.view(tokens.shape)

@@ -90,9 +90,9 @@ class GivenLogits(Output):
 
 
 class RowOutput(Output):
-    """A word's score is the product of the state with its row: what adds to states adds to scores.
+    """Every word has a row, whose product with a state is what its law has besides normalisers.
 
-    The law may be one softmax or several, each of some of the scores.
+    So what adds to a state adds to scores. The law may be one softmax or a product of several.
     """
 
     @property

@@ -374,13 +374,15 @@ def test_what_a_guide_reads_is_of_alignments_and_of_logits(
     words = ("--guide=cascaded", "--guide.reads=prefix")
     aligned = settings(*words, "--alignments=1")
     assert aligned.guide.options["reads"] == "prefix"
-    noisy = settings(*words, "--prior=independent", "--alignments=0")
-    assert noisy.guide.options["reads"] == "prefix"
+    text = ("--task=language-model", "--cutoffs=50", "--adaptive_factor=2")
+    for more in ((), text):
+        noisy = settings(*words, "--prior=independent", "--alignments=0", *more)
+        assert noisy.guide.options["reads"] == "prefix"
     with pytest.raises(SystemExit):
         settings(*words, "--prior=independent", "--latent=encoder-self", "--alignments=0")
     assert capsys.readouterr().err == (
         "run.py: error: --guide.reads acts on nothing here: it needs --alignments, with "
-        "a prior other than soft, or a prior with noise in a decoder without --cutoffs\n"
+        "a prior other than soft, or a prior with noise in a decoder\n"
     )
     file = tmp_path / "some.yaml"
     file.write_text("guide:\n  class_path: cascaded\n  init_args:\n    reads: prefix\n")
@@ -407,7 +409,8 @@ def test_what_a_guide_reads_is_of_alignments_and_of_logits(
         ("--guide group", "transformer+group", 0),
         ("--recipe coda --alignments 1", "cascaded+tied+alignments", 1),
         ("--guide tied --alignment_prior soft", "transformer+soft", 2),
-        ("--preset wikitext2-small", "cascaded", 0),
+        ("--preset wikitext2-small", "cascaded+alignments", 1),
+        ("--preset wikitext103", "cascaded", 0),
     ],
 )
 def test_what_is_said_decides_what_is_drawn(

@@ -11,7 +11,7 @@ from latentheads.alignment.bands import BandedDictionary, make_dictionary, make_
 from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.emission import Asked
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
-from latentheads.layers.output import MatrixOutput
+from latentheads.layers.output import MatrixOutput, RowOutput
 from tests.latentheads.alignment.tables import N, S, T, look_up
 
 TYPES, WIDTH, CUTOFFS = 17, 8, (5, 11)
@@ -93,6 +93,47 @@ def test_padding_that_fills_up_a_band_has_no_gradient_of_its_own(heads: int) -> 
     table = make_table(output, states, lexicons, y)
     (found,) = torch.autograd.grad(table[1:, 1:].sum(), output.table.rows(2))
     assert not found.any()
+
+
+def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
+    """A position that takes the state away leaves the law of a state of zeros, whatever drops."""
+    output, states, _, y = made(1, low=11)
+    output.rate = 0.5
+    away = make_table(output.train(), states, [-states.detach()], y)
+    wanted = output.log_prob(torch.zeros_like(states), y)
+    assert torch.allclose(away.diagonal(dim1=1, dim2=2), wanted, rtol=1e-12)
+    once, again = (make_table(output, states, [states.detach()], y) for _ in range(2))
+    assert not torch.allclose(once, again)
+
+
+def test_states_in_double_are_summed_under_autocast() -> None:
+    output, states, lexicons, y = made(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = make_table(output, states, lexicons, y)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, make_table(output, states, lexicons, y).float(), atol=0.1)
+
+
+def test_another_output_layer_is_refused() -> None:
+    class Other(RowOutput):
+        width = WIDTH
+
+        def rows_of(self, words: Tensor) -> Tensor:
+            return words
+
+        def forward(self, states: Tensor) -> Tensor:
+            return states
+
+        def log_prob(self, states: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor:
+            return states[..., 0]
+
+    _, states, lexicons, y = made(1)
+    for made_of in (
+        lambda: make_table(Other(), states, lexicons, y),
+        lambda: make_dictionary(Other(), lexicons),
+    ):
+        with pytest.raises(TypeError, match=r"not under Other$"):
+            made_of()
 
 
 @every_number
