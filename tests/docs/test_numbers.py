@@ -230,7 +230,7 @@ def check_spread(cell: str, values: Sequence[float], *less: Sequence[float]) -> 
 FIGURES = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
 """Columns of alignments: where they are summed the plug-in law is the exact one."""
 
-SAME = ("mixture", "soft", "chain", "plain", "prefix", "tied")
+SAME = ("mixture", "soft", "chain", "sampled", "iwae", "rws", "plain", "prefix", "tied")
 KINDS = {word: word for word in SAME} | {"two heads": "two-heads", "two blocks": "two-blocks"}
 KINDS |= {"bound": "elbo", "target": "elbo", "": "exact"}
 """The files of a row of alignments, by the first of these words that the row's name has."""
@@ -250,6 +250,7 @@ def runs_of(said: str, files: str) -> dict[int, list[float]]:
         ("## Multi30k, the first 600 updates", "multi30k-600-{}-seed*.json"),
         ("### 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
+        ("### Trained by draws", "multi30k-600-{}-seed*.json"),
         ("### The same bound after 3,000 updates", "multi30k-3000-{}-seed*.json"),
         ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
         ("### Two heads after 3,000 updates", "multi30k-3000-{}-seed*.json"),
