@@ -129,7 +129,8 @@ class Autoregressive(Guide):
 
     Three forms, each with a density computed in parallel:
 
-    - ``cholesky``: linear; one matrix over the heads a block, drawn in one shot, exact KL.
+    - ``cholesky``: linear; one matrix over the heads a block, drawn in one shot, exact KL
+      to a prior of independent heads.
     - ``inverse``: non-linear in the *noise* of the heads before; drawn in one shot.
     - ``masked``: non-linear in the *logits* of the heads before; drawn head after head.
 

@@ -177,7 +177,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """
         own, plain = vars(cls), signature(cls).parameters
         idle: dict[str, str] = {}
-        if not _noisy_blocks(model):
+        if not _noisy_modules(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
         if not model.sums_alignments and find_told(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), "alignments and logits of a decoder")
@@ -363,14 +363,15 @@ class Guide(ModelGuide):
         """Makes the families too."""
         reads = self.reads
         super().finish()
-        noisy = _noisy_blocks(self.model)
+        noisy = [module.block for module in _noisy_modules(self.model)]
         self.families = nn.ModuleDict({block.key: self.family(block) for block in noisy})
         self._blocks = {block.site(): block for block in noisy}
         told = find_told(self.model)
         if told is not None and reads in ("prefix", "target"):
-            output, family = self.model.output, self.families[told.key]
-            scores = WordScores(told.heads, cast(RowOutput, output), target=reads == "target")
-            self.families[told.key] = Told(cast(Family, family), scores)
+            output, block = cast(RowOutput, self.model.output), told.block
+            width = told.output_weight.shape[0]
+            scores = WordScores(block.heads, width, output, target=reads == "target")
+            self.families[block.key] = Told(cast(Family, self.families[block.key]), scores)
         for module in self.model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
@@ -431,23 +432,23 @@ class Guide(ModelGuide):
         return law
 
 
-def _noisy_blocks(model: HeadModel) -> list[Block]:
+def _noisy_modules(model: HeadModel) -> list[HeadBlock]:
     """The blocks whose logits have noise."""
-    return [each.block for each in model.drawn_blocks if each.attends and each.has_noise]
+    return [module for module in model.drawn_blocks if module.attends and module.has_noise]
 
 
-def find_told(model: HeadModel) -> Block | None:
+def find_told(model: HeadModel) -> HeadBlock | None:
     """The block whose logits a guide moves by what it reads of the target.
 
-    It is the uppermost in which a decoder reads its source, or its own past where none is drawn of
-    those. None: no such logits are drawn, or the words of the model have no rows.
+    It is the uppermost in which a decoder reads its source, or all of its own past where none is
+    drawn of those. None: no such logits are drawn, or the words of the model have no rows.
     """
     if not isinstance(model.output, RowOutput):
         return None
-    noisy = _noisy_blocks(model)
+    everywhere = [module for module in _noisy_modules(model) if module.band is None]
     for chain in ("decoder-cross", "decoder-self"):
-        if found := [block for block in noisy if block.chain == chain]:
-            return max(found, key=lambda block: block.layer)
+        if found := [module for module in everywhere if module.block.chain == chain]:
+            return max(found, key=lambda module: module.block.layer)
     return None
 
 

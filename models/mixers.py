@@ -89,6 +89,8 @@ class LocalAttention(LatentAttention):
         *options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
+    band: Band
+
     def __init__(self, *options: Any, band: Band, below: Band | None = None) -> None:
         super().__init__(*options)
         self.attention.band = self.band = band

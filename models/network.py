@@ -16,7 +16,7 @@ from latentheads.checks import check_least, check_number, check_words
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
-from latentheads.layers.spec_augment import POLICIES, Policy, hide
+from latentheads.layers.spec_augment import Hiding, Policy
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
 
@@ -236,7 +236,7 @@ class FrameEmbedding(Placed):
     def __init__(self, bins: int, network: Network) -> None:
         super().__init__(network.dropout)
         self.subsampler = Subsampler(bins, network.channels, network.width)
-        self.policy = POLICIES[network.spec_augment]
+        self.hiding = Hiding(network.spec_augment)
 
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
@@ -247,9 +247,7 @@ class FrameEmbedding(Placed):
             frames: Padded behind each utterance's end.
             lengths: Frames of each utterance.
         """
-        if self.training and any(self.policy):
-            frames = hide(frames, lengths, self.policy)
-        return self.place(self.subsampler(frames, lengths))
+        return self.place(self.subsampler(self.hiding(frames, lengths), lengths))
 
 
 class FeedForward(nn.Module):

@@ -109,7 +109,7 @@ class AlignmentPass:
         return states
 
     def softened(self) -> Float[Tensor, "*batch target dim"]:
-        """The states, plus the mean of the positions' vectors under each head's prior."""
+        """The states, plus the mean of the positions' vectors by each head's own prior scores."""
         states = self.hidden.states
         heads = [scores for law in self.priors for scores in law.scores.unbind(-2)]
         for scores, vectors in zip(heads, self.vectors, strict=True):
@@ -128,7 +128,8 @@ class AlignmentPass:
                 of the two the gradient is prepared.
         """
         # the key has the address of the tokens: they are kept, so that no other tensor gets it
-        key = words.data_ptr(), words.shape, words._version, torch.is_grad_enabled()
+        version = 0 if words.is_inference() else words._version
+        key = words.data_ptr(), words.shape, version, torch.is_grad_enabled()
         if key not in self.known:
             enabled, kind = self.autocast
             with torch.autocast(words.device.type, kind, enabled):

@@ -5,7 +5,7 @@ average: the mean of each gradient over all draws is that of a sum that could be
 
 - :func:`score_bound`: one draw z of the guide, :math:`\log p(y \mid z, x)`, whose gradient in the
   guide is :math:`(\log p(y \mid z, x) - b) \nabla \log q(z)`. The baseline b is the log-likelihood
-  under the soft attention of the prior: Deng et al. 2018, section 4,
+  under soft attention, by each head's prior scores alone: Deng et al. 2018, section 4,
   https://arxiv.org/abs/1807.03756.
 - :func:`importance_bound`: :math:`\log \frac1K \sum_k w_k` with :math:`w_k = p(y, z_k \mid x) /
   q(z_k)` (Burda, Grosse and Salakhutdinov 2016, https://arxiv.org/abs/1509.00519), each draw

@@ -30,6 +30,7 @@ __all__ = [
     "NOWHERE",
     "Alignments",
     "Pointing",
+    "check_counted",
     "check_pointing",
     "draw_blocks",
     "draw_place",
@@ -191,12 +192,28 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
                 f"one below it, got {(head, lower)}"
             )
     for each in found.between.values():
-        if each.shape[-2:] != (shape[-1], shape[-1]) or each.shape[-3] not in (1, shape[-3]):
+        pairs_of_keys = each.ndim >= 3 and each.shape[-2:] == (shape[-1], shape[-1])
+        if not pairs_of_keys or each.shape[-3] not in (1, shape[-3]):
             raise ValueError(
                 f"site {site!r}: what a head reads of another must be of words, or 1 for all, and "
                 f"pairs of positions of shape {(shape[-3], shape[-1], shape[-1])}, "
                 f"got {tuple(each.shape)}"
             )
+
+
+def check_counted(site: str, found: Alignments, prior: Alignments) -> None:
+    """Refuses a posterior of alignments that counts other words than the prior.
+
+    Args:
+        site: Of the alignments, for the message.
+        found: The posterior.
+        prior: The block's prior.
+
+    Raises:
+        ValueError: A word is counted in one of the two alone: nothing would pay for it.
+    """
+    if found.valid is not prior.valid and not torch.equal(found.valid, prior.valid):
+        raise ValueError(f"site {site!r}: the posterior must count the prior's words, its valid")
 
 
 def draw_place(law: Float[Tensor, "*batch key"]) -> Int[Tensor, "*batch"]:

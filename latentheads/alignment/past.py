@@ -60,6 +60,23 @@ class PastState:
         self._texts.extend(rows)
         return self._texts.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
 
+    def disagree(
+        self,
+        law: Float[Tensor, "sentence row vocab"],
+        words: Int[Tensor, "sentence row"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """How far the earlier words that heads may point at differ about the words scored last.
+
+        See :meth:`latentheads.alignment.state.AlignmentState.disagree`.
+
+        Args:
+            law: The probabilities of the next words, whatever heads point at: what was scored.
+            words: The words that came.
+        """
+        if self._texts is None:
+            raise ValueError("there are no alignments that differ: score words first")
+        return self._texts.disagree(law, words)
+
     def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
         """Texts without a word yet: null is their only key."""
         none = rows[:, :0]

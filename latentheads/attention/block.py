@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from latentheads.attention.band import Band
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Gaussian, HeadScale, Plain, Point, check_law
 from latentheads.names import Block
@@ -60,12 +61,14 @@ class HeadBlock(nn.Module, ABC):
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
         attends: Whether its heads have attention weights, and hand their logits up a chain.
+        band: The pairs that its heads look at; None: all.
         watchers: Functions called in every pass with the heads, and with which of them speak.
     """
 
     prior: Family | None
     latent: str
     attends: bool = False
+    band: Band | None = None
 
     def __init__(self, block: Block, selector: Selector | None) -> None:
         super().__init__()

@@ -96,6 +96,7 @@ class NGram(HeadBlock):
     """
 
     latent = "outputs"
+    band: Band
 
     def __init__(
         self,

@@ -62,11 +62,6 @@ class MultiHeadAttention(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.register_buffer("active", None)
 
-    @property
-    def speakers(self) -> int:
-        """Heads that are read out: all whose logits are computed, unless some were removed."""
-        return self.heads if self.active is None else len(self.active)
-
     @torch.no_grad()
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads for good.

@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from latentheads.batch import PAD
 from latentheads.distributions import HeadContext, HeadVariable
@@ -35,6 +36,7 @@ class WordScores(nn.Module):
 
     Args:
         heads: Number of heads H of the block.
+        width: Width of the states that the block reads.
         output: Its rows stand for the words.
         target: Whether the whole target is read, not the words before alone.
         size: Its own width.
@@ -42,14 +44,19 @@ class WordScores(nn.Module):
     """
 
     def __init__(
-        self, heads: int, output: RowOutput, target: bool, size: int = 64, rank: int = 4
+        self,
+        heads: int,
+        width: int,
+        output: RowOutput,
+        target: bool,
+        size: int = 64,
+        rank: int = 4,
     ) -> None:
         super().__init__()
-        width = output.width
         self._output = (output,)  # the model's own, and so no part of this
         self.rank = rank
         self.state = nn.Linear(width, size)
-        self.target = TargetReader(width, size) if target else None
+        self.target = TargetReader(output.width, size) if target else None
         self.word = nn.Linear(size, heads * rank)
         self.position = nn.Linear(width, heads * rank)
         nn.init.zeros_(self.word.weight)
@@ -60,10 +67,14 @@ class WordScores(nn.Module):
         like = self.state.weight
         known = self.state(context.query.detach().to(like.dtype))
         if self.target is not None:
-            assert context.batch is not None
+            batch = context.batch
+            assert batch is not None
             with torch.no_grad():
-                words = self._output[0].rows_of(context.batch.target).to(known.dtype)
-            known = known + self.target(words, context.batch.target != PAD)
+                words = self._output[0].rows_of(batch.target).to(known.dtype)
+            before = batch.target[:, : batch.context] != PAD  # read, and not scored
+            said = self.target(words, torch.cat([before, batch.counted], 1))
+            # behind the last token a decoder may read one more, which predicts nothing
+            known = known + F.pad(said, (0, 0, 0, known.shape[-2] - said.shape[-2]))
         word = self._split(self.word(torch.tanh(known)))
         position = self._split(self.position(context.key.detach().to(like.dtype)))
         latent = context.mask.latent.unsqueeze(-3)

@@ -7,6 +7,7 @@ pass of the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -28,16 +29,16 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
 
     Args:
         model_trace: The model's, with alignments.
-        guide_trace: The guide's, with a posterior for every block.
+        guide_trace: The guide's; a block that it leaves out keeps its prior.
         number: How many draws; every one of vectorised particles has as many of its own.
     """
     target = model_trace.nodes[TARGET]
-    sites = _find_sites(guide_trace)
-    laws = [guide_trace.nodes[name]["fn"] for name in sites]
-    priors = [model_trace.nodes[name]["fn"] for name in sites]
+    answers = _find_answers(model_trace, guide_trace)
+    laws = [site["fn"] for site in answers.values()]
+    priors = [model_trace.nodes[name]["fn"] for name in answers]
     valid = laws[0].valid.expand(*laws[0].batch_shape, -1)
     if number == 1:
-        drawn = torch.cat([guide_trace.nodes[name]["value"] for name in sites], -1).unsqueeze(0)
+        drawn = torch.cat([site["value"] for site in answers.values()], -1).unsqueeze(0)
     else:
         drawn = _draw_anew(laws, number)
     words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
@@ -60,15 +61,19 @@ def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *ba
     return drawn.view(number, *apart, *drawn.shape[1:])
 
 
-def _find_sites(guide_trace: Trace) -> list[str]:
-    """The sites of all blocks, from the lowest."""
-    nodes = guide_trace.nodes.items()
-    return [n for n, s in nodes if s["type"] == "sample" and isinstance(s["fn"], Alignments)]
+def _find_answers(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
+    """The guide's sites of all blocks, from the lowest; the model's where it leaves one out."""
+    blocks = (
+        name
+        for name, site in model_trace.nodes.items()
+        if site["type"] == "sample" and isinstance(site["fn"], Alignments)
+    )
+    return {name: guide_trace.nodes.get(name, model_trace.nodes[name]) for name in blocks}
 
 
 @torch.no_grad()
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
-    """Log-probability of every word if each head adds its mean word vector under the prior."""
+    """Log-probability of every word if each head adds its mean word vector by its prior scores."""
     target = model_trace.nodes[TARGET]
     aligned: AlignmentPass = target["fn"].aligned
     soft = tokens_of(aligned.softened(), aligned.valid, aligned.output, aligned.smoothing)
@@ -78,8 +83,7 @@ def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
 def without_words(model_trace: Trace, guide_trace: Trace) -> Enumeration:
     """The laws of a pass, for the KL of every block, which is a sum that reads no word."""
     aligned: AlignmentPass = model_trace.nodes[TARGET]["fn"].aligned
-    sites = _find_sites(guide_trace)
-    laws = [guide_trace.nodes[name]["fn"] for name in sites]
-    tied = [n for n, q in zip(sites, laws, strict=True) if q is model_trace.nodes[n]["fn"]]
+    laws = {n: site["fn"] for n, site in _find_answers(model_trace, guide_trace).items()}
+    tied = [n for n, q in laws.items() if q is model_trace.nodes[n]["fn"]]
     summed = aligned.summed_from(aligned.priors[0].scores[..., 0, :])  # no word is read
-    return Enumeration(summed, [law.pointing for law in laws], sites, tied)
+    return Enumeration(summed, [law.pointing for law in laws.values()], list(laws), tied)

@@ -19,6 +19,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.law import (
     Alignments,
     Pointing,
+    check_counted,
     check_pointing,
     draw_blocks,
     word_log_probs,
@@ -112,7 +113,7 @@ def enumerate_alignments(
             result is the same: this says for which of the two the gradient is prepared.
 
     Raises:
-        ValueError: A posterior is no law of alignments.
+        ValueError: A posterior is no law of alignments, or counts other words.
     """
     target = model_trace.nodes[TARGET]
     law = target["fn"]
@@ -128,6 +129,7 @@ def enumerate_alignments(
                 )
             if found is not site["fn"]:
                 check_pointing(name, found.pointing, site["fn"].pointing)
+                check_counted(name, found, site["fn"])
             own[name] = found
     tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
     posterior = [q.pointing for q in own.values()]

@@ -7,12 +7,13 @@ in float64 and divided by its target tokens once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
@@ -29,6 +30,7 @@ from latentheads.model import HeadModel
 __all__ = [
     "TOKENS",
     "Report",
+    "Tasks",
     "draw_terms",
     "evaluate",
     "evaluating",
@@ -229,7 +231,7 @@ def evaluate(
     held = [SharedDraws() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
-    tasks = _Tasks()
+    tasks = Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
         for batch in batches:
@@ -290,7 +292,7 @@ def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws)
         return terms(model, guide, batch)
 
 
-class _Tasks:
+class Tasks:
     """The tasks of the sentences seen so far, for the encoder and for the decoder."""
 
     def __init__(self) -> None:
@@ -300,6 +302,11 @@ class _Tasks:
         """Adds the tasks of a batch."""
         for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
             self.seen[side].update([0] if task is None else task.tolist())
+
+    def sum_of(self, values: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The sum over sites of what all sentences share, of the tasks that occur."""
+        found = [self.total(site, each) for site, each in values.items()]
+        return torch.stack(found).sum() if found else torch.zeros((), dtype=torch.float64)
 
     def total(self, site: str, values: Tensor) -> Tensor:
         """The sum over the tasks that occur; the sentences depend on no other."""
@@ -389,12 +396,11 @@ def _mean(draws: Iterable[Tensor]) -> Tensor:
     return torch.stack([*draws]).double().mean(0)
 
 
-def _share(draws: list[Terms], tasks: _Tasks, joint: Tensor, sums: _Sums) -> Tensor:
+def _share(draws: list[Terms], tasks: Tasks, joint: Tensor, sums: _Sums) -> Tensor:
     """Adds the terms that all sentences share, once; their draws are weighed together."""
     for site in draws[0].shared_kl:
         sums.kl.add(site, _mean(tasks.total(site, draw.shared_kl[site]) for draw in draws))
-    parts = [[tasks.total(*item) for item in draw.shared_log_ratios.items()] for draw in draws]
-    ratios = torch.stack([torch.stack(each).sum() for each in parts])
+    ratios = torch.stack([tasks.sum_of(draw.shared_log_ratios) for draw in draws])
     together = Importance((joint + ratios)[:, None])
     alike = float(together.effective_sample_size) * sums.figures["sentences"]
     sums.figures.update(iwae=float(together.bound), effective_sample_size=alike)

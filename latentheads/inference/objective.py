@@ -22,7 +22,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
 from latentheads.alignment.law import Alignments
 from latentheads.alignment.options import Objective
-from latentheads.checks import check_words
+from latentheads.checks import check_least, check_words
 from latentheads.distributions import HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import TOLD, ModelGuide, check_own_model
@@ -81,12 +81,12 @@ class Head_ELBO(Trace_ELBO):
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
+        check_least({"objective_draws": objective_draws}, objective_draws=2)
+        check_words({"objective": objective}, objective=get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic
-        check_words({"objective": objective}, objective=get_args(Objective))
-        if objective_draws < 2:
-            raise ValueError(f"objective_draws must be at least 2, got {objective_draws}")
         self.objective, self.objective_draws = objective, objective_draws
 
     def _get_trace(
@@ -112,6 +112,8 @@ class Head_ELBO(Trace_ELBO):
     ) -> tuple[Tensor, Tensor]:
         check_sites(model_trace, guide_trace)
         aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
+        if self.objective != "bound" and not aligned:
+            raise ValueError(f"objective {self.objective} needs alignments that are drawn")
         weighed = self._enter_alignments(model_trace, guide_trace) if aligned else []
         latents = [
             name
@@ -139,8 +141,9 @@ class Head_ELBO(Trace_ELBO):
         target = model_trace.nodes[TARGET]
         target["log_prob"] = _scale_values(found, target)
         for name, each in kl.items():
-            site = guide_trace.nodes[name]
-            site[KL] = _scale_values(each, site)
+            if name in guide_trace.nodes:  # a block that the guide leaves out keeps its prior
+                site = guide_trace.nodes[name]
+                site[KL] = _scale_values(each, site)
         return [] if self.objective in ("bound", "sampled") else list(kl)
 
     def _sum_terms(

@@ -10,12 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import SharedDraws
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import (
     TOKENS,
+    Tasks,
     draw_terms,
     evaluating,
     fixed_noise,
@@ -80,9 +82,12 @@ def sentence_bounds(
         samples: Draws K of the latents.
         seed: Of the noise.
     """
+    check_pair(model, guide)
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
     held = [SharedDraws() for _ in range(samples)]
     with evaluating(model, guide), fixed_noise(seed, model.device):
-        return _draw_bounds(model, guide, batch.to(model.device), held)
+        return _draw_bounds(model, guide, batch.to(model.device), held, Tasks())
 
 
 def part_bounds(
@@ -94,7 +99,8 @@ def part_bounds(
 ) -> SentenceBounds:
     """Computes the bound of each sentence of a part, in the part's order, on the processor.
 
-    The draws are those of :func:`evaluate`: sums over the sentences are its figures.
+    The draws are those of :func:`evaluate`: sums over the sentences are its figures, but that what
+    they share, which counts once, stands apart.
 
     Args:
         model: The model.
@@ -107,20 +113,28 @@ def part_bounds(
         >>> found = part_bounds(run.model, run.guide, run.corpus.test)
         >>> float(found.nats.sum() / found.tokens.sum())  # log p(y | x), or its bound
     """
+    check_pair(model, guide)
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
     if isinstance(batches, Part):
         batches = in_batches(batches, TOKENS)
     held = [SharedDraws() for _ in range(samples)]
-    found, places = [], []
+    found, places, tasks = [], [], Tasks()
     with evaluating(model, guide), fixed_noise(seed, model.device):
         for batch in batches:
-            found.append(_draw_bounds(model, guide, batch.to(model.device), held))
+            found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
             places.append(batch.sentences.cpu())
     return _join(found, torch.cat(places).argsort())
 
 
 def _draw_bounds(
-    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedDraws]
+    model: HeadModel,
+    guide: ModelGuide,
+    batch: Batch,
+    held: Sequence[SharedDraws],
+    tasks: Tasks,
 ) -> SentenceBounds:
+    tasks.note(batch)
     draws, weights = draw_terms(model, guide, batch, held)
     plug_in = plug_in_beside(draws[0], model, batch, guide)
     shared, known = bool(draws[0].shared_kl), draws[0].summed
@@ -129,7 +143,7 @@ def _draw_bounds(
         tokens=draws[0].tokens,
         elbo=torch.stack([draw.elbo for draw in draws]).mean(0),
         kl=torch.stack([draw.total_kl for draw in draws]).mean(0),
-        shared_kl=torch.stack([draw.elbo.sum() - draw.bound for draw in draws]).mean(0),
+        shared_kl=torch.stack([tasks.sum_of(draw.shared_kl) for draw in draws]).mean(0),
         plug_in=plug_in,
         iwae=None if shared else weights.bound,
         pareto_k=None if shared else weights.pareto_k,
@@ -152,7 +166,7 @@ def _join(found: Sequence[SentenceBounds], order: Tensor) -> SentenceBounds:
         tokens=every("tokens"),
         elbo=every("elbo"),
         kl=every("kl"),
-        shared_kl=found[0].shared_kl.cpu(),
+        shared_kl=found[-1].shared_kl,  # of all tasks that occurred
         plug_in=every("plug_in"),
         iwae=known("iwae"),
         pareto_k=known("pareto_k"),

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from latentheads.checks import check_seed
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.corpus import check_part
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import TOKENS, evaluating, fixed_noise
 from latentheads.model import HeadModel
@@ -46,8 +47,15 @@ def shuffle_targets(part: Part) -> Part:
 
     Each sentence has the words that follow its own in the part: those of the next sentence, cut to
     its own length or continued with the sentence behind that. Its end stays where it is.
+
+    Raises:
+        ValueError: The part has one sentence, which no other's words can stand in.
     """
     check_part(part)
+    if len(part.targets) < 2:
+        raise ValueError(
+            f"part must have two sentences or more to shuffle, got {len(part.targets)}"
+        )
     rows, kept = part.targets, 0 if part.block else 1  # blocks of running text have no end
     words = np.concatenate([row[: len(row) - kept] for row in rows])
     lengths = rows.lengths - kept
@@ -72,6 +80,8 @@ def shuffled_target(
         part: The sentences.
         seed: Of the noise.
     """
+    check_pair(model, guide)
+    check_seed(seed)
     device, right, wrong, tokens = model.device, 0.0, 0.0, 0
     pairs = zip(in_batches(part, TOKENS), in_batches(shuffle_targets(part), TOKENS), strict=True)
     with evaluating(model, guide):

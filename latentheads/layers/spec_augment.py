@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["POLICIES", "Policy", "SpecAugment", "hide"]
+__all__ = ["POLICIES", "Hiding", "Policy", "SpecAugment", "hide"]
 
 Policy = Literal["none", "LB", "LD"]
 """The names of the paper."""
@@ -69,6 +69,26 @@ def hide(
         -1
     )
     return frames.masked_fill(hidden, 0.0)
+
+
+class Hiding(nn.Module):
+    """Hides parts of utterances while training, and nothing in evaluation mode; see :func:`hide`.
+
+    Args:
+        policy: How much is hidden.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = POLICIES[policy]
+
+    def forward(
+        self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch frame bin"]:
+        """Hides some of the frames."""
+        if self.training and any(self.policy):
+            return hide(frames, lengths, self.policy)
+        return frames
 
 
 def _draw_spans(

@@ -68,7 +68,7 @@ def find_heads(network: Any) -> list[Address]:
     names = [address.block.name for address in found]
     for name in names:
         if names.count(name) > 1:
-            first, second = (each.path for each in found if each.block.name == name)
+            first, second, *_ = (each.path for each in found if each.block.name == name)
             raise ValueError(
                 f"{own} has two blocks {name!r}, {first} and {second}: make one of its parts latent"
             )

@@ -22,6 +22,9 @@ __all__ = ["check_cut", "cut_heads", "from_pretrained", "note_kept"]
 KEPT = "kept_heads"
 """Where a configuration keeps, by block, the places of the heads that stayed."""
 
+OF_FILES = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
+"""Options of opening that say where files are: of the configuration as of the weights."""
+
 SEPARATE = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),
@@ -126,13 +129,21 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
 
     Args:
         folder: The folder; one of a whole network is opened too.
-        **options: Those of ``from_pretrained`` of ``transformers``.
+        **options: Those of ``from_pretrained`` of ``transformers``, but for ``config``, which is
+            the folder's own, and ``output_loading_info``.
 
     Returns:
         The network, of its own class.
+
+    Raises:
+        ValueError: One of these two options is given.
     """
+    for name in ("config", "output_loading_info"):
+        if name in options:
+            raise ValueError(f"{name} cannot be given: the folder says what its network is")
     transformers = need_package("transformers")
-    config = transformers.AutoConfig.from_pretrained(folder)
+    where = {name: value for name, value in options.items() if name in OF_FILES}
+    config = transformers.AutoConfig.from_pretrained(folder, **where)
     kind = getattr(transformers, config.architectures[0])
 
     class Smaller(kind):  # type: ignore[misc, valid-type]

@@ -169,7 +169,8 @@ def _import_class(kind: str, name: str, module: str, class_name: str) -> None:
         root = module.partition(".")[0]
         unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
         where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
-        raise ValueError(f"{kind} {name!r} cannot be imported: {reason}{where}") from reason
+        said = " ".join(str(reason).split())
+        raise ValueError(f"{kind} {name!r} cannot be imported: {said}{where}") from reason
     base = BASES[kind]
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{kind} {name!r} must be a subclass of {base.__module__}.{base.__name__}")

@@ -25,7 +25,8 @@ class Gates:
         gates: Give every head of these chains a Hard Concrete gate, one for all sentences: none,
             all, or some chains, comma between.
         gate_open: Prior probability that a gate is open; the KL is counted from it.
-        gate_start: log alpha of every gate at the start; from 2.4 on a gate is open at test time.
+        gate_start: log alpha of every gate at the start; at test time a gate is wholly open from
+            2.4 on, and closed below -2.4.
         gate_temperature: beta of the law of the gates.
         gate_penalty: L0 penalty while training: lambda, in nats a target token for an open head.
         gate_heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:

@@ -250,9 +250,10 @@ class Engine:
             self._check(self._loss, [])
 
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
+        """Refuses a loss that is not finite: of the batches of this update, or of those before."""
         if not math.isfinite(float(loss)):
             where = find_fault(self.model, self.guide, batches)
-            raise FloatingPointError(f"step {self.step + 1}: {where}")
+            raise FloatingPointError(f"step {self.step + bool(batches)}: {where}")
 
     def _progress(self) -> Progress:
         """Reads the sums since the last report and begins new ones."""
@@ -386,6 +387,8 @@ def check_together(training: Training, model: HeadModel) -> None:
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
         )
+    if training.select_gradient != "straight-through" and not model.selecting:
+        raise ValueError(f"select_gradient {training.select_gradient} needs heads to select among")
     weighing = {
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
@@ -428,14 +431,17 @@ def make_elbo(training: Training) -> Head_ELBO:
 
 
 def check_warmth(module: nn.Module) -> None:
-    """Refuses families whose noise would not grow together with that of the others.
+    """Refuses families whose noise would not grow together with that of the others, or none at all.
 
     Raises:
         ValueError: It names the family.
     """
-    for family in module.modules():
-        noisy = isinstance(family, Family) and not isinstance(family, Point)
-        if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
+    families = [family for family in module.modules() if isinstance(family, Family)]
+    noisy = [family for family in families if not isinstance(family, Point)]
+    if not noisy:
+        raise ValueError("noise_warmup_steps needs heads with noise, and this model has none")
+    for family in noisy:
+        if not any(isinstance(part, HeadScale) for part in family.modules()):
             raise ValueError(
                 f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
             )

@@ -111,8 +111,8 @@ class Training:
             if not low:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         for name in ("learning_rate", "temperature"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
         if not 0 <= self.least_temperature <= self.temperature:
             raise ValueError(
                 f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "

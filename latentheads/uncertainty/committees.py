@@ -23,16 +23,17 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.state import AlignmentState
 from latentheads.batch import Batch
+from latentheads.checks import check_least
 from latentheads.decoding.together import search_together
 from latentheads.decoding.translate import Decoding, search
 from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
-from latentheads.effects import PlugIn
+from latentheads.effects import PlugIn, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating, fixed_noise
 from latentheads.layers.numeric import full_precision
+from latentheads.layers.spec_augment import Hiding
 from latentheads.model import Decoder
 from latentheads.uncertainty.prediction import Prediction, mix_laws
 
@@ -89,15 +90,11 @@ def can_draw_heads(model: Decoder) -> bool:
 
 @contextmanager
 def dropping_out(model: Decoder) -> Iterator[None]:
-    """Turns dropout on; the likelihood stays the exact one, without label smoothing."""
-    modes = {part: part.training for part in model.modules()}
-    for part in modes:
-        part.training = part is not model
-    try:
+    """Turns dropout on: no label is smoothed, and nothing hidden of what is heard."""
+    with evaluation_mode(model):
+        for part in model.modules():
+            part.training = part is not model and not isinstance(part, Hiding)
         yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 class _NoiseAround(Messenger):
@@ -149,7 +146,7 @@ class Alone(Committee):
         with evaluating(self.model), PlugIn(), WithSelection(self.guide):
             log_law, state = _log_laws(self.model, here)
             alignments = state.alignments
-            if not isinstance(alignments, AlignmentState) or alignments.aligner.soft:
+            if alignments is None or alignments.aligner.soft:
                 return Prediction.of_one(log_law, here.target)
             data, mean_log, reverse = alignments.disagree(log_law.exp(), here.target)
         return Prediction(log_law, mean_log, data, reverse.clamp_min(0))
@@ -293,8 +290,12 @@ class Noised(DrawnCommittee):
         scale: float = 1.0,
     ) -> None:
         super().__init__(model, guide, members)
-        if scale < 0:
-            raise ValueError(f"scale must be at least 0, got {scale}")
+        check_least({"scale": scale}, scale=0.0)
+        if can_draw_heads(model) or not any(block.attends for block in model.drawn_blocks):
+            raise ValueError(
+                "noise is put around heads that are sites and have none: make the model with the "
+                "prior delta or residual"
+            )
         self.scale = scale
 
     def drawing(self) -> AbstractContextManager[Any]:

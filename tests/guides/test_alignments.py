@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pyro
 import pytest
@@ -17,7 +18,9 @@ from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.alignment.chain import ChainPointing
 from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.options import Objective
 from latentheads.answers import conditioned
+from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.guides.attached import LEARNED, attach
@@ -51,8 +54,10 @@ def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     assert set(found.how.values()) == {"tied" if tied else "enumerated"}
 
 
-@pytest.mark.parametrize("objective", ["bound", "marginal"])
-@pytest.mark.parametrize("shape", ["one head", "two blocks", "chain", "soft"])
+@pytest.mark.parametrize(
+    ("shape", "objective"),
+    [*product(("one head", "two blocks", "chain"), ("bound", "marginal")), ("soft", "bound")],
+)
 def test_vectorised_particles_share_what_is_summed(
     shape: str, objective: str, batch: Batch
 ) -> None:
@@ -283,8 +288,10 @@ def test_labels_are_smoothed_at_each_position_in_training_alone(
     assert torch.allclose(torch.stack(every).mean(0), mean, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("objective", ["bound", "marginal", "sampled", "iwae", "rws"])
-@pytest.mark.parametrize("shape", ["one head", "soft"])
+@pytest.mark.parametrize(
+    ("shape", "objective"),
+    [*(("one head", each) for each in get_args(Objective)), ("soft", "bound")],
+)
 def test_every_objective_is_trained_with_smoothed_labels(
     shape: str, objective: str, batch: Batch
 ) -> None:
@@ -482,3 +489,49 @@ def test_on_a_cpu_a_reader_takes_no_fused_kernel(batch: Batch) -> None:
     names = {event.key for event in profile.key_averages()}
     assert any("_scaled_dot_product" in name for name in names)
     assert not any("_scaled_dot_product_flash" in name for name in names)
+
+
+class CountsAll(ModelGuide):
+    """A guide whose posterior counts padded words, which no prior pays for."""
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if not isinstance(prior, Alignments):
+            return prior
+        every = torch.ones_like(prior.valid)
+        return Alignments(prior.pointing.detached(), every, prior.below, prior.context)
+
+
+def test_a_posterior_that_counts_other_words_is_refused(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = CountsAll(model)
+    with pytest.raises(ValueError, match=r"^site '.*choice': the posterior must count the prior's"):
+        terms(model, guide, batch)
+    whole = Batch.of([[5, 6, 2], [7, 8, 2]], [[4, 2], [9, 2]])
+    assert (terms(model, guide, whole).elbo < 0).all()  # no word is padded: it counts the same
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_a_block_that_a_plain_guide_leaves_out_keeps_its_prior(
+    objective: str, batch: Batch
+) -> None:
+    """A function of Pyro that draws no block is the guide tied, whatever trains it."""
+    model, found = aligned(SHAPES["two blocks"]), []
+
+    def empty(batch: Batch) -> None:
+        pass
+
+    for guide in (empty, attach("tied", model)):
+        torch.manual_seed(0)
+        elbo = Head_ELBO(objective=objective, objective_draws=3)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Found vars in model but not guide")
+            found.append(elbo.loss(model, guide, batch))
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_a_report_is_made_in_inference_mode(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("cascaded", model)
+    with torch.inference_mode():
+        found = evaluate(model, guide, [batch])
+    assert found.exact == pytest.approx(evaluate(model, guide, [batch]).exact, rel=1e-12)

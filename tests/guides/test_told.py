@@ -207,3 +207,14 @@ def test_a_text_in_windows_is_told_its_own_words() -> None:
     rows = [[5, 6, 7, 8, 9, 10], [8, 5, 6, 11, 12, 5]]
     target = torch.tensor(rows)
     assert terms(model, guide, Batch(target, context=2)).elbo.isfinite().all()
+
+
+def test_logits_of_a_window_are_not_told_and_what_lies_below_is(batch: Batch) -> None:
+    """Scores of a window stand at offsets, those of a word at positions."""
+    local = build("language-model", layers=1, mixers="local", windows="2")
+    with pytest.raises(ValueError, match=r"^guide.reads acts on"):
+        Cascaded(local, reads="target")
+    mixed = build("language-model", mixers="attention,local", windows="1,2").eval()
+    guide = Cascaded(mixed, reads="target").double().eval()
+    assert told_part(guide) is guide.families["decoder_0_self"].scores
+    assert terms(mixed, jiggle(guide, 0.1), batch).elbo.isfinite().all()

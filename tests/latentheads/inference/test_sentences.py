@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+import latentheads as lh
 from latentheads.corpora import Part, Rows, batches
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.models import Translation, make_prior
+from latentheads.runs.build import make_model
+from latentheads.runs.settings import Settings
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
@@ -98,3 +101,23 @@ def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
     of_all = found.elbo.sum() - found.shared_kl
     assert found.shared_kl > 0
     assert float(of_all / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
+
+
+def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
+    corpus = lh.grammar_tasks(["velu", "tamir"], sentences=20, held_out=6)
+    settings = Settings.from_options(
+        {
+            **{"data": "grammar", "tasks": "velu,tamir", "guide": "group"},
+            **{"width": 6, "heads": 3, "layers": 1},
+        }
+    )
+    model = make_model(settings, corpus.target, corpus.source).double().eval()
+    guide = settings.pair.make_guide(model).double().eval()
+    jiggle(guide, 0.3)
+    paid = []
+    for part in (corpus.test, *(corpus.test.take(corpus.test.places(task)) for task in (0, 1))):
+        found = part_bounds(model, guide, part, samples=2, seed=5)
+        report = evaluate(model, guide, part, samples=2, seed=5)
+        assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-9)
+        paid.append(float(found.shared_kl))
+    assert 0 < max(paid[1:]) < paid[0]

@@ -31,8 +31,6 @@ def guide_of(name: str, model: Any, **options: Any) -> Any:
 def test_every_sentence_is_told_the_words_behind_its_own() -> None:
     wrong = shuffle_targets(part()).targets
     assert [row.tolist() for row in wrong] == [[8, 9, 10, 2], [9, 2], [5, 6, 2]]
-    alone = Part(Rows.of([[5, 6, 2]]), None)
-    assert shuffle_targets(alone).targets[0].tolist() == [5, 6, 2]
     blocks = Part(Rows.of([[5, 2, 6], [7, 2]]), None, block=3)
     assert [row.tolist() for row in shuffle_targets(blocks).targets] == [[7, 2, 5], [5, 2]]
 
@@ -103,3 +101,15 @@ def test_a_whole_corpus_is_no_part() -> None:
         ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
     ):
         unchecked(shuffle_targets)(story())
+
+
+def test_what_cannot_be_shuffled_or_compared_is_refused() -> None:
+    model = aligned(SHAPES["one head"])
+    guide = guide_of("cascaded", model)
+    alone = Part(Rows.of([[5, 6, 2]]), Rows.of([[4, 2]]))
+    with pytest.raises(ValueError, match=r"^part must have two sentences or more"):
+        shuffled_target(model, guide, alone)
+    with pytest.raises(ValueError, match="guide must be one of this model"):
+        shuffled_target(aligned(SHAPES["one head"]), guide, part())
+    with pytest.raises(ValueError, match="seed must lie between 0"):
+        shuffled_target(model, guide, part(), seed=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,3 +269,25 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     assert none.alignments is None
     assert none.prior(lh.Block("decoder-self", 0, 3)) is not None
     assert transformers is not None
+
+
+@pytest.mark.parametrize("reads", ["prefix", "target"])
+@pytest.mark.parametrize("name", ["gpt2", "marian", "bart"])
+def test_logits_below_are_told_a_text_too(name: str, reads: str) -> None:
+    """Whatever bias the output has, and whether the last token predicts something."""
+    made = network(name)
+    if hasattr(made, "final_logits_bias"):
+        made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
+    known = lh.AlignmentOptions(alignment_width=2, **OPTIONS["one"])
+    model = lh.latent(made, "independent", alignments=known).eval()
+    batch = model.batch(inputs_of(made), labels_of(name))
+    guide = jiggle(Cascaded(model, reads=reads), 0.1).eval()
+    assert guide.is_told
+    assert lh.importance(model, guide, batch, samples=200).bound.isfinite().all()
+    if reads == "target":
+        torch.manual_seed(0)
+        own = lh.terms(model, guide, batch).elbo
+        other = replace(batch, target=(batch.target + 3) % TYPES)
+        torch.manual_seed(0)
+        with guide.told(other):
+            assert not torch.equal(lh.terms(model, guide, batch).elbo, own)

@@ -486,3 +486,9 @@ def test_a_machine_without_transformers_is_told_of_the_extra(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"latentheads\[transformers\]"):
         lh.latent(None)
+
+
+def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() -> None:
+    with torch.device("meta"):  # three of them
+        made = transformers.CLIPSegForImageSegmentation(transformers.CLIPSegConfig())
+    refuse(lambda: lh.latent(made), "has two blocks 'encoder.0.self'", "vision_model", "text_model")

@@ -190,3 +190,15 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     for name, options in {"StableLm": {"qk_layernorm": True}, "DiffLlama": {}}.items():
         apart = lh.latent(grouped(name, **options), "delta")
         refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "how its heads read")
+
+
+def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(
+    tmp_path: Path,
+) -> None:
+    made = network("bert")
+    made.save_pretrained(tmp_path / "inner")
+    assert type(from_pretrained(tmp_path, subfolder="inner")) is type(made)
+    with pytest.raises(ValueError, match=r"^config cannot be given"):
+        from_pretrained(tmp_path / "inner", config=made.config)
+    with pytest.raises(ValueError, match=r"^output_loading_info cannot be given"):
+        from_pretrained(tmp_path / "inner", output_loading_info=True)

@@ -13,6 +13,7 @@ import yaml
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.data import Data
 from latentheads.runs.pairs import Spec
+from latentheads.runs.recipes import class_path
 from latentheads.runs.settings import Settings, complete_options, trusted_paths
 from latentheads.training.options import Training
 from tests.experiments.programs import ROOT
@@ -213,3 +214,12 @@ def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
     assert settings.title == "cascaded+alignments, grammar-tamir, seed 3"
     assert settings.title == settings.title_of(settings.data.name)
     assert "a corpus made by hand" in replace(settings, data=Data(data="by hand")).title
+
+
+def test_a_module_that_fails_says_so_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_here.py").write_text("raise RuntimeError('one\\ntwo')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"^guide 'fails_here:G' cannot be imported: one two$"):
+        class_path("guide", "fails_here:G")

@@ -65,6 +65,8 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
         ({"steps": -1}, "steps must be at least 1, got -1"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": math.inf}, "learning_rate must be positive and finite, got inf"),
+        ({"temperature": math.inf}, "temperature must be positive and finite, got inf"),
         ({"free_bits": -0.5}, "free_bits must be at least 0"),
         ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
         ({"patience": -1}, "patience must be at least 0"),

@@ -35,7 +35,7 @@ from latentheads.uncertainty.committees import (
 )
 from latentheads.uncertainty.prediction import Prediction, mix_laws
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
+from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked
 
 DECODING = Decoding(max_tokens=5)
@@ -55,9 +55,8 @@ def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Log-probabilities of all alignments of a word, and of all words given each: one by one."""
     with torch.no_grad(), PlugIn():
         known = model.law(batch).aligned
-        assert batch.source is not None
         heads = len(known.vectors)
-        places = torch.cartesian_prod(*[torch.arange(batch.source.shape[1])] * heads)
+        places = torch.cartesian_prod(*[torch.arange(known.vectors[0].shape[-2])] * heads)
         shape = (*batch.target.shape, heads)
         states = [known.moved(place.expand(shape)) for place in places.view(-1, heads)]
         laws = torch.stack([model.output(each).log_softmax(-1) for each in states])
@@ -79,9 +78,10 @@ def walk(prior: ChainPointing, laws: Tensor, words: Tensor) -> Tensor:
     return torch.stack(found, 1).log().movedim(-1, 0)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str) -> None:
-    model, batch = aligned(SHAPES[shape]), small_batch()
+def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str, kind: str) -> None:
+    model, batch = aligned(SHAPES[shape], kind=kind), small_batch()
     found = Alone(model).predict(batch)
     log_prior, laws = positions_of(model, batch)
     weights, valid = log_prior.exp(), batch.target_valid
@@ -91,7 +91,8 @@ def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str) -> None:
     came = laws.gather(-1, batch.target.expand(len(laws), -1, -1)[..., None])[..., 0]
     expected = Prediction(mean, *((weights * each).sum(0) for each in (came, entropies, reverse)))
     assert_same(found, expected, valid)
-    assert float(found.knowledge[valid].min()) > 1e-6
+    told = valid if kind == "translation" else valid & (torch.arange(valid.shape[1]) > 0)
+    assert float(found.knowledge[told].min()) > 1e-6  # a text's first word has null alone
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "none"])
@@ -201,7 +202,25 @@ def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="members must be at least 1, got 0"):
         HeadDraws(model, members=0)
     with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
-        Noised(model, scale=-1.0)
+        Noised(build(prior="delta"), scale=-1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": "delta", "latent": ()}])
+def test_noise_is_put_around_quiet_sites_alone(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^noise is put around heads that are sites and have"):
+        Noised(build(**options))
+
+
+def test_what_is_hidden_of_sound_is_no_dropout() -> None:
+    bins = 5
+    for dropout, differs in ((0.0, False), (0.3, True)):
+        network = sizes(spec_augment="LD", channels=2, dropout=dropout)
+        model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, bins=bins)
+        frames = torch.randn(1, 24, bins)
+        lengths = torch.tensor([24])
+        sound = torch.ones(1, 6).long()  # a token for four frames
+        batch = Batch(torch.tensor([[5, 2]]), sound, frames=frames, frame_counts=lengths)
+        assert can_drop_out(model.eval(), batch) == differs
 
 
 @pytest.mark.parametrize("kind", [Alone, HeadDraws, Ensemble])
