@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from latentheads.alignment.law import Alignments, Pointing, check_pointing, word_log_probs
+from latentheads.alignment.law import Alignments, Pointing, word_log_probs
 from tests.latentheads.alignment import laws
 
 DRAWS = 20_000
@@ -123,12 +121,3 @@ def test_expanded_laws_draw_for_every_particle() -> None:
     assert wide.sample().shape == (5, 2, 3, 1)
     assert wide.log_prob(wide.sample()).shape == (5, 2)
     assert law.expand([2]) is law
-
-
-def test_pairs_without_a_dimension_of_words_are_refused() -> None:
-    prior = laws.pointings("two heads")[0]
-    keys = prior.scores.shape[-1]
-    wrong = replace(prior)
-    object.__setattr__(wrong, "pairs", {(1, 0): torch.zeros(keys, keys)})  # of no checked call
-    with pytest.raises(ValueError, match="what a head reads of another must be of words"):
-        check_pointing("here", wrong, prior)
