@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -20,6 +21,7 @@ from latentheads.experiments.cli.errors import (
     check_streams,
     ending,
     streaming,
+    tell_unknown,
     write_out,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
@@ -38,8 +40,6 @@ DESCRIPTION = (
     "give the same text on the same machine. A prompt that is too long is named on standard "
     "error and its texts stay empty; the status is then 1."
 )
-NAMED = 10
-"""Unknown words that a message names at most."""
 
 
 def make_parser() -> Parser:
@@ -130,13 +130,6 @@ def prompts(options: Namespace) -> Iterator[str]:
             )
 
 
-def tell_unknown(unknown: list[str]) -> None:
-    """Says on standard error which words of a prompt are unknown, in one line."""
-    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    named = ", ".join(unknown[:NAMED])
-    print(f"generate.py: unknown to the model: {named}{more}", file=sys.stderr)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
@@ -145,10 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run, how = load(options)
     torch.manual_seed(options.seed)
     end = "\n\n" if run.block else "\n"
-    losses = Losses("generate.py", "prompt")
+    losses, tell = Losses("generate.py", "prompt"), partial(tell_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
-            given = (run, how, prompt, options.number, losses.note, tell_unknown)
+            given = (run, how, prompt, options.number, losses.note, tell)
             for text in continue_or_lose(*given):
                 write_out(f"{text}{end}")
                 sys.stdout.buffer.flush()

@@ -28,6 +28,7 @@ from latentheads.experiments.cli.errors import (
     check_streams,
     ending,
     streaming,
+    tell_unknown,
     write_out,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
@@ -37,7 +38,7 @@ from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.run import Run
-from latentheads.runs.writing import check_together, find_task, translate_lines
+from latentheads.runs.writing import check_together, find_task, translate_lines, unknown_words
 
 if TYPE_CHECKING:
     from latentheads.runs.confiding import Confidant
@@ -141,6 +142,14 @@ def _check_files(run: Run, options: Namespace) -> None:
         raise ValueError(f"doubt must lie in [0, 1], got {options.doubt}")
 
 
+def _unknown_to(run: Run, lines: list[str], before: set[str]) -> list[str]:
+    """The words of some lines that a run does not know, and that were not told before."""
+    assert run.source is not None
+    new = [word for word in unknown_words(run.source, "\n".join(lines)) if word not in before]
+    before.update(new)
+    return new
+
+
 def _write_links(
     run: Run, lines: list[str], written: list[str], task: int | None, losses: Losses, file: TextIO
 ) -> None:
@@ -193,8 +202,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unlinked = Losses("translate.py", "alignment of line")
         unsure = Losses("translate.py", "confidence of line")
         doubt = 0.5 if options.doubt is None else options.doubt
+        strange: set[str] = set()
         with streaming("translate.py"):
             for lines in chunks(sys.stdin.buffer, options.buffer):
+                if new := _unknown_to(run, lines, strange):
+                    tell_unknown("translate.py", new)
                 written = translate_lines(run, lines, decoding, task, losses.note, others)
                 for line in written:
                     write_out(f"{line}\n")

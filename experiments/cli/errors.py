@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import NoReturn
 
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
@@ -17,12 +18,17 @@ __all__ = [
     "ending",
     "leave",
     "name_again",
+    "name_close",
     "name_options",
     "noting",
     "streaming",
     "tell",
+    "tell_unknown",
     "write_out",
 ]
+
+NAMED = 10
+"""Words that are named of those that are unknown."""
 
 MISTAKES = (ValueError, TypeError)
 TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
@@ -33,6 +39,27 @@ def leave(program: str, said: object, status: int = 2) -> NoReturn:
     line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
     print(f"{program}: {line}", file=sys.stderr)
     sys.exit(status)
+
+
+def name_close(message: str, known: Collection[str]) -> str:
+    """A message that names an unknown option, with the one that it may have meant.
+
+    Args:
+        message: A parser's.
+        known: Its options.
+    """
+    found = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
+    if found is None:
+        return message
+    close = get_close_matches(found[1], known, n=1)
+    return f"{message}: {f'did you mean {close[0]}?' if close else '--help names all there are'}"
+
+
+def tell_unknown(program: str, unknown: Sequence[str]) -> None:
+    """Says on standard error which words a run does not know, in one line."""
+    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+    named = ", ".join(unknown[:NAMED])
+    print(f"{program}: unknown to the model: {named}{more}", file=sys.stderr)
 
 
 def write_out(text: str) -> None:

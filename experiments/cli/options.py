@@ -16,7 +16,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
-from latentheads.experiments.cli.errors import leave, name_options
+from latentheads.experiments.cli.errors import leave, name_close, name_options
 from latentheads.experiments.cli.groups import (
     OF_RUNS,
     RUN_GROUPS,
@@ -94,7 +94,8 @@ class Parser(ArgumentParser):
         lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
-        leave(self.prog, f"error: {name_options(_plain(heart))}")
+        said = name_close(name_options(_plain(heart)), self._option_string_actions)
+        leave(self.prog, f"error: {said}")
 
 
 Extend = Callable[[Parser], None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from latentheads.experiments.cli.errors import leave
+from latentheads.experiments.cli.errors import leave, name_close
 from latentheads.experiments.cli.groups import arrange_options
 
 __all__ = ["PlainParser", "add_loading_options", "positive", "writable"]
@@ -43,7 +43,8 @@ class PlainParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and leaves with status 2."""
-        leave(self.prog, f"error: {' '.join(message.split())}")
+        said = name_close(" ".join(message.split()), self._option_string_actions)
+        leave(self.prog, f"error: {said}")
 
 
 def add_loading_options(parser: argparse.ArgumentParser) -> None:

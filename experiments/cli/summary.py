@@ -71,9 +71,9 @@ def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
         return ", ".join(f"{p:.3f}" for p in row[name])
     few = name.startswith(("head_divergence", "perplexity")) or name.endswith(tuple(SCORES))
     digits = 2 if few else 4
-    mean = f"{row[name]:.{digits}f}"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return mean if math.isnan(low) else f"{mean} [{low:.{digits}f}, {high:.{digits}f}]"
+    ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
+    mean, low, high = (f"{each:z.{digits}f}" for each in ends)  # z: no zero is below 0
+    return mean if math.isnan(ends[1]) else f"{mean} [{low}, {high}]"
 
 
 def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:

@@ -89,7 +89,7 @@ def result_table(results: dict[str, Any]) -> str:
     rows += _truth_rows(valid, test, of)
     if not exact:  # else the plug-in network is the exact law, and no draw is needed
         rows.append(_row("plug-in network (another model, no bound)", valid, test, "plug_in"))
-        rows += _weight_rows(valid, test, k)
+        rows += _weight_rows(valid, test, k, "blocks" if _in_blocks(results) else "sentences")
     if "bleu" in test:
         rows += _translation_rows(results)
     if "wer" in test:
@@ -103,6 +103,7 @@ def result_table(results: dict[str, Any]) -> str:
     rows += _gate_rows(results.get("gates"))
     rows.append(_row("target tokens", valid, test, "tokens", "{:,}".format))
     rows.append(("parameters", "", f"{results['parameters']:,}"))
+    rows += _weights_rows(results)
     rows.append(
         _row("training, target tokens/s", {}, results, "tokens_per_second", "{:,.0f}".format)
     )
@@ -115,12 +116,27 @@ def _not_fixed(results: dict[str, Any]) -> dict[str, float | None]:
     return {site: kl for site, kl in results["kl_by_site"].items() if how.get(site) != "fixed"}
 
 
-def _weight_rows(valid: dict[str, Any], test: dict[str, Any], k: int | str) -> list[Row]:
+def _in_blocks(results: dict[str, Any]) -> bool:
+    """Whether the text is a running one, cut into blocks."""
+    return any(each["mode"].startswith("blocks") for each in results.get("perplexity", ()))
+
+
+def _weights_rows(results: dict[str, Any]) -> list[Row]:
+    """Which of the weights of training the figures are of."""
+    step, steps = results.get("reported_step"), results.get("steps")
+    if not (step and steps):
+        return []
+    if averaged := results.get("averaged"):
+        return [(f"weights, mean of {averaged} checkpoints: up to update", "", f"{step:,}")]
+    return [("weights, best on validation: of update", "", f"{step:,} of {steps:,}")]
+
+
+def _weight_rows(valid: dict[str, Any], test: dict[str, Any], k: int | str, of: str) -> list[Row]:
     """How good the importance weights of the draws are."""
     label = f"effective draws of {k}"
     rows = [_row(label, valid, test, "effective_sample_size", "{:.1f}".format)]
     if _known("pareto_k", valid, test):
-        rows.append(_row("sentences with Pareto k > 0.7", valid, test, "pareto_k", _share))
+        rows.append(_row(f"{of} with Pareto k > 0.7", valid, test, "pareto_k", _share))
     if valid.get("pareto_unknown") or test.get("pareto_unknown"):
         label = "  with no k to be had: weights tie"
         rows.append(_row(label, valid, test, "pareto_unknown", _share))

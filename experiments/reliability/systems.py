@@ -34,6 +34,16 @@ KINDS = {
 }
 """Kinds of systems."""
 
+NEEDS = {
+    "alone": "a run",
+    "dropout": "a network with dropout",
+    "heads": "heads with noise",
+    "both": "dropout, and heads with noise",
+    "noise": "heads that are sites and have no noise",
+    "ensemble": "two runs or more that differ in their seed alone",
+}
+"""What a kind cannot be made without."""
+
 PASSES = ("dropout", "heads", "both", "noise")
 """The kinds that take several passes of one network."""
 
@@ -124,7 +134,8 @@ def make_systems(
     for group in groups:
         found += _systems_of(group, kinds, members, noise)
     if not found:
-        raise ValueError(f"systems: the runs allow none of {', '.join(kinds)}")
+        wanted = "; ".join(f"{kind} needs {NEEDS[kind]}" for kind in kinds)
+        raise ValueError(f"systems: the runs allow none of these: {wanted}")
     return found
 
 

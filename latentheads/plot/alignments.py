@@ -19,6 +19,9 @@ from latentheads.reading.alignments import LAWS, AlignmentLaws
 
 __all__ = ["draw_alignments"]
 
+LABEL = 1.5
+"""Inches of a map at least: the name of its head stands beside it."""
+
 TITLES = {
     "prior": "prior: before the word is known",
     "guide": "guide",
@@ -78,7 +81,7 @@ def draw_alignments(
     sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(laws.heads), (len(targets), len(sources))
     above = [] if frames is None else [1.3]
-    heights = [*above, *[0.5 + 0.19 * size[0]] * heads]
+    heights = [*above, *[max(LABEL, 0.5 + 0.19 * size[0])] * heads]
     look = WORDS if frames is None else SOUND
     width, below = 0.3 + look.inches * size[1], 0.08 * _longest(sources)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
@@ -94,7 +97,7 @@ def draw_alignments(
             values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links)
-        named = f"{laws.heads[row]}\n" if heads > 1 else ""
+        named = laws.heads[row].replace(" head ", "\nhead ") + "\n" if heads > 1 else ""
         line[0].set_ylabel(f"{named}{look.targets}")
         line[0].set_yticks(range(size[0]), targets)
     _name_laws(axes[0], guide)

@@ -26,8 +26,8 @@ NOTES = {
     "prior": "before the word is known",
     "posterior": "exact, given the word",
     SOFT: "means, nothing drawn",
-    ATTENTION[0]: "best cross-attention head, predicting the word",
-    ATTENTION[1]: "best cross-attention head, having read the word",
+    ATTENTION[0]: "best head, predicting the word",
+    ATTENTION[1]: "best head, having read the word",
 }
 
 

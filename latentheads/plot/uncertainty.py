@@ -46,7 +46,9 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
         for colour, mark, (label, bins) in zip(PALETTE, MARKERS, every.items(), strict=False):
             said = f"{label}: ECE {bins.error:.3f}"
             axis.plot(bins.confidence, bins.accuracy, f"{mark}-", color=colour, label=said)
-        axis.legend(loc="best", borderaxespad=0.1, handlelength=1.2)
+        axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
+        axis.set_ylim(0, 1 + 0.14 * len(every))  # room above the curves
+        axis.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     figure.supylabel("share that is right", fontsize=9)
     write_title(figure, f"Is what is said with probability .7 right seven times of ten?\n{title}")
     return figure

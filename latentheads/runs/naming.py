@@ -49,8 +49,10 @@ def read_names(value: Mapping[str, Any], trusted: Collection[str] | None = ()) -
 
 def _read_recipe(value: dict[str, Any]) -> dict[str, Any]:
     """The prior, the guide and the law of selection that a recipe stands for."""
-    if {"prior", "guide"} & set(value):
-        raise ValueError("recipe sets both prior and guide: drop these two")
+    if said := [kind for kind in ("prior", "guide") if kind in value]:
+        raise ValueError(
+            f"recipe {value['recipe']} sets prior and guide: drop {' and '.join(said)}, or recipe"
+        )
     name, law = split_law(str(value["recipe"]))
     if law and not name:
         raise ValueError(f"recipe {law!r} is a law of selection alone: use guide {law}")

@@ -105,6 +105,7 @@ def find_recipe(name: str) -> dict[str, Any]:
         return {"prior": DEFAULTS["prior"], "guide": guide}
     if name not in RECIPES:
         refuse_other_kinds("recipe", name)
+        _refuse_law("recipe", name)
     check_known("recipe", name, sorted(RECIPES), more=f", or GUIDE{ALIGNED}")
     return {**OF_LOGITS, **RECIPES[name]._asdict()}
 
@@ -115,6 +116,15 @@ def refuse_other_kinds(kind: str, name: str) -> None:
     for other, table in kinds.items():
         if name in table:
             raise ValueError(f"{name!r} is no {kind} but a {other}: use {other} {name}")
+
+
+def _refuse_law(kind: str, name: str) -> None:
+    """Refuses a law of selection that there is none of, behind a plus."""
+    _, plus, law = name.rpartition("+")
+    if plus and f"+{law}" != ALIGNED:
+        raise ValueError(
+            f"unknown law of selection {law!r} in {kind} {name!r}: choose from {', '.join(LAWS)}"
+        )
 
 
 def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> str:
@@ -134,7 +144,9 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
         return path_of(table[name])
     if ":" not in name and "." not in name:
         refuse_other_kinds(kind, name)
-        check_known(kind, name, table, more=", or module:Class for your own")
+        _refuse_law(kind, name)
+        laws = f", {', '.join(LAWS)}" if kind == "guide" else ""
+        check_known(kind, name, table, more=f"{laws}, or module:Class for your own")
     path = split_path(kind, name)
     if path in map(path_of, table.values()):
         return path

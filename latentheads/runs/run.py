@@ -152,6 +152,9 @@ class Run:
         check_least({"number": number}, number=0)
         check_seed(seed)
         lines, task = list(sentences), find_task(self, direction)
+        for line in lines:
+            if not isinstance(line, str):
+                raise ValueError(f"sentences must be texts, got {type(line).__name__}")
         if number and others:
             raise ValueError(f"number must be 0 where several runs write together, got {number}")
         chosen = self._decode_with(decoding, number)

@@ -48,6 +48,9 @@ BY_HAND = "by hand"
 OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
 """Options that a run folder leaves out where the source is text."""
 
+SHOWN_TASKS = 3
+"""Tasks that a title names; of more it says how many."""
+
 OF_HAND = ("task", "block", "lowercase", "tokenised", "tasks", "tell_apart")
 """Options that a run folder has of a corpus made by hand."""
 
@@ -193,6 +196,9 @@ class Settings:
         Args:
             corpus: What the corpus is called.
         """
+        names = self.data.mixture.names if self.data.mixture else ()
+        if len(names) > SHOWN_TASKS:
+            corpus = corpus.replace(",".join(names), f"{len(names)} tasks")
         return f"{self.recipe}, {corpus}, seed {self.seed}"
 
     @property

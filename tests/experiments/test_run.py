@@ -244,7 +244,10 @@ def test_a_mistake_in_the_options_of_ones_own_guide_costs_one_line(
     [
         (": : [", "not YAML"),
         ("preset: pydoc", "preset belongs on the command line: --preset NAME"),
-        ("recipe: coda\nguide: cascaded", "recipe sets both prior and guide"),
+        (
+            "recipe: coda\nguide: cascaded",
+            "recipe coda sets prior and guide: drop guide, or recipe",
+        ),
         ("recipe: codda", "unknown recipe 'codda'"),
     ],
 )
@@ -329,7 +332,10 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--prior independent --guide.hidden 0", "hidden must be at least 1, got 0"),
         ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
         ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
-        ("--recipe coda --guide tied", "recipe sets both prior and guide"),
+        ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
+        ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
+        ("--qqq 1", "unrecognized arguments: --qqq 1: --help names all there are"),
+        ("--recipe coda+grup", "unknown law of selection 'grup' in recipe 'coda+grup'"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(

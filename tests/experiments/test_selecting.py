@@ -93,7 +93,10 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--guide cascaded+top", "unknown guide 'cascaded+top': choose from tied, mean-field"),
+        (
+            "--guide cascaded+top",
+            "unknown law of selection 'top' in guide 'cascaded+top'",
+        ),
         ("--guide group --candidates 6", "candidates must be a multiple of the 4 heads for group"),
         ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),
         ("--recipe coda+static --tasks velu --families de", "unknown task 'de' of families"),
@@ -108,7 +111,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
             "--recipe coda+static --tasks velu,tamir --families velu|velu,tamir",
             "families: task 'velu' is in two families",
         ),
-        ("--guide group --temperature 0", "temperature must be positive, got 0.0"),
+        ("--guide group --temperature 0", "temperature must be positive and finite"),
         ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
     ],
 )

@@ -336,3 +336,18 @@ def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(
         talk.given.close()
         assert ended(talk.process) == 141
     assert talk.said.read_text() == ""
+
+
+def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
+    """A run on the grammar has words for tokens."""
+    out = tmp_path / "run"
+    train(out, "--data=grammar", "--recipe=transformer", "--sentences=40", "--held_out=5")
+
+    def say(text: str) -> tuple[int, str]:
+        done = inside("translate.py", str(out), "--checkpoint=last", "--buffer=1", text=text)
+        assert done.stdout.count("\n") == text.count("\n")
+        return done.returncode, done.stderr
+
+    assert say("the\n") == (0, "")
+    told = "translate.py: unknown to the model: "
+    assert say("the zork\nzork quux\n") == (0, f"{told}zork\n{told}quux\n")

@@ -85,7 +85,10 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
             ["--systems=alone,heads", "--varied=2"],
             "varied is for systems of dropout, heads, both, noise: --systems and the runs",
         ),
-        (["--systems=heads"], "systems: the runs allow none of heads"),
+        (
+            ["--systems=heads"],
+            "systems: the runs allow none of these: heads needs heads",
+        ),
         (["--others", "news"], "others must be NAME=PATH, the name a word; got 'news'"),
         (["--others", "test=x"], "others: test is taken, choose another name"),
         (["--others", "news=nowhere.en"], "there is no file nowhere.en"),

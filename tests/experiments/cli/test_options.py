@@ -17,7 +17,7 @@ def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str])
             parser.parse_args(["--recip", "coda"])
         assert left.value.code == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.endswith("nrecognized arguments: --recip coda")
+        assert line.endswith("unrecognized arguments: --recip coda: did you mean --recipe?")
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,19 @@ def test_error_rates_have_intervals_where_these_are_known() -> None:
     names = list(rows)
     assert names.index("95 % interval") == names.index("CER (plug-in, greedy), %") + 1
     assert rows["95 % interval"] == ["1.50 to 20.25"]
+
+
+def test_the_table_says_which_weights_it_is_of() -> None:
+    best, mean = "weights, best on validation: of update", "weights, mean of 10 checkpoints:"
+    assert told(steps=3000, reported_step=250)[best] == ["250 of 3,000"]
+    assert told(steps=3000, reported_step=3000, averaged=10)[f"{mean} up to update"] == ["3,000"]
+    assert not any("weights" in row for row in told())
+
+
+def test_what_is_cut_into_blocks_is_counted_in_blocks() -> None:
+    perplexities = dict.fromkeys(("elbo", "iwae", "plug_in"), 2.0)
+    text = {"mode": "blocks of 32", "token": perplexities, "word": {}, "iwae_k": 4}
+    weights = FIGURES | {"pareto_k": 0.5}
+    for found, named in (([text, text], "blocks"), ([], "sentences")):
+        rows = told(valid=weights, test=weights, perplexity=found)
+        assert rows[f"{named} with Pareto k > 0.7"] == ["50 %", "50 %"]

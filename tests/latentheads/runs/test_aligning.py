@@ -23,6 +23,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES, SOFT
 from tests.tiny import jiggle, sizes
+from tests.typechecking import unchecked
 
 CORPUS = draw_pairs(sentences=40, held_out=5)
 LINES = list(CORPUS.test.references)
@@ -58,6 +59,8 @@ def english(number: int) -> list[str]:
 def test_one_text_is_no_list_of_texts(words: Run) -> None:
     with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
         words.translate("a b")
+    with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
+        unchecked(Run.translate)(words, ["a b", 3])
 
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:

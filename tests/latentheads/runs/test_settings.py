@@ -89,6 +89,10 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"train": "adapters"}, "train adapters needs adapters WIDTH and start RUN"),
         ({"latent": "encoder"}, "unknown chain 'encoder': choose from encoder-self"),
         ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
+        (
+            {"guide": "cascadid"},
+            "selection, subset, group, static, or module:Class for your own",
+        ),
         ({"prior": "damped"}, "released, tied, or module:Class for your own"),
         ({"recipe": "group"}, "recipe 'group' is a law of selection alone: use guide group"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
@@ -214,6 +218,9 @@ def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
     assert settings.title == "cascaded+alignments, grammar-tamir, seed 3"
     assert settings.title == settings.title_of(settings.data.name)
     assert "a corpus made by hand" in replace(settings, data=Data(data="by hand")).title
+    tasks = Data(data="grammar", tasks="velu,tamir,ostan,korin")
+    assert "grammar 4 tasks, seed 3" in replace(settings, data=tasks).title
+    assert "en-velu,en-tamir" in replace(settings, data=replace(tasks, tasks="velu,tamir")).title
 
 
 def test_a_module_that_fails_says_so_in_a_line(
