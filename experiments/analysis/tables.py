@@ -233,7 +233,7 @@ def notes(
     """Notes for the reader of the table."""
     found = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
-        "queries and averaged over sentences; a query: averaged over queries. Entropy (nats), "
+        f"queries and averaged over {texts[0].part.unit}; a query: averaged over queries. Entropy (nats), "
         "confidence and cosine of outputs: averages over heads or head pairs. Roles: heads that "
         f"play one, of {' / '.join(str(n) for n in _sizes(head_reports))}."
     ]

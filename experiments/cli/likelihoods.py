@@ -33,12 +33,14 @@ class Said:
         nats: Log p(y | x) of every sentence, or its bound.
         tokens: Target tokens of every sentence.
         draws: Draws of the latents that the bound is a mean over; None: log p(y | x) is exact.
+        pieces: What is called a sentence here: sentences, utterances, or blocks of running text.
     """
 
     name: str
     nats: Float[NDArray[np.float64], " sentence"]
     tokens: Float[NDArray[np.float64], " sentence"]
     draws: int | None
+    pieces: str
 
     @property
     def kind(self) -> str:
@@ -103,7 +105,7 @@ def _read(run: Run, part: Part) -> Said:
     samples, seed = run.settings.samples, run.settings.seed
     found = part_bounds(run.model, run.guide, watched, samples, seed)
     draws = samples if found.varies else None
-    return Said(name, found.nats.numpy(), found.tokens.numpy(), draws)
+    return Said(name, found.nats.numpy(), found.tokens.numpy(), draws, part.unit)
 
 
 def compare_said(said: Sequence[Said], resamples: int, seed: int) -> list[Likelihood]:
@@ -120,7 +122,7 @@ def table_of_said(said: Sequence[Said], found: Sequence[Likelihood]) -> str:
         apart = likelihood.difference
         cells = ("", "") if apart is None else (_cell(apart), _p(apart))
         lines.append((each.name, each.kind, _cell(likelihood.nats), *cells))
-    notes = [f"{len(said[0].nats):,} sentences of test, {found[0].nats.signature}"]
+    notes = [f"{len(said[0].nats):,} {said[0].pieces} of test, {found[0].nats.signature}"]
     if unit == "sentence":
         notes.append("a sentence, not a token: the runs cut sentences into other tokens")
     if draws := sorted({each.draws for each in said if each.draws is not None}):

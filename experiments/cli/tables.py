@@ -162,7 +162,7 @@ def _alignment_rows(
     else:
         rows = [_row("gap of the guide at alignments, given the other heads", valid, test, "gap")]
     if len(gaps) > 1:
-        rows += [(f"    {site}", "", f"{gap:.4f}") for site, gap in gaps.items()]
+        rows += [(f"    {site}", "", _decimals(gap)) for site, gap in gaps.items()]
     titles = {
         "prior_entropy": "entropy of alignments, prior",
         "posterior_entropy": "  given the word, exact posterior",

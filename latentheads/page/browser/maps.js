@@ -1,6 +1,6 @@
 // Maps on a canvas: the weights of a head, or the probabilities of a law.
 
-const LETTER = 6.8; // pixels of a letter
+const LETTER = 7.8; // pixels of a letter in bold, as the chosen row has it
 const LONGEST = 14; // letters of a label
 const shorten = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const widthOf = (names) => 12 + LETTER * Math.max(1, ...names.map((name) => shorten(name).length));
