@@ -233,9 +233,9 @@ def notes(
     """Notes for the reader of the table."""
     found = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
-        f"queries and averaged over {texts[0].part.unit}; a query: averaged over queries. Entropy (nats), "
-        "confidence and cosine of outputs: averages over heads or head pairs. Roles: heads that "
-        f"play one, of {' / '.join(str(n) for n in _sizes(head_reports))}."
+        f"queries and averaged over {texts[0].part.unit}; a query: averaged over queries. Entropy "
+        "(nats), confidence and cosine of outputs: averages over heads or head pairs. Roles: heads "
+        f"that play one, of {' / '.join(str(n) for n in _sizes(head_reports))}."
     ]
     if not all(text.same(texts[0]) for text in texts):
         corpora = ", ".join(f"{text.name}: {text.corpus.name}" for text in texts)
