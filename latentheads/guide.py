@@ -36,6 +36,7 @@ from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
 __all__ = [
+    "OF_TEXT",
     "TOLD",
     "Guide",
     "ModelGuide",
@@ -46,6 +47,9 @@ __all__ = [
     "check_pair",
     "find_told",
 ]
+
+OF_TEXT = "alignments and, where words have rows, on a decoder's logits over all positions"
+"""What a guide may be told a text about."""
 
 TOLD = "told"
 """Where a site keeps what it was told in ``infer`` as its guide was asked, the prior among it."""
@@ -180,7 +184,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         if not _noisy_modules(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
         if not model.sums_alignments and find_told(model) is None:
-            idle |= dict.fromkeys(own.get("of_text", ()), "alignments and logits of a decoder")
+            idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 

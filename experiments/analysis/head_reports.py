@@ -87,9 +87,9 @@ def _score_links(text: Text, options: Namespace) -> tuple[LinkScore, ...]:
 
 
 def _shuffle_targets(text: Text, options: Namespace) -> ShuffledTarget | None:
-    """The loss of the guide's bound when it is told other targets; None where it is told none."""
+    """The loss of the guide's bound when it is told other targets; None where there are none."""
     model, guide = text.run.model, text.run.guide
-    if not (draws_alignments(model) or guide.is_told):
+    if len(text.part) < 2 or not (draws_alignments(model) or guide.is_told):
         return None
     return shuffled_target(model, guide, text.part, options.seed)
 

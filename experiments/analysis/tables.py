@@ -210,7 +210,7 @@ def _tell_fall(head_report: HeadReport) -> str:
     return (
         f"Told another sentence's target, the guide of {head_report.name} has a bound of "
         f"{found.shuffled:.4f} nats a token in place of {found.elbo:.4f}: it falls by "
-        f"{found.fall:.4f}."
+        f"{found.fall:z.4f}."
     )
 
 

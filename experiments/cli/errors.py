@@ -30,15 +30,22 @@ __all__ = [
 NAMED = 10
 """Words that are named of those that are unknown."""
 
+LONGEST = 40
+"""Letters of such a word that are shown."""
+
 MISTAKES = (ValueError, TypeError)
 TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
     """Prints one line and exits; no control characters in it reach a terminal."""
-    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(said))
-    print(f"{program}: {line}", file=sys.stderr)
+    print(f"{program}: {_printable(str(said))}", file=sys.stderr)
     sys.exit(status)
+
+
+def _printable(text: str) -> str:
+    """A text with its control characters spelled out."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def name_close(message: str, known: Collection[str]) -> str:
@@ -58,8 +65,13 @@ def name_close(message: str, known: Collection[str]) -> str:
 def tell_unknown(program: str, unknown: Sequence[str]) -> None:
     """Says on standard error which words a run does not know, in one line."""
     more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    named = ", ".join(unknown[:NAMED])
+    named = ", ".join(_printable(_cut(word)) for word in unknown[:NAMED])
     print(f"{program}: unknown to the model: {named}{more}", file=sys.stderr)
+
+
+def _cut(word: str) -> str:
+    """A word, without the end of a long one."""
+    return word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…"
 
 
 def write_out(text: str) -> None:

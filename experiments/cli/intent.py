@@ -91,8 +91,9 @@ class Intent:
     def tells_logits(self) -> bool:
         """Whether logits are drawn that a guide may move by what it reads of the target."""
         chains = chains_of(self.options.latent)
-        decodes = chains is None or any(chain.startswith("decoder") for chain in chains)
-        return self.draws_logits and decodes
+        read = {"decoder-cross"} if self.translates else set()
+        read |= {"decoder-self"} if "attention" in self.stack("decoder") else set()
+        return self.draws_logits and bool(read if chains is None else read & set(chains))
 
     @property
     def draws_heads(self) -> bool:

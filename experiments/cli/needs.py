@@ -296,7 +296,8 @@ def find_idle(options: Namespace, plain: Namespace) -> dict[str, Need]:
 
 READS = Need(
     ("guide.reads",),
-    f"{ALIGNMENTS}, with a prior other than soft, or a prior with noise in a decoder",
+    f"{ALIGNMENTS}, with a prior other than soft, or a prior with noise in "
+    "a decoder's attention to all positions",
     lambda intent: intent.draws_alignments or intent.tells_logits,
 )
 """The need of the one option of guides that is of all that may be told a text."""

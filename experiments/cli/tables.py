@@ -126,9 +126,9 @@ def _weights_rows(results: dict[str, Any]) -> list[Row]:
     step, steps = results.get("reported_step"), results.get("steps")
     if not (step and steps):
         return []
-    if averaged := results.get("averaged"):
+    if (averaged := results.get("averaged") or 0) > 1:
         return [(f"weights, mean of {averaged} checkpoints: up to update", "", f"{step:,}")]
-    return [("weights, best on validation: of update", "", f"{step:,} of {steps:,}")]
+    return [("weights: of update", "", f"{step:,} of {steps:,}")]
 
 
 def _weight_rows(valid: dict[str, Any], test: dict[str, Any], k: int | str, of: str) -> list[Row]:

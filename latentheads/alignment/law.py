@@ -30,7 +30,7 @@ __all__ = [
     "NOWHERE",
     "Alignments",
     "Pointing",
-    "check_counted",
+    "check_answer",
     "check_pointing",
     "draw_blocks",
     "draw_place",
@@ -201,8 +201,8 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
             )
 
 
-def check_counted(site: str, found: Alignments, prior: Alignments) -> None:
-    """Refuses a posterior of alignments that counts other words than the prior.
+def check_answer(site: str, found: Any, prior: Alignments) -> None:
+    """Refuses a posterior that is no law of a block's alignments, or counts other words.
 
     Args:
         site: Of the alignments, for the message.
@@ -210,8 +210,16 @@ def check_counted(site: str, found: Alignments, prior: Alignments) -> None:
         prior: The block's prior.
 
     Raises:
-        ValueError: A word is counted in one of the two alone: nothing would pay for it.
+        ValueError: It is another law, or a word is counted in one of the two alone: nothing would
+            pay for it.
     """
+    if found is prior:
+        return
+    if not isinstance(found, Alignments):
+        raise ValueError(
+            f"site {site!r}: the posterior must be Alignments, got {type(found).__name__}"
+        )
+    check_pointing(site, found.pointing, prior.pointing)
     if found.valid is not prior.valid and not torch.equal(found.valid, prior.valid):
         raise ValueError(f"site {site!r}: the posterior must count the prior's words, its valid")
 

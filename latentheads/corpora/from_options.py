@@ -71,7 +71,7 @@ def _make_corpus(data: Data, tell: Tell | None, keep: bool) -> Corpus:
     if data.data == "grammar":
         return draw_pairs(data.sentences, data.held_out, data.language)
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
-        if os.path.dirname(data.data):  # a path, and no misspelt name
+        if data.data.startswith((os.sep, os.curdir)):  # a path, and no misspelt name
             raise ValueError(f"data must be a folder that there is, got {data.data!r}")
         known = "" if data.hears else f"one of {', '.join([*MADE, *HUB, *PROSE])}, or "
         raise ValueError(f"data must be {known}a folder; got {data.data!r}")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
 from latentheads.alignment.drawn import Drawn
-from latentheads.alignment.law import Alignments, draw_blocks, word_log_probs
+from latentheads.alignment.law import Alignments, check_answer, draw_blocks, word_log_probs
 from latentheads.distributions import tokens_of
 from latentheads.inference.enumeration import Enumeration
 from latentheads.names import TARGET
@@ -63,12 +63,12 @@ def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *ba
 
 def _find_answers(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
     """The guide's sites of all blocks, from the lowest; the model's where it leaves one out."""
-    blocks = (
-        name
-        for name, site in model_trace.nodes.items()
-        if site["type"] == "sample" and isinstance(site["fn"], Alignments)
-    )
-    return {name: guide_trace.nodes.get(name, model_trace.nodes[name]) for name in blocks}
+    found = {}
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and isinstance(site["fn"], Alignments):
+            found[name] = guide_trace.nodes.get(name, site)
+            check_answer(name, found[name]["fn"], site["fn"])
+    return found
 
 
 @torch.no_grad()

@@ -19,8 +19,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.law import (
     Alignments,
     Pointing,
-    check_counted,
-    check_pointing,
+    check_answer,
     draw_blocks,
     word_log_probs,
 )
@@ -123,13 +122,7 @@ def enumerate_alignments(
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], Alignments):
             found = guide_trace.nodes.get(name, site)["fn"]
-            if not isinstance(found, Alignments):
-                raise ValueError(
-                    f"site {name!r}: the posterior must be Alignments, got {type(found).__name__}"
-                )
-            if found is not site["fn"]:
-                check_pointing(name, found.pointing, site["fn"].pointing)
-                check_counted(name, found, site["fn"])
+            check_answer(name, found, site["fn"])
             own[name] = found
     tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
     posterior = [q.pointing for q in own.values()]

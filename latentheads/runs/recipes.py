@@ -120,8 +120,10 @@ def refuse_other_kinds(kind: str, name: str) -> None:
 
 def _refuse_law(kind: str, name: str) -> None:
     """Refuses a law of selection that there is none of, behind a plus."""
-    _, plus, law = name.rpartition("+")
-    if plus and f"+{law}" != ALIGNED:
+    first, plus, law = name.rpartition("+")
+    if plus and law in LAWS:
+        raise ValueError(f"{kind} {name!r}: one law of selection stands behind a recipe or a guide")
+    if plus and f"+{law}" != ALIGNED and first not in LAWS:
         raise ValueError(
             f"unknown law of selection {law!r} in {kind} {name!r}: choose from {', '.join(LAWS)}"
         )
@@ -144,7 +146,8 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
         return path_of(table[name])
     if ":" not in name and "." not in name:
         refuse_other_kinds(kind, name)
-        _refuse_law(kind, name)
+        if kind == "guide":
+            _refuse_law(kind, name)
         laws = f", {', '.join(LAWS)}" if kind == "guide" else ""
         check_known(kind, name, table, more=f"{laws}, or module:Class for your own")
     path = split_path(kind, name)

@@ -335,6 +335,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
         ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
         ("--qqq 1", "unrecognized arguments: --qqq 1: --help names all there are"),
+        ("--recipe coda+group+subset", "recipe 'coda+group': one law of selection stands behind"),
         ("--recipe coda+grup", "unknown law of selection 'grup' in recipe 'coda+grup'"),
     ],
 )

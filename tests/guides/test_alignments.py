@@ -506,6 +506,9 @@ def test_a_posterior_that_counts_other_words_is_refused(batch: Batch) -> None:
     guide = CountsAll(model)
     with pytest.raises(ValueError, match=r"^site '.*choice': the posterior must count the prior's"):
         terms(model, guide, batch)
+    for objective in get_args(Objective):
+        with pytest.raises(ValueError, match="must count the prior's words"):
+            Head_ELBO(objective=objective).loss(model, guide, batch)
     whole = Batch.of([[5, 6, 2], [7, 8, 2]], [[4, 2], [9, 2]])
     assert (terms(model, guide, whole).elbo < 0).all()  # no word is padded: it counts the same
 

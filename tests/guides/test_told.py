@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import latentheads as lh
 from latentheads import Batch, Block, terms
 from latentheads.families import Gaussian, HeadScale, Plain, Told
 from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField
 from latentheads.inference.bound import traces
+from latentheads.layers.target_reader import TargetReader
 from latentheads.models import make_prior
 from latentheads.pruning import remove_heads
 from tests.tiny import NoiseTape, build, jiggle, sizes
@@ -165,7 +167,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    said = r"^guide\.reads acts on alignments and logits of a decoder alone, and this model draws"
+    said = r"^guide\.reads acts on alignments and, where words have rows, on a decoder.s logits"
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, reads="target")
@@ -218,3 +220,14 @@ def test_logits_of_a_window_are_not_told_and_what_lies_below_is(batch: Batch) ->
     guide = Cascaded(mixed, reads="target").double().eval()
     assert told_part(guide) is guide.families["decoder_0_self"].scores
     assert terms(mixed, jiggle(guide, 0.1), batch).elbo.isfinite().all()
+
+
+def test_padding_on_either_side_moves_no_word() -> None:
+    reader = TargetReader(3, 4).double()
+    words = torch.randn(1, 3, 3, dtype=torch.float64)
+    real = torch.ones(1, 3, dtype=torch.bool)
+    alone = reader(words, real)
+    for pads in ((2, 0), (0, 2)):
+        padded = reader(F.pad(words, (0, 0, *pads), value=7.0), F.pad(real, pads))
+        shown = padded[:, pads[0] : pads[0] + 3]
+        torch.testing.assert_close(shown, alone, rtol=0, atol=1e-12)

@@ -22,7 +22,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
 from latentheads.effects import SharedDraws
 from latentheads.families import Family, Gaussian, HeadScale, Plain
-from latentheads.guide import ModelGuide
+from latentheads.guide import OF_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.names import Block
 from tests.latentheads.alignment.models import SHAPES, aligned
@@ -217,7 +217,7 @@ OF_LOGITS = {
 }
 CHANGES = [
     *((name, "logits", *each) for name, options in OF_LOGITS.items() for each in options.items()),
-    *((name, "alignments and logits of a decoder", "reads", "prefix") for name in OF_LOGITS),
+    *((name, OF_TEXT, "reads", "prefix") for name in OF_LOGITS),
 ]
 
 

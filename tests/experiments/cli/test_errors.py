@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.errors import ending, noting, streaming, tell, write_out
+from latentheads.experiments.cli.errors import (
+    ending,
+    noting,
+    streaming,
+    tell,
+    tell_unknown,
+    write_out,
+)
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
@@ -223,3 +230,13 @@ def test_what_a_network_writes_commands_no_terminal(
     write_out("a\x1b[2J\tb\n")
     monkeypatch.undo()
     assert out.buffer.getvalue().decode() == written  # type: ignore[attr-defined]
+
+
+def test_unknown_words_are_told_without_their_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell_unknown("some.py", ["a\x1b[31mb", "x" * 99, *map(str, range(9))])
+    said = capsys.readouterr().err
+    cut = "x" * 39 + "…"
+    named = ", ".join(map(str, range(8)))
+    assert said == f"some.py: unknown to the model: a\\x1b[31mb, {cut}, {named} and 1 more\n"

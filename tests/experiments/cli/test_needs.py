@@ -378,11 +378,16 @@ def test_what_a_guide_reads_is_of_alignments_and_of_logits(
     for more in ((), text):
         noisy = settings(*words, "--prior=independent", "--alignments=0", *more)
         assert noisy.guide.options["reads"] == "prefix"
+    local = ("--prior=independent", "--alignments=0", "--mixers=local")
+    assert settings(*words, *local).guide.options["reads"] == "prefix"  # by the cross-attention
+    with pytest.raises(SystemExit):
+        settings(*words, *local, "--task=language-model")
+    capsys.readouterr()
     with pytest.raises(SystemExit):
         settings(*words, "--prior=independent", "--latent=encoder-self", "--alignments=0")
     assert capsys.readouterr().err == (
         "run.py: error: --guide.reads acts on nothing here: it needs --alignments, with "
-        "a prior other than soft, or a prior with noise in a decoder\n"
+        "a prior other than soft, or a prior with noise in a decoder's attention to all positions\n"
     )
     file = tmp_path / "some.yaml"
     file.write_text("guide:\n  class_path: cascaded\n  init_args:\n    reads: prefix\n")

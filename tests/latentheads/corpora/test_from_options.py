@@ -195,11 +195,8 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
         "cnn_dailymail, scitldr, wikitext-2, "
         "wikitext-103, or a folder; got 'corpsu'",
     ),
-    (
-        nothing,
-        "--data corpus/train.en",
-        "data must be a folder that there is, got 'corpus/train.en'",
-    ),
+    (nothing, "--data corpus/train.en", "or a folder; got 'corpus/train.en'"),
+    (nothing, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
     (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
     (nothing, "--joint false --share all", "share all needs one joint vocabulary"),
     (nothing, "--types 100", "must be at least 260, 4 special tokens and 256 bytes; got 100"),
