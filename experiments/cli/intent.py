@@ -15,13 +15,14 @@ from latentheads.models import Prior
 from latentheads.models.mixing import STACKS, mixings
 from latentheads.names import chains_of
 from latentheads.runs.pairs import join_pair
+from latentheads.training.needs import Draws
 from latentheads.values import take_group
 
 __all__ = ["Intent"]
 
 
 @dataclass(frozen=True)
-class Intent:
+class Intent(Draws):
     """Everything about an intended run that its options may need.
 
     Attributes:
@@ -121,26 +122,9 @@ class Intent:
         return self.alignment.drawn
 
     @property
-    def weighs_alignments(self) -> bool:
-        """Whether alignments are trained by a bound that has a KL, which may be weighed."""
-        return self.draws_alignments and self.options.objective in ("bound", "sampled")
-
-    @property
-    def pays_for_heads(self) -> bool:
-        """Whether drawn heads have a KL that is not 0 by construction."""
-        drawn = self.draws_heads or self.weighs_alignments
-        return drawn and self.guide is not GUIDES["tied"]
-
-    @property
-    def weighs_kl(self) -> bool:
-        """Whether a KL that is not 0 by construction may be weighed: with gates it may not."""
-        return (self.pays_for_heads or self.draws_choice) and not self.gates
-
-    @property
-    def draws_paid_logits(self) -> bool:
-        """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
-        drawn = self.draws_heads and self.guide is not GUIDES["tied"]
-        return drawn or self.draws_choice or self.gates
+    def is_tied(self) -> bool:
+        """Whether the guide is the prior."""
+        return self.guide is GUIDES["tied"]
 
 
 def _read_data(options: Namespace) -> Data:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from jsonargparse import Namespace
 
@@ -14,29 +13,9 @@ from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES
 from latentheads.models.mixing import STACKS
 from latentheads.runs.recipes import own_options
+from latentheads.training.needs import LAW, NOISE, OF_TRAINING, Need
 
-__all__ = ["NEEDS", "Need", "find_idle", "find_idle_of_guide", "refusals"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """A need of some options, without which they act on nothing.
-
-    Attributes:
-        options: Their names.
-        what: The need, in the words of a command line.
-        met: Whether an intended run meets it.
-    """
-
-    options: tuple[str, ...]
-    what: str
-    met: Callable[[Intent], bool]
-
-    def refusal(self, names: list[str]) -> str:
-        """The line that says that some of the options act on nothing, and what they need."""
-        acts, need = ("acts", "it needs") if len(names) == 1 else ("act", "they need")
-        shown = ", ".join(f"--{name}" for name in names)
-        return f"{shown} {acts} on nothing here: {need} {self.what}"
+__all__ = ["NEEDS", "find_idle", "find_idle_of_guide", "refusals"]
 
 
 TEXT = "a corpus of the hub or a folder"
@@ -45,18 +24,7 @@ RUNNING = (
     f"running text for a language model (--data pydoc, {', '.join(PROSE)}, or a folder with --task "
     "language-model)"
 )
-LAW = "--select selection, subset or group"
-NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
-OWN = (
-    "a guide other than tied and heads that are drawn, of alignments too under --objective bound "
-    "or sampled"
-)
 ALIGNMENTS = "--alignments"
-KL = f"a KL that is not 0 by construction ({OWN}; or {LAW}), and no --gates"
-SAMPLED = (
-    "a KL that is not 0 by construction and no sum over alignments (a guide other than tied and "
-    f"{NOISE}; {LAW}; or --gates)"
-)
 NGRAM = "--mixers with ngram layers"
 SPEECH = "speech (--task recognition, or speech-translation, and --data FOLDER)"
 
@@ -154,43 +122,17 @@ NEEDS = (
     ),
     Need(("ngram_context",), f"{NGRAM} in an encoder", lambda it: "ngram" in it.stack(STACKS[0])),
     # Training
-    Need(("momentum",), "--optimiser nag", lambda it: it.options.optimiser == "nag"),
-    Need(("period", "least_rate"), "--decay cosine", lambda it: it.options.decay == "cosine"),
-    Need(
-        ("period_growth", "shrink"),
-        "--decay cosine with --period",
-        lambda it: it.options.decay == "cosine" and it.options.period > 0,
-    ),
-    Need(("kl",), SAMPLED, lambda it: it.draws_paid_logits),
-    Need(("kl_warmup_steps", "max_kl_weight"), KL, lambda it: it.weighs_kl),
-    Need(
-        ("min_kl_weight",),
-        f"--kl_warmup_steps, and {KL}",
-        lambda it: it.weighs_kl and it.options.kl_warmup_steps > 0,
-    ),
-    Need(
-        ("free_bits",),
-        f"{OWN}, and --select_gradient straight-through",
-        lambda it: it.pays_for_heads and it.options.select_gradient == "straight-through",
-    ),
-    Need(("noise_warmup_steps",), NOISE, lambda it: it.draws_heads),
+    *OF_TRAINING,
     Need(
         ("latent",),
         "a prior with noise, or --ngram_noise",
         lambda it: not it.prior.deterministic or it.options.ngram_noise > 0,
-    ),
-    Need(("select_gradient",), LAW, lambda it: it.draws_choice),
-    Need(
-        ("temperature", "least_temperature"),
-        f"{LAW}, with --select_gradient straight-through",
-        lambda it: it.draws_choice and it.options.select_gradient == "straight-through",
     ),
     Need(
         ("start_with",),
         f"--start RUN, and with encoder {SPEECH}",
         lambda it: bool(it.options.start) and (it.options.start_with == "model" or it.data.hears),
     ),
-    Need(("patience",), "a training without --gates", lambda it: not it.gates),
     Need(
         ("disagreement_weight", "disagreement_chains", "disagreement_diagonal"),
         "--disagreement",
@@ -222,16 +164,6 @@ NEEDS = (
         ("alignment_window",),
         f"{ALIGNMENTS}, of a language model",
         lambda it: it.aligns and not it.translates,
-    ),
-    Need(
-        ("objective",),
-        f"{ALIGNMENTS}, with a prior other than soft",
-        lambda it: it.draws_alignments,
-    ),
-    Need(
-        ("objective_draws",),
-        f"{ALIGNMENTS}, with --objective iwae or rws",
-        lambda it: it.draws_alignments and it.options.objective in ("iwae", "rws"),
     ),
     # What speaks
     Need(("candidates",), LAW, lambda it: it.draws_choice),

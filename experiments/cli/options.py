@@ -31,12 +31,7 @@ from latentheads.experiments.cli.names import (
     presets,
     spec_of,
 )
-from latentheads.experiments.cli.needs import (
-    Need,
-    find_idle,
-    find_idle_of_guide,
-    refusals,
-)
+from latentheads.experiments.cli.needs import find_idle, find_idle_of_guide, refusals
 from latentheads.experiments.cli.plain import add_loading_options
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
@@ -46,6 +41,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import GROUPS, Settings
 from latentheads.runs.trainer import Trainer
 from latentheads.selection.laws import LAWS
+from latentheads.training.needs import Need
 from latentheads.values import take_group
 
 __all__ = [

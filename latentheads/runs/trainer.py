@@ -43,6 +43,7 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at, probe
+from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 from latentheads.values import finite, make_group
@@ -99,15 +100,17 @@ class Trainer:
         quiet: bool = False,
         **training: Any,
     ) -> None:
+        options = make_group(Training, training)
         settings = describe_run(
             model,
             guide,
             corpus,
-            training=make_group(Training, training),
+            training=options,
             decoding=decoding or Decoding(),
             seed=seed,
             samples=samples,
         )
+        check_idle(options, model, guide)
         check_rebuilt(settings, model, guide, corpus)
         self._place(settings, out, device, overwrite, tensorboard, None, quiet)
         self._take(settings, model, guide, corpus, None)

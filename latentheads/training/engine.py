@@ -387,8 +387,6 @@ def check_together(training: Training, model: HeadModel) -> None:
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
         )
-    if training.select_gradient != "straight-through" and not model.selecting:
-        raise ValueError(f"select_gradient {training.select_gradient} needs heads to select among")
     weighing = {
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
@@ -431,17 +429,14 @@ def make_elbo(training: Training) -> Head_ELBO:
 
 
 def check_warmth(module: nn.Module) -> None:
-    """Refuses families whose noise would not grow together with that of the others, or none at all.
+    """Refuses families whose noise would not grow together with that of the others.
 
     Raises:
         ValueError: It names the family.
     """
-    families = [family for family in module.modules() if isinstance(family, Family)]
-    noisy = [family for family in families if not isinstance(family, Point)]
-    if not noisy:
-        raise ValueError("noise_warmup_steps needs heads with noise, and this model has none")
-    for family in noisy:
-        if not any(isinstance(part, HeadScale) for part in family.modules()):
+    for family in module.modules():
+        noisy = isinstance(family, Family) and not isinstance(family, Point)
+        if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
             raise ValueError(
                 f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
             )

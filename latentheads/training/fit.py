@@ -20,6 +20,7 @@ from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import Best, look_at, probe
+from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
 from latentheads.values import make_group
@@ -93,7 +94,8 @@ def fit(
         What was reported. Model and guide have the best weights, in evaluation mode.
 
     Raises:
-        ValueError: Nothing is to be trained, or an option is none, or out of range.
+        ValueError: Nothing is to be trained, or an option is none, out of range, or acts on
+            nothing.
         FloatingPointError: The objective is no longer finite; the message names the site.
 
     Example:
@@ -106,6 +108,7 @@ def fit(
     check_seed(seed)
     options = _read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
+    check_idle(options, model, guide)
     if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
         raise ValueError("no parameter of model or guide needs a gradient: there is nothing to fit")
     engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)

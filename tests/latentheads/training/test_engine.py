@@ -513,15 +513,6 @@ def test_a_network_in_float64_is_not_trained_in_less() -> None:
         Engine(engine.model, engine.guide, part(), Training(precision="bf16"))
 
 
-def test_what_acts_on_nothing_in_a_model_is_refused() -> None:
-    model = build(prior="delta")
-    guide = FORMS["tied"](model).double()
-    with pytest.raises(ValueError, match=r"^select_gradient score needs heads to select among$"):
-        Engine(model, guide, part(), Training(select_gradient="score"))
-    with pytest.raises(ValueError, match=r"^noise_warmup_steps needs heads with noise"):
-        Engine(model, guide, part(), Training(noise_warmup_steps=2))
-
-
 @pytest.mark.filterwarnings("ignore:Encountered NaN")
 def test_a_broken_sum_of_losses_names_the_last_update_that_it_holds() -> None:
     """As a GPU is looked at: some updates later, all of them done."""
