@@ -24,7 +24,7 @@ SIZES = ["--layers=3", "--windows", "encoder=2,3,5", "--windows=decoder=3"]
 
 def kinds(stack: Any) -> list[tuple[type, int]]:
     found = [layer.inner for layer in stack.layers]
-    return [(type(one), one.band.window if hasattr(one, "band") else 0) for one in found]
+    return [(type(one), one.band.window if one.band else 0) for one in found]
 
 
 def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:

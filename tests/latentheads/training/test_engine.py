@@ -230,6 +230,8 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
     model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=gates).double()
     with pytest.raises(ValueError, match=r"^gates are learned by select_gradient straight-through"):
         Engine(model, FORMS["tied"](model).double(), part(), Training(select_gradient="score"))
+    with pytest.raises(ValueError, match=r"^gates need a KL of weight 1, .*: drop max_kl_weight$"):
+        Engine(model, FORMS["tied"](model).double(), part(), Training(max_kl_weight=0.5))
 
 
 @pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
