@@ -28,6 +28,8 @@ class Tied(ModelGuide):
         tensor([0., 0.], dtype=torch.float64)
     """
 
+    is_tied = True
+
     def dependence(self, block: Block) -> Dependence:
         """Nothing more than the prior."""
         return Dependence(mixes=False, climbs=False)

@@ -128,6 +128,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
             go of as soon as their KL is known; values are always there.
         passes: Passes of the network that one bound costs.
+        is_tied: Whether every posterior is the prior itself.
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
         alignment_form: What a head of an alignment block reads of others in its posterior; None:
             this guide has no such posterior.
@@ -147,6 +148,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     trace: Any
     reads_trace = False
     passes = 1
+    is_tied: ClassVar[bool] = False
     tied_prior: str | None = None
     alignment_form: Form | None = None
     reads: AutoReads = "auto"

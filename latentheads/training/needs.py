@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from latentheads.guide import ModelGuide
-from latentheads.guides import GUIDES
 from latentheads.model import HeadModel
 from latentheads.selection.static import StaticSelector
 from latentheads.training.options import Training
@@ -169,13 +168,12 @@ class _InModel(Draws):
     def draws_heads(self) -> bool:
         """Whether heads are drawn, or what only a guide of the reader's own knows of."""
         noisy = any(module.has_noise for module in self.model.drawn_blocks)
-        return noisy or type(self.guide) not in GUIDES.values()
+        return noisy or not type(self.guide).__module__.startswith("latentheads.")
 
     @property
     def draws_choice(self) -> bool:
         """Whether some module draws which heads speak."""
-        drawn = (m for m in self.model.selecting if not isinstance(m.selector, StaticSelector))
-        return any(True for _ in drawn)
+        return any(not isinstance(m.selector, StaticSelector) for m in self.model.selecting)
 
     @property
     def draws_alignments(self) -> bool:
@@ -189,8 +187,8 @@ class _InModel(Draws):
 
     @property
     def is_tied(self) -> bool:
-        """Whether the guide is the library's tied one."""
-        return type(self.guide) is GUIDES["tied"]
+        """Whether the guide itself says so: a subclass may pay for something."""
+        return bool(vars(type(self.guide)).get("is_tied"))
 
 
 def check_idle(training: Training, model: HeadModel, guide: ModelGuide) -> None:
