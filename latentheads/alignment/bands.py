@@ -51,15 +51,14 @@ def make_table(
         return word_table(states, lexicons, output.weight, words, asked, smoothing)
     output = _adaptive(output)
     output.check_smoothing(smoothing)
-    # the posterior is of the whole table: what it asks of a band is not known yet
+    # a posterior is of both factors: that of the first softmax, the smallest, is found without it
     known = asked if asked and not asked.summed else None
-    within: Tensor | float = 0.0
-    for band in output.further:
-        within = within + _band_table(output, band, states, lexicons, words, known)
+    table = word_table(states, lexicons, output.head, output.first_of(words), known)
     if asked and asked.summed:
-        with torch.no_grad():
-            asked = replace(asked, log_law=asked.log_law + within)
-    return word_table(states, lexicons, output.head, output.first_of(words), asked) + within
+        asked = replace(asked, log_law=asked.log_law + table.detach())
+    for band in output.further:
+        table = table + _band_table(output, band, states, lexicons, words, asked)
+    return table
 
 
 def _band_table(

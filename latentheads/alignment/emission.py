@@ -233,21 +233,24 @@ class _Exponentials:
         values: Those of the states, then those of each head's positions.
         tops: The largest score of a state plus those of its positions.
         said: The score that a state gives the word, plus those that its positions give it.
+        masses: The values in the type that a gradient of them is made in.
     """
 
     values: Sequence[Float[Tensor, "sentence row vocab"]]
     tops: Float[Tensor, "sentence target *keys"]
     said: Float[Tensor, "sentence target *keys"]
+    masses: Sequence[Float[Tensor, "sentence row vocab"]]
 
     def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
-        """Turns the values into the part of the gradient that the normalisers have, at each score.
+        """Turns the masses into the part of the gradient that the normalisers have, at each score.
 
         Args:
             share: The gradient at every entry of the table, divided by its normaliser.
         """
-        rows = sum(value.shape[1] for value in self.values)
-        for few in _few_words(self.values[0], rows):
-            parts = [value[..., few] for value in self.values]
+        rows = sum(mass.shape[1] for mass in self.masses)
+        share = share.to(self.masses[0].dtype)
+        for few in _few_words(self.masses[0], rows):
+            parts = [mass[..., few] for mass in self.masses]
             factors = [
                 mix_products(share.movedim(side + 1, 1), *parts[:side], *parts[side + 1 :])
                 for side in range(len(parts))
@@ -290,10 +293,12 @@ class _Scores:
         Args:
             rows: Where the slice stands.
             narrow: Its scores.
-            put_back: Whether the values, as the caller has changed them, are copied back.
+            put_back: Whether the masses, as the caller has changed them, stand in their place.
         """
         unit = sum(self._counts)
-        for strip, scores in self.slices.widened(rows, narrow, put_back):
+        # a gradient's products are of autocast's type, if that has the range of an exponential
+        rough = put_back and narrow.dtype == torch.bfloat16
+        for strip, scores in self.slices.widened(rows, narrow, put_back and not rough):
             some = slice(strip.start // unit, strip.stop // unit)
             values = scores.unflatten(0, (-1, unit))
             words = self.words[some, None].expand(-1, unit, -1)
@@ -305,6 +310,10 @@ class _Scores:
             own, *said = of_words.split(self._counts, 1)
             tops = values.amax(-1)
             exp_(values.sub_(tops[..., None]))
+            masses = values
+            if rough:
+                place = slice(strip.start - rows.start, strip.stop - rows.start)
+                masses = narrow[place].copy_(scores).view_as(values)
             top, *above = tops.split(self._counts, 1)
             # a position's score of a word stands at (position, word): turned round for the table
             yield (
@@ -313,6 +322,7 @@ class _Scores:
                     values.split(self._counts, 1),
                     sum_tops(top, above),
                     by_pairs(own.diagonal(dim1=1, dim2=2), [each.mT for each in said]),
+                    masses.split(self._counts, 1),
                 ),
             )
 

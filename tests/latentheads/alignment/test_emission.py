@@ -120,6 +120,24 @@ def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> N
     assert (found - look_up(law, given[3])).abs().max() < 0.03
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("asks", [False, True])
+def test_gradients_under_autocast_are_as_good_as_its_type(asks: bool, heads: int) -> None:
+    states, lexicons, weight, words = inputs(heads, 1.0)
+    given = [each.float().requires_grad_() for each in (states, weight, *lexicons)]
+
+    def gradients(law: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((law + table).flatten(2).logsumexp(-1).sum(), given)
+
+    table = word_table(given[0], given[2:], given[1], words)
+    law = torch.randn_like(table).flatten(2).log_softmax(-1).view_as(table)
+    asked = Asked(law, torch.ones(words.shape, dtype=torch.bool)) if asks else None
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = word_table(given[0], given[2:], given[1], words, asked)
+    for mine, its in zip(gradients(law, rough), gradients(law, table), strict=True):
+        assert (mine - its).norm() < 0.02 * its.norm()
+
+
 def test_a_second_derivative_is_refused() -> None:
     states, lexicons, weight, words = inputs(1, 1.0)
     table = word_table(states, lexicons, weight, words)
