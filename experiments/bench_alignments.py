@@ -1,26 +1,31 @@
 """Cost of heads of alignments: a training step with them against the plain network's.
 
     python experiments/bench_alignments.py --threads 1 --precision bf16
+    python experiments/bench_alignments.py --task language-model --length 128 --cutoffs 2000,10000 \
+        --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
 
-Every row is the same translation network but for what stands above its decoder, and takes training
-steps on sentences of one length, guide and all. Rows take turns within every round,
-the order rotated; a row's time is its median over rounds, its ratio the median of its ratios to the
-plain network within each round.
+Every row is the same network but for what stands above its decoder, and takes training steps on
+sentences of one length, guide and all; a language model's words are drawn by Zipf's law. Rows take
+turns within every round, the order rotated; a row's time is its median over rounds, its ratio the
+median of its ratios to the plain network within each round.
 
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent
     one head     summed out exactly; the guide's bound is trained beside log p (marginal)
     mixture      one head that points at nothing: 16 vectors that are learned, summed out
     chain        one head that reads where it pointed at the word before
-    two heads    of one block, all pairs of positions summed out
+    two heads    of one block, all pairs of positions summed out; those of a language model point
+                 at 16 words before, or at null
     two blocks   the head above reads the one below
 """
 
 from __future__ import annotations
 
 import statistics
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -28,6 +33,8 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 import torch
 
 from latentheads import AlignmentOptions, Batch, Head_ELBO
+from latentheads.batch import SPECIALS
+from latentheads.checks import whole_numbers
 from latentheads.experiments.benchmarks.baselines import (
     Made,
     Runner,
@@ -41,10 +48,16 @@ from latentheads.experiments.benchmarks.growth import Growth, begin, growth_pars
 from latentheads.experiments.benchmarks.racing import quartiles
 from latentheads.experiments.cli.plain import PlainParser
 from latentheads.guides import Cascaded, Tied
-from latentheads.models import Translation, make_prior
+from latentheads.layers.adaptive import AdaptiveTable
+from latentheads.models import LanguageModel, Network, Translation, make_prior
 
 SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
 FULL = Growth(SIZE, 10, 2, (16, 32), tokens=2048)
+FACTOR = 2
+"""By how much each band of an adaptive softmax is narrower than the one before."""
+TASKS = ("translation", "language-model")
+WINDOW = 16
+"""How many words before its own each of two heads of a language model may point at."""
 ROWS: dict[str, AlignmentOptions | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, alignment_prior="soft"),
@@ -69,19 +82,35 @@ class Point:
     memory: int
 
 
-def make_rows(size: Size, setting: Setting, precision: str) -> list[Runner]:
+def make_rows(
+    task: str, cutoffs: tuple[int, ...], size: Size, setting: Setting, precision: str
+) -> list[Runner]:
     """One network for each row."""
-    batch = make_batch(size, setting)
-    made = ((name, _make_step(name, size, setting, batch)) for name in ROWS)
+    network = replace(size.network, norm="pre", cutoffs=cutoffs, adaptive_factor=FACTOR)
+    batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
+    made = ((name, _make_step(name, size, network, setting, batch)) for name in ROWS)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
 
 
-def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
+def make_text(size: Size, setting: Setting) -> Batch:
+    """Random blocks of a text; the types stand in the order of how often they occur."""
+    generator = torch.Generator().manual_seed(setting.seed)
+    ranks = torch.arange(1, size.vocabulary - len(SPECIALS) + 1)
+    drawn = torch.multinomial(1 / ranks, size.batch * size.length, True, generator=generator)
+    return Batch((drawn + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
+
+
+def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
     """A row's loss to call and the parameters it trains."""
     torch.manual_seed(setting.seed)
-    types, options = size.vocabulary, ROWS[name]
-    network = replace(size.network, norm="pre")
-    model = Translation(types, types, make_prior("delta"), network, alignments=options)
+    types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
+    model: Any
+    if batch.source is None:
+        if options and options.heads > 1:
+            options = replace(options, alignment_window=WINDOW)
+        model = LanguageModel(types, prior, network, alignments=options)
+    else:
+        model = Translation(types, types, prior, network, alignments=options)
     drawn = options is not None and options.drawn
     guide: Any = (Cascaded if drawn else Tied)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
@@ -107,14 +136,39 @@ def show(points: Sequence[Point], memory: str) -> None:
 
 def make_parser() -> PlainParser:
     """Builds the command line."""
-    return growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
+    parser = growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
+    parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")
+    parser.add_argument(
+        "--cutoffs",
+        type=str,
+        default="",
+        metavar="N,N",
+        help="of a language model: where further bands of an adaptive softmax begin",
+    )
+    return parser
+
+
+def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
+    """Where the bands of an adaptive softmax begin.
+
+    Raises:
+        ValueError: No network has them.
+    """
+    cutoffs = tuple(whole_numbers("cutoffs", options.cutoffs)) if options.cutoffs else ()
+    if cutoffs and options.task != "language-model":
+        raise ValueError("--cutoffs act on nothing here: they need --task language-model")
+    AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # refuses them
+    return cutoffs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    options, growth, setting, facts = begin(make_parser(), arguments, FULL)
-    points = race_at_all(make_rows, growth, setting, options.precision, _point)
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL, read_cutoffs)
+    cutoffs = read_cutoffs(options, growth)
+    make = partial(make_rows, options.task, cutoffs)
+    points = race_at_all(make, growth, setting, options.precision, _point)
     show(points, facts["memory"])
+    facts |= {"task": options.task, "cutoffs": cutoffs, "precision": options.precision}
     write(options.json, facts, points=points)
 
 

@@ -245,10 +245,27 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
 
 
 def begin(
-    parser: PlainParser, arguments: Sequence[str] | None, full: Growth = FULL
+    parser: PlainParser,
+    arguments: Sequence[str] | None,
+    full: Growth = FULL,
+    check: Callable[[argparse.Namespace, Growth], object] | None = None,
 ) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
-    """Reads the command line, sets up the machine, and gathers the facts that figures depend on."""
-    begun = command_line.begin(parser, arguments, lambda options: make_growth(options, full))
+    """Reads the command line, sets up the machine, and gathers the facts that figures depend on.
+
+    Args:
+        parser: The program's.
+        arguments: The command line; that of the process if None.
+        full: What is run where nothing else is asked for.
+        check: Refuses options of the program's own with a ValueError.
+    """
+
+    def plan(options: argparse.Namespace) -> Growth:
+        growth = make_growth(options, full)
+        if check:
+            check(options, growth)
+        return growth
+
+    begun = command_line.begin(parser, arguments, plan)
     options, *_, facts = begun
     print(f"{where(facts)}, {options.precision}")
     return begun

@@ -83,9 +83,9 @@ OF_RUNS = ("checkpoint", "trust", "device", "seed")
 
 BENCH_GROUPS: Groups = {
     "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
-    "what to time": ("recipe", "beam", "window", "length", "adam", "precision", "limit"),
+    "what to time": ("recipe", "task", "beam", "window", "length", "adam", "precision", "limit"),
     "the network and its batch": (
-        *("width", "feed_forward", "layers", "heads", "vocabulary", "batch", "tokens"),
+        *("width", "feed_forward", "layers", "heads", "vocabulary", "cutoffs", "batch", "tokens"),
     ),
     "how often, and where": ("rounds", "warmup", "quick", "device", "threads", "seed"),
     "output": ("out", "json", "figure", "help"),

@@ -19,6 +19,7 @@ from latentheads.metrics.seeds import spread
 from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
 
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
+ALIGNMENTS = ROOT / "docs" / "alignments.md"
 STUDY = re.compile(r"experiments/results/([\w-]+)/README\.md")
 TABLED = [README, Page(ROOT / "docs" / "results.md")]
 
@@ -170,6 +171,15 @@ def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
         speeds = [row["sentences_per_second"] for row in rows if row["beam"] == beam]
         said = said_of_cost(rf"{how} \((\d+) to (\d+) sentences")
         assert said == [f"{min(speeds):.0f}", f"{max(speeds):.0f}"]
+
+
+def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:
+    ratios = {each["row"]: each["ratio"] for each in measured("alignments-lm")["points"]}
+    said = re.findall(r"^\| (.*?) \|.*? ([\d.]+) times \|", ALIGNMENTS.read_text(), re.MULTILINE)
+    assert len(said) == len(ratios) - 1  # without the plain network
+    for row, figure in said:
+        (ratio,) = (ratio for name, ratio in ratios.items() if name in row.replace("`", ""))
+        assert among(figure, [ratio]), (row, ratio)
 
 
 def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:

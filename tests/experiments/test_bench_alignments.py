@@ -16,12 +16,17 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --vocabulary 9 --tokens 12 --rounds 1"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--task", "language-model", "--cutoffs", "5,7"], ["--task", "language-model"]],
+    ids=["translation", "language model, bands", "language model"],
+)
 def test_every_row_is_measured_against_the_plain_network(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench, file = import_module("latentheads.experiments.bench_alignments"), tmp_path / "rows.json"
     with pyro.validation_enabled(False):
-        words = [*SMALL.split(), "--length", "6", "--warmup", "1", "--threads", "1"]
+        words = [*words, *SMALL.split(), "--length", "6", "--warmup", "1", "--threads", "1"]
         bench.main([*words, "--json", str(file)])
     rows = {point["row"]: point for point in json.loads(file.read_text())["points"]}
     assert list(rows) == list(bench.ROWS)
@@ -32,6 +37,16 @@ def test_every_row_is_measured_against_the_plain_network(
     assert len(capsys.readouterr().out.splitlines()) == 3 + len(rows)
 
 
-@pytest.mark.parametrize("words", [["--length", "4096"], ["--heads", "3"], ["--figure", "a.png"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--length", "4096"],
+        ["--heads", "3"],
+        ["--figure", "a.png"],
+        ["--cutoffs", "2000"],
+        ["--task", "language-model", "--cutoffs", "9,5"],
+        ["--task", "language-model", "--cutoffs", "many"],
+    ],
+)
 def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
     assert_one_line(inside("bench_alignments.py", *words), "bench_alignments.py")

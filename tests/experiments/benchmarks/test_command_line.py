@@ -63,6 +63,7 @@ def test_rows_are_written_beside_what_they_depend_on(tmp_path: Path) -> None:
         ("growth-cpu", "bench.Result"),
         ("multi30k-size", "bench.Result"),
         ("alignments-cpu", "bench_alignments.Point"),
+        ("alignments-lm-cpu", "bench_alignments.Point"),
         ("decoding-cpu", "bench_decoding.Result"),
         ("length-cpu", "benchmarks.growth.Point"),
         ("mixers-cpu", "benchmarks.growth.Point"),
