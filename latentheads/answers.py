@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from latentheads.alignment.law import Alignments, Pointing, check_pointing
+from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import spreads
 from latentheads.names import POINTING
@@ -59,9 +60,15 @@ def context_of(site: str, prior: Any) -> HeadContext:
 def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """A law of alignments of other parameters, in the place of a block's prior.
 
+    Where the prior's heads may not point, these do not either, whatever their scores there.
+
     Raises:
         ValueError: They are those of no law of the block's alignments.
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
-    return Alignments(pointing, prior.valid, prior.below, prior.context)
+    # minus infinity, which a guide may mask with, would have no KL
+    scores = pointing.scores.clamp_min(NOWHERE).masked_fill(
+        prior.pointing.scores <= NOWHERE / 2, NOWHERE
+    )
+    return Alignments(replace(pointing, scores=scores), prior.valid, prior.below, prior.context)

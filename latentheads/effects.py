@@ -26,6 +26,7 @@ __all__ = [
     "FromPrior",
     "PlugIn",
     "SharedDraws",
+    "StrayParameters",
     "evaluation_mode",
     "hidden_from_tracers",
     "plug_in_value",
@@ -160,6 +161,27 @@ def register_parameters(name: str, module: nn.Module) -> None:
             if not captured:
                 return
             pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
+
+
+class StrayParameters(Messenger):
+    """Notes the parameters of a pass that are none of a module's, such as ``pyro.param``.
+
+    Training moves those of the module alone.
+
+    Args:
+        module: Whose parameters are trained.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.known = {each.data_ptr() for each in module.parameters()}
+        self.found: list[str] = []
+
+    def _pyro_post_param(self, msg: Any) -> None:
+        value = msg["value"]
+        own = value.unconstrained() if hasattr(value, "unconstrained") else value
+        if own.data_ptr() not in self.known:
+            self.found.append(msg["name"])
 
 
 def _state_parameter(name: str, parameter: nn.Parameter) -> None:

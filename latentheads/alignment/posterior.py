@@ -144,7 +144,8 @@ class AlignmentPosterior(nn.Module):
         if self.lexical is not None:
             assert rows is not None
             wide = full_precision(rows)
-            evidence = [wide @ full_precision(each.detach()).mT for each in aligned.vectors]
+            with torch.autocast(wide.device.type, enabled=False):  # as the table of words is made
+                evidence = [wide @ full_precision(each.detach()).mT for each in aligned.vectors]
             said = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[own, None] * said
         readable = aligned.hidden.readable

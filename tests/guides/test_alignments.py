@@ -17,7 +17,7 @@ from torch import Tensor
 from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.law import NOWHERE, Alignments, Pointing
 from latentheads.alignment.options import Objective
 from latentheads.answers import conditioned
 from latentheads.guide import ModelGuide
@@ -479,6 +479,54 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
     guide.get_posterior = chain
     with pytest.raises(ValueError, match="ChainPointing is for alignment_prior chain alone: give"):
         terms(model, guide, batch)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", GUIDES)
+def test_half_precision_changes_the_bound_by_little(name: str, shape: str, batch: Batch) -> None:
+    guide = attach(name, aligned(SHAPES[shape])).float()
+    expected = terms(guide.model.float(), guide, batch).elbo
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype):
+            assert torch.allclose(terms(guide.model, guide, batch).elbo, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("outside", [-math.inf, 0.0, 1e30])
+def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
+    outside: float, batch: Batch
+) -> None:
+    """Padding has no mass, whether a guide masks it by minus infinity or not at all."""
+    model = aligned(SHAPES["one head"])
+    guide = attach("tied", model)
+    scores = torch.randn_like(model.law(batch).summed(batch.scored).priors[0].scores)
+    posterior, found = scores.requires_grad_(), []
+    for other in (NOWHERE, outside):
+
+        def own(name: str, prior: Any, other: float = other) -> Any:
+            masked = prior.pointing.scores == NOWHERE
+            return conditioned(prior, Pointing(posterior.masked_fill(masked, other)))
+
+        guide.get_posterior = own
+        loss = Head_ELBO().differentiable_loss(model, guide, batch)
+        found.append((loss, *torch.autograd.grad(loss, [posterior])))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][1].isfinite().all()
+
+
+def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("tied", model)
+
+    def first(name: str, prior: Any) -> Any:
+        scores = torch.full_like(prior.pointing.scores, -math.inf)
+        scores[..., 0] = 0.0
+        return conditioned(prior, Pointing(scores))
+
+    guide.get_posterior = first
+    found = terms(model, guide, batch)
+    assert found.elbo.isfinite().all()
+    assert (found.elbo <= plug_in_log_likelihood(model, batch)).all()
 
 
 def test_on_a_cpu_a_reader_takes_no_fused_kernel(batch: Batch) -> None:

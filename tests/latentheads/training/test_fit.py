@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyro
 import pytest
 import torch
+from pyro.nn import PyroModule, PyroParam
+from torch import nn
+from torch.distributions import constraints
 
 import latentheads as lh
 from latentheads.batch import Batch
+from latentheads.distributions import NormalHeads
 from latentheads.families import Family, Plain, Point
+from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
 from latentheads.models import LanguageModel, make_prior
 from latentheads.names import Block
@@ -235,3 +241,56 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("valid has nothing to predict", model, guide, some(), [empty])
     model.requires_grad_(False)
     refuse("there is nothing to fit", model, Tied(model), some())
+
+
+class Stored(ModelGuide):
+    """A guide with a parameter in Pyro's store."""
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        pyro.param("trust", torch.ones(()), constraint=constraints.positive)
+        return prior
+
+
+class Late(ModelGuide):
+    """A guide that makes a parameter when it first runs."""
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if not hasattr(self, "trust"):
+            self.trust = nn.Parameter(torch.ones(()))
+        return prior
+
+
+class Degree(PyroModule[nn.Module]):
+    """A degree above 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.degree = PyroParam(torch.ones(()), constraint=constraints.positive)
+        self.plain = nn.Parameter(torch.ones(()))
+
+
+class Kept(ModelGuide):
+    """A guide with parameters of a module of Pyro."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.trust = Degree()
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        own = prior.context.scores * self.trust.degree + self.trust.plain
+        return NormalHeads(own, prior.context)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Stored, "trust"), (Late, "guide.trust")])
+def test_a_parameter_that_no_optimiser_finds_is_refused(kind: Any, name: str) -> None:
+    model = build()
+    with pytest.raises(ValueError, match=rf"^parameter '{name}' is made in a pass, where no"):
+        lh.fit(model, kind(model), some(), quiet=True, **PLAN)
+
+
+def test_parameters_of_a_module_of_pyro_are_trained() -> None:
+    model = build()
+    guide = Kept(model)
+    lh.fit(model, guide, some(), quiet=True, **PLAN)
+    assert guide.trust.degree != 1
+    assert guide.trust.plain != 1
