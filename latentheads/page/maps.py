@@ -20,15 +20,13 @@ from latentheads.names import ALIGNMENT, CHAINS, side_of
 from latentheads.page.packing import code_weights, find_stride, pool_weights
 from latentheads.reading.alignments import LAWS, AlignmentLaws, alignment_laws, draws_alignments
 from latentheads.reading.draws import NO_NOISE, prior_readings, summarise_draws
-from latentheads.reading.labels import name_sides, name_tokens
+from latentheads.reading.labels import name_positions, name_sides, name_tokens
 from latentheads.reading.record import Recording, readings
 from latentheads.runs.run import Run
 
 __all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
 
 Weights = Float[Tensor, "draw head row column"]
-NULL = "null"
-"""The name of the position at which a word of a language model points at no word."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +92,9 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
         decodes, crosses = side_of(chain) == "decoder", chain == CHAINS[2]
         found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
     if draws_alignments(run.model):
-        found[ALIGNMENT] = Side(target, _name_keys(run, batch, place), [], gold)
+        keys = name_positions(batch, run.source, run.target, place)
+        found[ALIGNMENT] = Side(target, keys, [], gold)
     return found
-
-
-def _name_keys(run: Run, batch: Batch, place: int) -> list[str]:
-    """The tokens that the words may point at: the source, or null and the words read before."""
-    if run.source is None or batch.source is None:
-        read = batch.fed[place][batch.target_valid[place]].tolist()
-        return [NULL, *name_tokens(run.target, read[:-1])]
-    real = batch.source[place][batch.source_valid[place]].tolist()
-    return name_tokens(run.source, real)
 
 
 @dataclass(frozen=True)

@@ -35,26 +35,24 @@ class _Look:
 
     Attributes:
         targets: What points.
-        sources: What is pointed at.
         inches: That a position takes.
         most: Positions that are named at most; None: all.
     """
 
     targets: str
-    sources: str
     inches: float
     most: int | None = None
 
-    def name_positions(self, axes: Any, sources: Sequence[str]) -> None:
+    def name_positions(self, axes: Any, sources: Sequence[str], pointed_at: str) -> None:
         """Names what may be pointed at, below: all positions, or evenly some of them."""
         step = 1 if self.most is None else math.ceil(len(sources) / self.most)
         for axis in axes:
             axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
-            axis.set_xlabel(self.sources)
+            axis.set_xlabel(pointed_at)
 
 
-WORDS = _Look("target word", "source word", 0.15)
-SOUND = _Look("written", "heard", 0.05, most=12)
+WORDS = _Look("target word", 0.15)
+SOUND = _Look("written", 0.05, most=12)
 
 
 @in_style
@@ -66,6 +64,7 @@ def draw_alignments(
     guide: str = "",
     title: str = "",
     frames: Float[NDArray[Any], "frame bin"] | None = None,
+    pointed_at: str = "source word",
 ) -> Figure:
     """Draws prior, guide and exact posterior of the first sentence side by side, a row a head.
 
@@ -77,6 +76,7 @@ def draw_alignments(
         guide: What the guide is called, and what it reads.
         title: What was read.
         frames: What is heard, normalised, where positions are of sound: drawn above, in their time.
+        pointed_at: What positions are, where they are not of sound.
     """
     sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(laws.heads), (len(targets), len(sources))
@@ -101,7 +101,7 @@ def draw_alignments(
         line[0].set_ylabel(f"{named}{look.targets}")
         line[0].set_yticks(range(size[0]), targets)
     _name_laws(axes[0], guide)
-    look.name_positions(axes[-1], sources)
+    look.name_positions(axes[-1], sources, pointed_at if frames is None else "heard")
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability that the word points there")
     framed = "\nFramed: the true alignment." if links else ""

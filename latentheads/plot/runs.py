@@ -27,7 +27,7 @@ from latentheads.reading.alignments import alignment_laws, draws_alignments
 from latentheads.reading.divergence import PAIRED
 from latentheads.reading.divergence import divergence as measure_divergence
 from latentheads.reading.draws import drawn_weights
-from latentheads.reading.labels import name_sides, name_tokens
+from latentheads.reading.labels import name_positions, name_sides, name_tokens
 from latentheads.selection.hard_gates import Gating
 
 if TYPE_CHECKING:
@@ -256,19 +256,21 @@ def alignments(
     direction: str | None = None,
     links: Collection[Link] = (),
 ) -> Figure:
-    """Draws where the words of a translation point: prior, guide and exact posterior side by side.
+    """Draws where words point: prior, guide and exact posterior side by side.
 
-    Where the run hears, the frames of sound stand above them in the same time.
+    Those of a translation point at its source, those of a language model at the words before, or
+    at null. Where the run hears, the frames of sound stand above them in the same time.
 
     Args:
         run: A finished run with alignments, or its folder.
-        sentence: A source sentence, or a file of sound where the run hears.
+        sentence: A source sentence, a file of sound where the run hears, or a language model's own
+            text.
         target: Its translation; when not given, the run's own.
         direction: Which task of a run with several, as ``en-de``.
         links: Gold links between source and target tokens, which are framed.
     """
-    if run.source is None or not draws_alignments(run.model):
-        raise ValueError(f"{run.path} draws no alignments of a source: there is nothing to show")
+    if not draws_alignments(run.model):
+        raise ValueError(f"{run.path} draws no alignments: there is nothing to show")
     return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 
 
@@ -276,24 +278,23 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
     """Draws where the words of a batch's first sentence point; see :func:`alignments`.
 
     Args:
-        run: A finished run with alignments of a source.
+        run: A finished run with alignments.
         batch: The sentence, with its translation.
         links: As for :func:`alignments`.
     """
-    assert run.source is not None
-    assert batch.source is not None
     heard = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
-    what = "the words of a translation point"
+    what = "the words of a translation point" if run.source is not None else "words point back"
     if heard is not None:
         what = "each written token points in the sound"
     return draw_alignments(
         alignment_laws(run.model, run.guide, batch),
-        name_tokens(run.source, batch.source[0].tolist()),
+        name_positions(batch, run.source, run.target),
         name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
         f"Where {what}\n{run.settings.title}",
         heard,
+        "source word" if run.source is not None else "null, or a word before",
     )
 
 

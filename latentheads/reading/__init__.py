@@ -13,7 +13,7 @@ from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
 from latentheads.reading.draws import DrawnWeights, drawn_weights, prior_readings
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.labelled import labelled
-from latentheads.reading.labels import name_sides, name_tokens
+from latentheads.reading.labels import name_positions, name_sides, name_tokens
 from latentheads.reading.measures import (
     Measures,
     head_confidence,
@@ -69,6 +69,7 @@ __all__ = [
     "learn_noise",
     "likeliest_links",
     "measure",
+    "name_positions",
     "name_sides",
     "name_tokens",
     "noise_cost",

@@ -1,4 +1,4 @@
-"""Names of the tokens at the queries and keys of a block."""
+"""Names of the tokens at the queries and keys of a block, and where alignments may point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.names import side_of
 from latentheads.reading.sides import sides
 
-__all__ = ["name_sides", "name_tokens"]
+__all__ = ["name_positions", "name_sides", "name_tokens"]
+
+NULL = "null"
+"""The name of the position at which a word of a language model points at no word."""
 
 SPACE = "␣"
 """The sign for a token that is a space alone."""
@@ -55,3 +58,23 @@ def name_sides(
     queries = known.queries[place][known.real_queries[place]]
     keys = known.keys[place][known.real_keys[place]]
     return name_tokens(of_queries, queries.tolist()), name_tokens(of_keys, keys.tolist())
+
+
+def name_positions(
+    batch: Batch, source: Vocabulary | None, target: Vocabulary, place: int = 0
+) -> list[str]:
+    """What stands at the positions that heads of alignments may point at, without padding.
+
+    In a language model the first is null, where a word points at no word; each further one is the
+    state that has read a token, BOS before all others.
+
+    Args:
+        batch: The sentences.
+        source: The vocabulary of the source; None of a language model.
+        target: The vocabulary of the target.
+        place: Which sentence of the batch.
+    """
+    if source is None or batch.source is None:
+        read = batch.fed[place][batch.target_valid[place]].tolist()
+        return [NULL, *name_tokens(target, read[:-1])]
+    return name_tokens(source, batch.source[place][batch.source_valid[place]].tolist())

@@ -11,10 +11,10 @@ import torch
 
 import latentheads as lh
 from latentheads.corpora import Corpus
-from latentheads.corpora.drawn import draw_pairs
+from latentheads.corpora.drawn import draw_pairs, draw_text
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
-from latentheads.models import Translation, make_prior
+from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.plot import draw_alignments
 from latentheads.reading import AlignmentLaws, alignment_laws
 from latentheads.runs.pairs import Spec
@@ -110,7 +110,26 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
     assert 1 < len(ticks(own.axes[0], "y")) <= 5
 
 
+def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
+    text = draw_text(sentences=300, held_out=4)
+    model: Any = LanguageModel(
+        len(text.target), make_prior("delta"), sizes(), (), alignments=SHAPES["one head"]
+    )
+    model = jiggle(model, 0.3).double().eval()
+    guide = GUIDES["cascaded"](model).double().eval()
+    settings = Settings(guide=Spec("cascaded"))
+    run = Run(Path("runs/mine"), settings, text.target, None, model, guide, 7)
+    figure: Any = lh.plot.alignments(run, "the cat sleeps")
+    assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
+    assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
+    assert figure.axes[1].get_xlabel() == "null, or a word before"
+    laws = alignment_laws(model, guide, run.read_sentence("the cat sleeps"))
+    for shown, values in zip(images(figure), _tables(laws), strict=True):
+        np.testing.assert_allclose(shown, values[0, 0])
+        assert (shown[np.triu_indices(4, 1)] == 0).all()  # nothing points ahead
+
+
 def test_without_alignments_there_is_nothing_to_show() -> None:
     run = finished(draw_pairs(sentences=40, held_out=4), None)
-    with pytest.raises(ValueError, match="runs/mine draws no alignments of a source"):
+    with pytest.raises(ValueError, match="runs/mine draws no alignments: there is nothing"):
         lh.plot.alignments(run, "the cat")
