@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any
@@ -14,7 +14,18 @@ from torch import Tensor
 from latentheads.checks import check_number
 from latentheads.names import side_of
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Batch", "SentenceTasks", "check_batch", "pad"]
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "SPECIALS",
+    "UNK",
+    "Batch",
+    "SentenceTasks",
+    "check_batch",
+    "pad",
+    "with_places",
+]
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -222,6 +233,19 @@ class Batch:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
         return replace(self, **changed)
+
+
+def with_places(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
+    """Each batch with its sentences' places in the corpus; those that do not tell are counted on.
+
+    Raises:
+        ValueError: Something among them is no batch.
+    """
+    seen = 0
+    for batch in batches:
+        check_batch(batch, "batches")
+        yield batch, batch.sentences.cpu() + (seen if batch.index is None else 0)
+        seen += len(batch)
 
 
 def check_batch(given: object, name: str = "") -> None:

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.batch import Batch, check_batch
+from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
@@ -231,11 +231,10 @@ def evaluate(
     held = [SharedDraws() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
-    tasks = Tasks()
+    tasks, known_tasks = Tasks(), Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
-        for batch in batches:
-            check_batch(batch, "batches")
+        for batch, places in with_places(batches):
             here = batch.to(device)
             draws, weights = draw_terms(model, guide, here, held)
             how.update(draws[0].how)
@@ -245,13 +244,15 @@ def evaluate(
             sums.add(draws, weights, plug_in_beside(draws[0], model, here, guide))
             sums.add_alignments(draws)
             if exact is not None:
-                sums.add_known(draws, _find_truth(exact, batch.sentences.cpu()))
+                known = _find_truth(exact, places)
+                known_tasks.note(batch, ~known.isnan())
+                sums.add_known(draws, known)
     if not sums.figures["tokens"]:
         raise ValueError("batches have no token to predict: there is nothing to evaluate")
     if draws and draws[0].shared_kl:
+        sums.known["shared_kl"] = float(_mean(known_tasks.sum_of(draw.shared_kl) for draw in draws))
         tails = [_share(draws, tasks, joint, sums)]
-    shared = draws[0].shared_kl if draws else ()
-    return _report(sums, how, torch.cat(tails), samples, shared)
+    return _report(sums, how, torch.cat(tails), samples)
 
 
 def _find_truth(exact: Tensor, places: Tensor) -> Tensor:
@@ -298,10 +299,12 @@ class Tasks:
     def __init__(self) -> None:
         self.seen: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
 
-    def note(self, batch: Batch) -> None:
-        """Adds the tasks of a batch."""
+    def note(self, batch: Batch, chosen: Bool[Tensor, " sentence"] | None = None) -> None:
+        """Adds the tasks of a batch, or of some of its sentences."""
+        some = torch.ones(len(batch), dtype=torch.bool) if chosen is None else chosen
         for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
-            self.seen[side].update([0] if task is None else task.tolist())
+            each = torch.zeros(len(batch)) if task is None else task.cpu()
+            self.seen[side].update(map(int, each[some].tolist()))
 
     def sum_of(self, values: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The sum over sites of what all sentences share, of the tasks that occur."""
@@ -336,7 +339,8 @@ class _Sums:
         figures: By their names in the report.
         kl: Of every site.
         gaps: Of every block of alignments.
-        known: Of the sentences whose exact log p(y | x) is known, by the names of the figures.
+        known: Of the sentences whose exact log p(y | x) is known, by the names of the figures, and
+            the KL that these share.
         excess: How far a figure lies above that, by the figure's name in words.
         squares: The squares of the same.
         varying: The sites that have noise, but for alignments that are summed.
@@ -421,12 +425,12 @@ def _alignments(sums: _Sums) -> dict[str, Any]:
     }
 
 
-def _truth(sums: _Sums, shared: Iterable[str]) -> dict[str, Any]:
+def _truth(sums: _Sums) -> dict[str, Any]:
     """The exact log p(y | x) a token, beside the bound on the same sentences."""
     known = sums.known
     if not (number := int(known["sentences"])):
         return {}
-    of_all = sum(sums.kl[site] for site in shared)
+    of_all = known["shared_kl"]
     return {
         "truth": known["truth"] / known["tokens"],
         "truth_elbo": (known["elbo"] - of_all) / known["tokens"],
@@ -452,9 +456,7 @@ def _find_leak(sums: _Sums, number: int, of_all: float) -> str | None:
     return None
 
 
-def _report(
-    sums: _Sums, how: dict[str, str], tails: Tensor, samples: int, shared: Iterable[str]
-) -> Report:
+def _report(sums: _Sums, how: dict[str, str], tails: Tensor, samples: int) -> Report:
     figures, tokens = sums.figures, sums.figures["tokens"]
     kl_by_site = {site: sums.kl[site] / tokens for site in how}
     kl = sum(kl_by_site.values())
@@ -474,6 +476,6 @@ def _report(
         kl_by_site=kl_by_site,
         how=how,
         sentences=int(figures["sentences"]),
-        **_truth(sums, shared),
+        **_truth(sums),
         **_alignments(sums),
     )

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
@@ -121,10 +121,10 @@ def part_bounds(
     held = [SharedDraws() for _ in range(samples)]
     found, places, tasks = [], [], Tasks()
     with evaluating(model, guide), fixed_noise(seed, model.device):
-        for batch in batches:
+        for batch, own in with_places(batches):
             found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
-            places.append(batch.sentences.cpu())
-    return _join(found, torch.cat(places).argsort())
+            places.append(own)
+    return _join(found, torch.cat(places).argsort(stable=True))
 
 
 def _draw_bounds(

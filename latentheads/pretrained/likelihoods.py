@@ -89,14 +89,13 @@ class NextToken(Likelihood):
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
-        """The tokens themselves, but the first and padding."""
-        if labels is None:
-            labels = _given(inputs.get("input_ids"))
-            real = inputs.get("attention_mask")
-            if real is not None:
-                # behind padding on the left the first real token is not predicted either
-                labels = labels.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORED)
-        return labels[:, 1:]
+        """The tokens themselves unless labels are given, but the first and padding."""
+        found = _given(inputs.get("input_ids")) if labels is None else labels
+        real = inputs.get("attention_mask")
+        if real is not None and real.shape == found.shape:
+            # behind padding on the left the first real token is not predicted either
+            found = found.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORED)
+        return found[:, 1:]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
         """Those of the next token, at every position but the last."""

@@ -253,7 +253,9 @@ def encode_pairs(
         if isinstance(lines, str):  # it would be read letter by letter
             raise ValueError(f"{name} must be a list of texts, got one text: [{lines!r}]")
     if len(sources) != len(targets):
-        raise ValueError(f"translations must be as many as sentences, {len(sources)}, got {len(targets)}")
+        raise ValueError(
+            f"translations must be as many as sentences, {len(sources)}, got {len(targets)}"
+        )
     lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
     known = encode_sources(run, lines, task, lose)
     told = run.target.encode_all(targets[place] for place in known.places)

@@ -33,7 +33,18 @@ from latentheads.models import LanguageModel, make_prior
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
 from tests.latentheads.corpora.texts import TEXTS, running, story
-from tests.tiny import attach, bernoulli_gate, build, counting, jiggle, rows, sizes, small_batch
+from tests.tiny import (
+    SOURCES,
+    TARGETS,
+    attach,
+    bernoulli_gate,
+    build,
+    counting,
+    jiggle,
+    rows,
+    sizes,
+    small_batch,
+)
 from tests.typechecking import unchecked
 
 
@@ -144,6 +155,17 @@ def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
     assert report.truth == -3 / 5
     assert report.truth_elbo == pytest.approx(float(nats / 5), abs=1e-12)
     assert report.truth_elbo != pytest.approx(report.elbo, abs=1e-3)
+
+
+def test_batches_that_tell_no_places_follow_each_other() -> None:
+    model, guide = pair("tied", prior="delta")
+    alone = [Batch.of([target], [source]) for target, source in zip(TARGETS, SOURCES, strict=True)]
+    truth = [float(sentence_bounds(model, guide, each, samples=1).nats) for each in alone]
+    report = evaluate(model, guide, alone, truth=truth)
+    assert report.truth == pytest.approx(report.elbo, abs=1e-12)
+    assert report.leak is None
+    with pytest.raises(ValueError, match="a number for every sentence, here 3, got 2"):
+        evaluate(model, guide, alone, truth=truth[:2])
 
 
 def test_a_truth_that_is_known_of_no_sentence_is_none() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 import latentheads as lh
 from latentheads.corpora import Part, Rows, batches
@@ -76,6 +78,14 @@ def test_those_of_a_part_are_its_figures_in_its_order(kind: str) -> None:
             assert beside.nats.tolist() == pytest.approx(found.nats.tolist(), abs=1e-12)
 
 
+def test_batches_that_tell_no_places_stay_in_their_order() -> None:
+    model, guide = pairs("still")
+    told = list(batches(PART, 1))
+    untold = [replace(each, index=None, corpus_size=0) for each in told]
+    wanted = torch.cat([part_bounds(model, guide, [each]).nats for each in told])
+    assert torch.equal(part_bounds(model, guide, untold).nats, wanted)
+
+
 def selecting() -> tuple[Any, ModelGuide]:
     """A model with gates that all sentences share."""
     law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
@@ -121,3 +131,10 @@ def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
         assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-9)
         paid.append(float(found.shared_kl))
     assert 0 < max(paid[1:]) < paid[0]
+    known = corpus.test.places(0)
+    truth = torch.full((len(corpus.test),), torch.nan)
+    truth[known] = 0.0
+    some = evaluate(model, guide, corpus.test, truth=truth.tolist(), samples=2, seed=5)
+    nats = part_bounds(model, guide, corpus.test, samples=2, seed=5)
+    own = nats.elbo[known].sum() - paid[1]
+    assert some.truth_elbo == pytest.approx(float(own / nats.tokens[known].sum()), abs=1e-9)

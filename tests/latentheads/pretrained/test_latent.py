@@ -162,6 +162,21 @@ def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@torch.no_grad()
+def test_labels_of_a_text_padded_on_the_left_are_those_of_the_same_text(name: str) -> None:
+    """Those that a collator gives: the tokens, and none at padding."""
+    model = lh.latent(network(name), "delta")
+    found = []
+    for ids, real in ((IDS, REAL), (IDS.flip(-1), REAL.flip(-1))):
+        inputs = {"input_ids": ids, "attention_mask": real}
+        own = model.batch(inputs)
+        collated = model.batch(inputs, ids.masked_fill(real == 0, -100))
+        assert torch.equal(own.scored, collated.scored)
+        found.append(lh.evaluate(model, Tied(model), [collated]).tokens)
+    assert found[0] == found[1]
+
+
 def test_the_likelihood_is_the_loss_of_the_network() -> None:
     for name in ("gpt2", "bert", "classifier", "bart"):
         model, batch = made_latent(name, "delta")
